@@ -52,7 +52,7 @@ async def test_what_cannot_be_compared_is_said(workspace: Path) -> None:
 async def test_an_edit_that_does_not_fit_says_why(workspace: Path) -> None:
     (workspace / "a").write_text("one\n")
     text = await shown(EditTool(FileCache()), file_path=str(workspace / "a"), old_string="two", new_string="2")
-    assert text.startswith("(As things are now, this would fail: old_string was not found")
+    assert text.startswith("(This would currently fail: old_string was not found")
 
 
 @pytest.mark.parametrize("content", ["line\n" * 5_000, "x" * 500_000])

@@ -49,10 +49,7 @@ async def test_older_results_are_condensed_and_the_newest_stay(box: Toolbox):
         CollectedContext("the port", (("Read {}", f"a {LONG}".strip()), ("Read {}", f"b {LONG}".strip())))
     ]
     assert (output.summary, output.covers) == ("In short.", ("a", "b"))
-    assert (
-        output.text
-        == "Summary in the place of 2 results and 0 pieces of context (2,002 characters became 9):\n\nIn short."
-    )
+    assert output.text == "Summary of 2 results and 0 pieces of context (2,002 characters became 9):\n\nIn short."
 
 
 async def test_short_results_and_repeated_ids_are_left_alone(box: Toolbox):
@@ -85,7 +82,7 @@ async def test_a_lesser_model_that_fails_changes_nothing(box: Toolbox):
     desk.answer = Overloaded("It is overloaded.", "Try later.")
     output = await desk.call()
     assert output.is_error
-    assert output.text == "The lesser model could not summarise: It is overloaded. Try later. Nothing was replaced."
+    assert output.text == "The small model could not summarize: It is overloaded. Try later. Nothing was replaced."
     assert (output.summary, output.covers) == ("", ())
 
 

@@ -50,7 +50,7 @@ async def test_what_is_like_nothing_there_is_said_plainly(box: Toolbox) -> None:
 async def test_in_one_long_line_it_says_where_the_two_part(box: Toolbox) -> None:
     line = "var a=1;function f(){return a};" * 300
     text = await refusal(box, f"{line}var special=42;end()\n", "function f(){return a};var special=43;")
-    assert "then the file goes on with '2;end()" in text
+    assert "then the file continues with '2;end()" in text
     assert "and not with '3;'" in text
 
 
@@ -72,7 +72,7 @@ async def test_several_places_are_shown_with_their_lines(box: Toolbox) -> None:
 async def test_many_places_are_counted_and_some_are_shown(box: Toolbox) -> None:
     text = await refusal(box, "a\ny\n" * 30, "a")
     assert "occurs 30 times (lines 1, 3," in text
-    assert "(4 of 30 places shown)" in text
+    assert "(4 of 30 occurrences shown)" in text
 
 
 async def test_places_that_overlap_are_several(box: Toolbox) -> None:

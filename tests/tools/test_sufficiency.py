@@ -289,7 +289,7 @@ async def test_an_objection_about_lines_that_were_seen_is_passed_on(box: Toolbox
     name = hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     output = await box.ok("EditTool", **edit_of(name))
-    assert output.text.endswith("(The check before this edit remarked: The caller is not shown)")
+    assert output.text.endswith("(Remark of the check before this edit: The caller is not shown)")
 
 
 async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
@@ -297,7 +297,7 @@ async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
     name = hundred(box)
     await box.ok("Read", file_path=name)
     output = await box.ok("EditTool", **edit_of(name))
-    assert output.text.endswith("(The check before this edit remarked: The second edit undoes the first.)")
+    assert output.text.endswith("(Remark of the check before this edit: The second edit undoes the first.)")
 
 
 async def test_a_model_that_takes_no_schema_is_asked_without(box: Toolbox) -> None:
@@ -414,7 +414,7 @@ async def test_of_parts_it_says_what_became_of_each(box: Toolbox) -> None:
     lines = Path(name).read_text().splitlines(keepends=True)
     Path(name).write_text("".join([*lines[:50], "odd\n", "one more\n", *lines[51:]]))
     text = await box.refused("EditTool", **edit_of(name, 10))
-    assert "Lines 50-52 are different now. Lines 90-92 are now lines 91-93." in text
+    assert "Lines 50-52 changed. Lines 90-92 are now lines 91-93." in text
     assert "10-12" not in text
 
 

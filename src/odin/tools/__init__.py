@@ -1,4 +1,4 @@
-"""What the model may do. One file, one tool; this list is the only place that knows them all."""
+"""The tools of the model. `build_standard_tools` is the only place that knows them all."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,10 +25,10 @@ from odin.tools.whole_file import AppendFileTool, DeleteTool, WriteFileTool
 
 
 class ToolDeps(Struct, frozen=True):
-    """What the tools of one agent work with. Where something is None, the tools that need it are not there.
+    """Dependencies of one agent's tools. If a field is None, the tools that need it do not exist.
 
-    `folder` is the session's own folder, `root` the project's. `files` is the agent's alone: what one agent has read,
-    another has not seen.
+    `session_folder` is the session's folder, `root` the project. `files` belongs to this agent alone: a file that one
+    agent has read counts as unread for another.
     """
 
     files: FileCache
@@ -45,45 +45,43 @@ class ToolDeps(Struct, frozen=True):
     hooks: Hooks = NoHooks()
 
 
-def build_standard_tools(services: ToolDeps) -> tuple[Tool[Any], ...]:
-    """The tools every agent has, in the order models see them: it never changes, so that prompt caches hold."""
-    files, runner = services.files, services.runner
+def build_standard_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
+    """Return the tools of an agent, always in the same order, so that prompt caches stay valid."""
+    files, runner = deps.files, deps.runner
     return (
         LSTool(files),
-        ReadTool(files, FormatReader(services.session_folder, runner)),
+        ReadTool(files, FormatReader(deps.session_folder, runner)),
         GrepTool(files, runner),
         GlobTool(runner),
-        ExecuteCommandTool(runner, services.background),
-        *_build_background_tools(services.background),
+        ExecuteCommandTool(runner, deps.background),
+        *_build_background_tools(deps.background),
         TodoWriteTool(),
-        QuestionTool(services.ask_user),
-        *_build_artifact_tools(services.session_folder),
-        *_build_reading_tools(services),
+        QuestionTool(deps.ask_user),
+        *_build_artifact_tools(deps.session_folder),
+        *_build_reading_tools(deps),
         WriteFileTool(files),
-        EditTool(files, services.small_model),
-        MultiEditTool(files, services.small_model),
+        EditTool(files, deps.small_model),
+        MultiEditTool(files, deps.small_model),
         DeleteTool(files),
         AppendFileTool(files),
-        *_build_init_tools(services),
+        *_build_init_tools(deps),
     )
 
 
-def _build_reading_tools(services: ToolDeps) -> tuple[Tool[Any], ...]:
-    """The web and the summary: what the lesser model reads in the place of the planner."""
+def _build_reading_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
+    """Return the web tools and the summarizer, whose input the small model reads instead of the main one."""
     tools: list[Tool[Any]] = []
-    if services.small_model is not None and services.fetch is not None:
-        tools.append(WebFetchTool(services.fetch, services.small_model, services.runner))
-    if services.search_engine is not None:
-        tools.append(WebSearchTool(services.search_engine))
-    if services.small_model is not None and services.list_collected is not None:
-        tools.append(
-            ContextSummarizerTool(services.list_collected, services.small_model, services.files, services.hooks)
-        )
+    if deps.small_model is not None and deps.fetch is not None:
+        tools.append(WebFetchTool(deps.fetch, deps.small_model, deps.runner))
+    if deps.search_engine is not None:
+        tools.append(WebSearchTool(deps.search_engine))
+    if deps.small_model is not None and deps.list_collected is not None:
+        tools.append(ContextSummarizerTool(deps.list_collected, deps.small_model, deps.files, deps.hooks))
     return tuple(tools)
 
 
-def _build_init_tools(services: ToolDeps) -> tuple[Tool[Any], ...]:
-    return (InitTool(services.files, services.root, services.on_instructions_written),) if services.root else ()
+def _build_init_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
+    return (InitTool(deps.files, deps.root, deps.on_instructions_written),) if deps.root else ()
 
 
 def _build_artifact_tools(folder: Path | None) -> tuple[Tool[Any], ...]:

@@ -1,11 +1,9 @@
-"""The files that new bytes wait in until they take their place.
+"""Writes files atomically: a reader, or a crash, sees the old file or the new one and never half of it.
 
-A temporary is named `.NAME.odin-PID-TIME` and lies beside the file it is for. Its writer holds a lock on it, so one
-whose writer was killed can be told from one in use, also when the writer runs in another container. The first write of
-a process in a folder removes those that were left there. A copy (`.NAME.odin-copy-PID-TIME`) may be the only whole text
-of a file that is being rewritten in place: nobody else removes it.
-
-Putting bytes in place so that a reader, or a crash, sees the old file or the new one and never half of one.
+New bytes go to a temporary file `.NAME.odin-PID-TIME` next to the target, which is then renamed. Its writer holds a
+lock on it, so a leftover of a killed writer is recognizable, even from another container; the first write of a process in a
+folder removes such leftovers. A copy `.NAME.odin-copy-PID-TIME` may be the only complete text of a file that is being
+rewritten in place, so it is never removed by other processes.
 """
 
 import contextlib
@@ -28,17 +26,17 @@ _swept: set[str] = set()
 
 
 def is_temporary(path: str) -> bool:
-    """Whether a file of this name is Odin's own, for a moment or left by a crash, and not the user's."""
+    """True if this is the name of one of Odin's temporary files."""
     return ".odin-" in path and _NAME_PATTERN.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def make_sibling_name(target: str) -> str:
-    """A new name next to `target`."""
+    """Return a new temporary name next to `target`."""
     return _make_name(os.path.dirname(target), target)  # noqa: PTH120
 
 
 def make_temp_folder_name(target: str) -> str:
-    """A new name in the system's folder for temporary files, for a target whose own folder takes no new ones."""
+    """Return a new name in the system's temporary folder, for a target whose folder is not writable."""
     import tempfile
 
     return _make_name(tempfile.gettempdir(), target)
@@ -55,21 +53,21 @@ def _make_name(folder: str, target: str) -> str:
 
 
 def create_locked(path: str, *, private: bool) -> int:
-    """Make a new file, locked for as long as it is open. `private`: nobody else may read it until it is told so."""
+    """Create a file that is locked while it is open. `private`: only the owner can read it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if private else 0o666)
     _try_lock(fd)
     return fd
 
 
 def sweep_leftovers(folder: str) -> None:
-    """Remove what killed processes left in this folder. It is looked through once in the life of a process."""
+    """Remove temporary files that killed processes left in this folder. Each folder is checked once per process."""
     if folder in _swept:
         return
     _swept.add(folder)
     with contextlib.suppress(OSError), os.scandir(folder or "/") as entries:
         for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False):
-            found = _NAME_PATTERN.fullmatch(entry.name) if ".odin-" in entry.name else None
-            if found and not found[1] and not _is_alive(int(found[2])):
+            match = _NAME_PATTERN.fullmatch(entry.name) if ".odin-" in entry.name else None
+            if match and not match[1] and not _is_alive(int(match[2])):
                 _remove_if_free(entry.path)
 
 
@@ -94,7 +92,7 @@ def _remove_if_free(path: str) -> None:
 
 
 def _try_lock(fd: int) -> bool:
-    """Take the file for ourselves. Where there are no locks the process id alone decides."""
+    """Lock the file. True also where locks are not supported; then the process id alone decides."""
     try:
         import fcntl
 
@@ -109,17 +107,17 @@ def _try_lock(fd: int) -> bool:
 _REWRITE_SECONDS = 60.0
 
 _RENAME_REFUSED = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
-"""How a file says that it cannot be replaced: it is a mount point, or lies in a folder that is not ours to change."""
+"""Errors of rename() for a file that cannot be replaced: a mount point, or a file in a folder we cannot change."""
 
 _REWRITE_SCRIPT = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
 
 
 def replace_file(target: str, data: bytes, before: bytes | None) -> int:
-    """Write `data` to a file that held `before` (None: it did not exist). Returns its mtime in nanoseconds.
+    """Write `data` to a file that contained `before` (None: it did not exist). Return its mtime in nanoseconds.
 
-    `target` is a real path: a symbolic link given here would be replaced by a file. Mode, owner and extended
-    attributes stay. Where replacing would not keep the file what it is (several hard links, a mount point, an owner
-    that cannot be kept), it is rewritten in place instead.
+    `target` must be a real path; a symbolic link would be replaced by a file. Mode, owner and extended attributes are
+    preserved. A file that cannot be replaced without changing it otherwise (hard links, a mount point, an owner that
+    cannot be set) is rewritten in place instead. Raise Refusal if the file changed meanwhile.
     """
     if before is not None and not os.access(target, os.W_OK):
         raise Refusal(f"{target} is read-only.")
@@ -144,7 +142,7 @@ def replace_file(target: str, data: bytes, before: bytes | None) -> int:
 
 
 def _copy_metadata(fd: int, target: str) -> bool:
-    """Make the new file like the old one, if there is one. False when it cannot take its place."""
+    """Copy mode, owner and attributes of the old file, if it exists. False if the new file cannot replace it."""
     try:
         info = Path(target).stat()
     except FileNotFoundError:
@@ -153,7 +151,7 @@ def _copy_metadata(fd: int, target: str) -> bool:
 
 
 def _check_unchanged(target: str, before: bytes | None) -> None:
-    """Check that the old file is still what the edit was made from: last of all, when only the rename is left to do."""
+    """Raise Refusal if the file no longer contains `before`. Called last, right before the rename."""
     try:
         fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -166,17 +164,17 @@ def _check_unchanged(target: str, before: bytes | None) -> None:
 
 
 def _make_changed_refusal(target: str) -> Refusal:
-    said = f"{target} changed on disk in the meantime. Nothing was written. Read it again first."
-    return Refusal(said, ExternalModification)
+    message = f"{target} changed on disk in the meantime. Nothing was written. Read it again first."
+    return Refusal(message, ExternalModification)
 
 
 def _copy_attributes(fd: int, target: str, info: os.stat_result) -> bool:
-    """Give the new file mode, owner and extended attributes of the old one. False when that is not permitted."""
-    own = os.fstat(fd)
+    """Copy mode, owner and extended attributes. False if that is not permitted."""
+    current = os.fstat(fd)
     try:
-        if (own.st_uid, own.st_gid) != (info.st_uid, info.st_gid):
+        if (current.st_uid, current.st_gid) != (info.st_uid, info.st_gid):
             os.fchown(fd, info.st_uid, info.st_gid)
-        if stat.S_IMODE(own.st_mode) != stat.S_IMODE(info.st_mode):
+        if stat.S_IMODE(current.st_mode) != stat.S_IMODE(info.st_mode):
             os.fchmod(fd, stat.S_IMODE(info.st_mode))
         _copy_xattrs(fd, target)
     except OSError:
@@ -198,7 +196,7 @@ def _copy_xattrs(fd: int, target: str) -> None:
 
 
 def _move_into_place(temporary: str, target: str, *, new: bool) -> bool:
-    """Give the temporary its real name in one step. False when the old file cannot be replaced but only rewritten."""
+    """Rename the temporary file to `target`. False if the old file can only be rewritten in place."""
     if new:
         try:
             os.link(temporary, target)
@@ -219,29 +217,29 @@ def _move_into_place(temporary: str, target: str, *, new: bool) -> bool:
 
 
 def _rewrite_in_place(temporary: str, target: str, before: bytes) -> None:
-    """Copy the temporary into the old file.
+    """Copy the temporary file into the old file.
 
-    A process of its own in a session of its own does it, so that it is finished even when this one is killed. What it
-    copies from stays until it is done; if it cannot finish, the old bytes are put back. It is started here and not by
-    the sandbox because it is no command of the model's, and must not end with the session.
+    A separate process in its own session does it, so that it finishes even if this process is killed. The copy it reads
+    from stays until it is done; if it fails, the old bytes are restored. It is not started by the command runner,
+    because it is not a command of the model and must not end with the session.
     """
     import subprocess
 
     copy = make_copy_name(temporary)
     argv = ["/bin/sh", "-c", _REWRITE_SCRIPT, "sh", temporary, copy, target]
-    nothing = subprocess.DEVNULL
+    devnull = subprocess.DEVNULL
     env = {**os.environ, "PATH": SYSTEM_PATH}
     process = subprocess.Popen(
-        argv, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True, cwd="/", env=env
+        argv, stdin=devnull, stdout=devnull, stderr=subprocess.PIPE, start_new_session=True, cwd="/", env=env
     )
     try:
-        _, said = process.communicate(timeout=_REWRITE_SECONDS)
+        _, errors = process.communicate(timeout=_REWRITE_SECONDS)
     except subprocess.TimeoutExpired:
         raise Refusal(
             f"{target} is still being rewritten after {_REWRITE_SECONDS:g} s; its new text is in {copy}."
         ) from None
     if process.returncode:
-        reason = said.decode("utf-8", "replace").strip().rpartition(": ")[2] or f"code {process.returncode}"
+        reason = errors.decode("utf-8", "replace").strip().rpartition(": ")[2] or f"code {process.returncode}"
         raise _restore_old_bytes(target, copy, before, reason)
 
 
@@ -256,11 +254,11 @@ def _restore_old_bytes(target: str, copy: str, before: bytes, reason: str) -> Re
             os.close(fd)
     except OSError:
         return Refusal(
-            f"{target} could not be rewritten ({reason}) and may be damaged. Its whole new text is in {copy}."
+            f"{target} could not be rewritten ({reason}) and may be damaged. The complete new text is in {copy}."
         )
     with contextlib.suppress(OSError):
         Path(copy).unlink()
-    return Refusal(f"{target} could not be rewritten ({reason}). It is as it was.")
+    return Refusal(f"{target} could not be rewritten ({reason}). It was left unchanged.")
 
 
 def _write_all(fd: int, data: bytes) -> None:

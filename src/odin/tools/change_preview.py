@@ -1,4 +1,4 @@
-"""What a call would change, for the person who is asked about it: a unified diff, made without touching anything."""
+"""Unified diff of what a tool call would change, for the permission request. Nothing is written."""
 
 import asyncio
 import os
@@ -17,22 +17,22 @@ from odin.tools.whole_file import AppendArgs, DeleteArgs, WriteArgs
 MAX_LINES = 200
 MAX_CHARS = 20_000
 MAX_BYTES = 2_000_000
-"""Files larger than this are named, not compared."""
+"""Larger files are not compared."""
 
 PREVIEW_TIMEOUT_S = 5.0
 
 
 async def preview_change(tool: Tool[Any], args: Any) -> str:
-    """The change as text. It fails no call: what cannot be shown is said, and a slow disk is not waited for."""
+    """Return the change as text. Never raises; on an error or a slow disk, return a note that says so."""
     try:
         async with asyncio.timeout(PREVIEW_TIMEOUT_S):
             text = await asyncio.to_thread(_describe_change, args)
     except TimeoutError:
-        return "(The change could not be shown in time.)"
+        return "(The preview took too long.)"
     except Refusal as refusal:
-        return to_printable(f"(As things are now, this would fail: {refusal})")
+        return to_printable(f"(This would currently fail: {refusal})")
     except OSError as error:
-        return to_printable(f"(The change cannot be shown: {error.strerror or error}.)")
+        return to_printable(f"(No preview: {error.strerror or error}.)")
     return to_printable(_truncate_diff(text))
 
 
@@ -97,7 +97,7 @@ def _describe_removal(given: str) -> str:
 
 
 def _read_bounded(path: str) -> tuple[bytes | None, int]:
-    """The bytes of a file, or None when it is large, and its size."""
+    """Return the bytes of a file (None if it is too large) and its size."""
     file, info = open_regular(path, "/")
     with file:
         if info.st_size > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""ContextSummarizer: a short summary in the place of what has been collected."""
+"""ContextSummarizer: replaces older tool results and collected context by a summary of the small model."""
 
 import asyncio
 from collections import Counter
@@ -14,14 +14,14 @@ from odin.core.text import join_some
 from odin.core.tool import Args, AskSmallModel, CollectedItem, Tool, ToolContext, ToolOutput, fail
 
 KEPT_RESULTS = 2
-"""The newest results stay as they are: the model is working with them."""
+"""The newest results are not summarized: the model is working with them."""
 
 SHORT_CHARS = 400
-"""Results up to this many characters are left alone: a summary would not make them shorter."""
+"""Results up to this length are left alone: a summary would not be shorter."""
 
 MAX_INPUT = 200_000
 MAX_CONTEXT = 100_000
-"""Characters that are condensed at once, and how many of them may be pieces of context."""
+"""Maximum characters summarized at once, and how many of them may be pieces of context."""
 
 _ANSWER_SECONDS = 300.0
 _MAX_NAMED = 20
@@ -32,7 +32,7 @@ class SummarizerArgs(Args, frozen=True):
 
 
 class _Selection(Struct, frozen=True):
-    """What is condensed, what stays in view, and how many older results did not fit."""
+    """The items to summarize, those that stay in view, and how many older results did not fit."""
 
     items: tuple[CollectedItem, ...]
     staying: tuple[CollectedItem, ...]
@@ -72,20 +72,21 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
         chosen = _select_items(self._collected())
         if not chosen.items:
             return ToolOutput(
-                text="Nothing has been collected that a summary would shorten.", note="Nothing to summarise"
+                text="Nothing has been collected that a summary would shorten.", note="Nothing to summarize"
             )
-        said = await self._hooks.fire(HookCall("before_compress", ctx.agent, ctx.mode, text=args.focus, reason="auto"))
-        if said.decision == "deny":
-            return fail(f"A hook stopped the summary: {said.message} Nothing was replaced.")
+        result = await self._hooks.fire(
+            HookCall("before_compress", ctx.agent, ctx.mode, text=args.focus, reason="auto")
+        )
+        if result.decision == "deny":
+            return fail(f"A hook stopped the summary: {result.message} Nothing was replaced.")
         question = CollectedContext(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 summary = await self._small_model(CONTEXT_SUMMARY_JOB, question.render())
         except (OdinError, TimeoutError) as error:
-            why = (
-                error.describe() if isinstance(error, OdinError) else f"It did not answer within {_ANSWER_SECONDS:g} s."
-            )
-            return fail(f"The lesser model could not summarise: {why} Nothing was replaced.")
+            timeout = f"It did not answer within {_ANSWER_SECONDS:g} s."
+            reason = error.describe() if isinstance(error, OdinError) else timeout
+            return fail(f"The small model could not summarize: {reason} Nothing was replaced.")
         if len(summary) >= chosen.size:
             return ToolOutput(text="A summary would be longer than what it replaces. Nothing was replaced.")
         await self._hooks.fire(HookCall("after_compress", ctx.agent, ctx.mode, text=summary, reason="auto"))
@@ -93,10 +94,10 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
 
     def _build_output(self, chosen: _Selection, summary: str) -> ToolOutput:
         calls = tuple(item.call_id for item in chosen.items if item.call_id)
-        told = f"{len(calls)} results and {len(chosen.items) - len(calls)} pieces of context"
+        counts = f"{len(calls)} results and {len(chosen.items) - len(calls)} pieces of context"
         size = f"{chosen.size:,} characters became {len(summary):,}"
-        parts = [f"Summary in the place of {told} ({size}):", summary, *self._list_remarks(chosen)]
-        return ToolOutput(text="\n\n".join(parts), note=f"Summarised {told}: {size}", summary=summary, covers=calls)
+        parts = [f"Summary of {counts} ({size}):", summary, *self._list_remarks(chosen)]
+        return ToolOutput(text="\n\n".join(parts), note=f"Summarized {counts}: {size}", summary=summary, covers=calls)
 
     def _list_remarks(self, chosen: _Selection) -> list[str]:
         remarks: list[str] = []
@@ -107,7 +108,7 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
                 "Read the lines you need again before you quote or edit them.)"
             )
         if chosen.cut:
-            remarks.append("(Of the longest pieces of context, the middle was left out.)")
+            remarks.append("(The middle of the longest pieces of context was left out.)")
         if chosen.omitted:
             remarks.append(
                 f"({chosen.omitted} older results did not fit and stay as they are; call this tool again for them.)"
@@ -115,19 +116,19 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
         return remarks
 
     def _find_lost_files(self, chosen: _Selection) -> list[str]:
-        """Files the model has read whose text is in nothing that stays."""
+        """Return the files the model has read whose text no longer is in any remaining item."""
         covered = "\n".join(f"{item.title}\n{item.text}" for item in chosen.items)
         staying = "\n".join(f"{item.title}\n{item.text}" for item in chosen.staying)
         paths = [file.path for file in self._files.list_files()]
         return [path for path in paths if path in covered and path not in staying]
 
 
-def _select_items(found: Sequence[CollectedItem]) -> _Selection:
-    """All context, and the results that are neither the newest nor short, the newest of them first into the bound."""
-    times = Counter(item.call_id for item in found)
-    results = [item for item in found if item.call_id]
+def _select_items(collected: Sequence[CollectedItem]) -> _Selection:
+    """Select all context, and the newest results that fit the limit, except the last few and short ones."""
+    times = Counter(item.call_id for item in collected)
+    results = [item for item in collected if item.call_id]
     older = [item for item in results[:-KEPT_RESULTS] if len(item.text) > SHORT_CHARS and times[item.call_id] == 1]
-    context = [item for item in found if not item.call_id and not any(item.text in other.text for other in older)]
+    context = [item for item in collected if not item.call_id and not any(item.text in other.text for other in older)]
     pieces = [_truncate_item(item, MAX_CONTEXT // len(context)) for item in context]
     room = MAX_INPUT - sum(len(item.text) for item in pieces)
     fitting: list[CollectedItem] = []

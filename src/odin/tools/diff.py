@@ -1,4 +1,4 @@
-"""What changed, for people (a unified diff) and for the model (the lines around the change)."""
+"""Line diff of two texts: a unified diff for people and the changed lines with context for the model."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -14,7 +14,7 @@ _Op = tuple[str, int, int, int, int]
 
 
 class Diff(Struct, frozen=True):
-    """A unified diff, the lines added and removed, and the new lines in and around the change from line `first` on."""
+    """A unified diff, the counts of lines added and removed, and the new lines around the change from line `first`."""
 
     text: str
     added: int
@@ -28,7 +28,7 @@ class Diff(Struct, frozen=True):
 
 
 def compare(before: str, after: str, path: str) -> Diff:
-    """Only what lies between the first and the last difference is looked at: a small edit of a large file is fast."""
+    """Diff two texts. Only the part between the first and last difference is compared, so small edits are fast."""
     head, tail = _measure_common_lines(before, after)
     lead, trail = _take_last_lines(before[:head]), _take_first_lines(before[len(before) - tail :])
     old = lead + lines_of(before[head : len(before) - tail]) + trail
@@ -43,14 +43,14 @@ def compare(before: str, after: str, path: str) -> Diff:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines with their ends. Only a line feed ends a line, as in every other tool."""
+    """Split into lines with their line ends. Only LF ends a line, as in all tools."""
     parts = [f"{part}\n" for part in text.split("\n")]
     parts[-1] = parts[-1][:-1]
     return parts if parts[-1] else parts[:-1]
 
 
 def _measure_common_lines(a: str, b: str) -> tuple[int, int]:
-    """How many characters at the start and at the end are the same whole lines in both texts."""
+    """Return how many characters at the start and the end are equal in both texts, in whole lines."""
     shorter = min(len(a), len(b))
     head = _find_longest(shorter, lambda low, high: a[low:high] == b[low:high])
     head = a.rfind("\n", 0, head) + 1
@@ -61,7 +61,7 @@ def _measure_common_lines(a: str, b: str) -> tuple[int, int]:
 
 
 def _find_longest(limit: int, same: Callable[[int, int], bool]) -> int:
-    """The largest n up to `limit` for which the first n characters are the same, by halving."""
+    """Return the largest n up to `limit` for which `same` holds, by bisection."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -88,8 +88,8 @@ def _take_first_lines(text: str) -> list[str]:
 
 
 def _find_changes(old: list[str], new: list[str]) -> list[_Op]:
-    """The places that differ. Lines that are unique in both texts hold them together, so that the work does not grow
-    with the square of their length; what lies between two of those is compared in full unless that is very much."""
+    """Return the differing ranges. Lines unique in both texts serve as anchors (patience diff), so the work does not
+    grow quadratically; the ranges between anchors are compared in full unless they are very long."""
     ops: list[_Op] = []
     i = j = 0
     for a, b in [*_find_anchors(old, new), (len(old), len(new))]:
@@ -99,7 +99,7 @@ def _find_changes(old: list[str], new: list[str]) -> list[_Op]:
 
 
 def _find_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
-    """Pairs of lines that occur once in each text, in the order of both: the longest row of them there is."""
+    """Return the longest increasing sequence of pairs of lines that occur once in each text."""
     counts = Counter(old)
     places = {line: number for number, line in enumerate(old) if counts[line] == 1}
     counts = Counter(new)
@@ -120,8 +120,10 @@ def _find_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
     return row[::-1]
 
 
-def _compare_between(old: list[str], new: list[str], here: tuple[int, int], there: tuple[int, int]) -> list[_Op]:
-    (i, a), (j, b) = here, there
+def _compare_between(
+    old: list[str], new: list[str], old_range: tuple[int, int], new_range: tuple[int, int]
+) -> list[_Op]:
+    (i, a), (j, b) = old_range, new_range
     while i < a and j < b and old[i] == new[j]:
         i, j = i + 1, j + 1
     while i < a and j < b and old[a - 1] == new[b - 1]:

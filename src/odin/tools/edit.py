@@ -1,13 +1,7 @@
-"""Whether enough of a file was seen to edit it, in the opinion of the lesser model.
+"""EditTool and MultiEditTool: exact replacements in one file, all or none.
 
-It is asked after everything that can be known for certain spoke for the edit, so it can only refuse. A refusal names
-lines to read, and once they have been read the same edit is not questioned again.
-
-One or several edits to one file, all of them or none: the common part of EditTool and MultiEditTool.
-
-EditTool: one exact replacement in one file.
-
-MultiEditTool: several exact replacements in one file, all or none.
+The file must have been read, and the lines to change must have been seen. If only parts of it were seen, the small
+model reviews the edit first.
 """
 
 import asyncio
@@ -57,15 +51,19 @@ _MAX_EXPLANATION = 400
 
 
 class _RequiredLines(Struct, frozen=True):
-    """Lines that must be read before an edit of these bytes, and why."""
+    """Lines the model must read before it may edit a file with these bytes, and why."""
 
     sha256: str
     ranges: tuple[LineSpan, ...]
-    why: str
+    reason: str
 
 
 class EditReviewer:
-    """Asks about edits, and remembers what it was told to read before each."""
+    """Asks the small model whether enough of a file was read to edit it.
+
+    It is asked only after all deterministic checks allowed the edit, so it can only refuse. A refusal names lines to
+    read; once they have been read, the same edit is not reviewed again.
+    """
 
     def __init__(self, files: FileCache, small_model: AskSmallModel | None, seconds: float = ASK_SECONDS) -> None:
         self._files = files
@@ -75,7 +73,7 @@ class EditReviewer:
         self._required: OrderedDict[int, _RequiredLines] = OrderedDict()
 
     async def review(self, path: str, text: str, edits: Sequence[Edit]) -> str:
-        """Raise Refusal when more must be read. Gives what the model remarked if it objects without naming lines."""
+        """Raise Refusal if lines must be read first. Return the model's objection if it names no lines, else ""."""
         entry = self._files.find(path)
         if entry is None or entry.stale:
             return ""
@@ -88,40 +86,38 @@ class EditReviewer:
         answer = await self._ask(question) if question else None
         if answer is None or answer.is_sufficient:
             return ""
-        why = " ".join(to_printable(answer.explanation).split())[:_MAX_EXPLANATION]
+        reason = " ".join(to_printable(answer.explanation).split())[:_MAX_EXPLANATION]
         ranges = self._select_ranges(path, answer, entry.fingerprint.lines)
         if not ranges:
-            return why
-        wanted = _RequiredLines(entry.fingerprint.sha256, ranges, why)
-        self._required[key] = wanted
+            return reason
+        required = _RequiredLines(entry.fingerprint.sha256, ranges, reason)
+        self._required[key] = required
         while len(self._required) > _MAX_REMEMBERED:
             self._required.popitem(last=False)
-        self._require(path, wanted)
+        self._require(path, required)
         return ""
 
-    def _require(self, path: str, wanted: _RequiredLines) -> None:
+    def _require(self, path: str, required: _RequiredLines) -> None:
         gaps = self._files.list_unseen(path)
-        missing = [lines for lines in wanted.ranges if _overlaps_any(lines, gaps)]
+        missing = [lines for lines in required.ranges if _overlaps_any(lines, gaps)]
         if not missing:
             return
         named = " and ".join(f"{first}-{last}" for first, last in missing)
         calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
-        why = f" {wanted.why.rstrip('.')}." if wanted.why else ""
+        reason = f" {required.reason.rstrip('.')}." if required.reason else ""
         raise Refusal(
-            f"Read lines {named} first; nothing was written.{why} Use Read with {calls}, then repeat the same edit."
+            f"Read lines {named} first; nothing was written.{reason} Use Read with {calls}, then repeat the same edit."
         )
 
-    # --- the question ---
-
     def _build_question(self, path: str, text: str, edits: Sequence[Edit]) -> EditQuestion | None:
-        """None when there is no doubt to settle, nobody to ask, or more to show than is worth asking."""
+        """Return the question for the small model, or None if the review is off, unnecessary or too large."""
         entry = self._files.find(path)
         validation = self._files.settings.validation
         if entry is None or self._small_model is None or validation == "never":
             return None
         partial = not entry.is_complete
-        doubtful = partial or entry.truncated
-        if not doubtful and validation != "always":
+        needs_review = partial or entry.truncated
+        if not needs_review and validation != "always":
             return None
         shown = _select_shown(self._files.list_parts(path), text, edits)
         if not shown or sum(len(edit.old) + len(edit.new) for edit in edits) > EDIT_CHARS:
@@ -139,7 +135,7 @@ class EditReviewer:
         )
 
     async def _ask(self, question: EditQuestion) -> Sufficiency | None:
-        """The model's answer; None when it has none that can be used."""
+        """Return the model's answer, or None if it failed or took too long."""
         assert self._small_model is not None
         text = msgspec.json.encode(question).decode()
         try:
@@ -155,7 +151,7 @@ class EditReviewer:
             return None
 
     def _select_ranges(self, path: str, answer: Sufficiency, total: int) -> tuple[LineSpan, ...]:
-        """The suggested ranges that exist and were not seen, neighbours joined, no more than one can read."""
+        """Return the suggested ranges that exist and were not read, merged and limited in number and length."""
         gaps = self._files.list_unseen(path)
         clipped = [(max(1, at.start_line), min(total, at.end_line)) for at in answer.suggested_line_ranges]
         joined: list[LineSpan] = []
@@ -168,7 +164,7 @@ class EditReviewer:
 
 
 def _trim_final_newline(text: str, old: str) -> str:
-    """The text to replace, without the final line feed that a file may lack and an edit may have."""
+    """Return the text to replace, without a final newline that the file lacks."""
     found = locate(text, old)
     return to_printable(old.removesuffix("\n").removesuffix("\r") if found.unended else old)
 
@@ -178,7 +174,7 @@ def _overlaps_any(lines: LineSpan, others: Sequence[LineSpan]) -> bool:
 
 
 def _select_shown(parts: list[SeenPart], text: str, edits: Sequence[Edit]) -> list[SeenPart]:
-    """What was seen; of much, only what is around the edits. Nothing when that is too much as well."""
+    """Return the parts that were read; if too long, only those around the edits; if still too long, []."""
     if _count_chars(parts) > CONTENT_CHARS:
         windows = [
             (text.count("\n", 0, start) + 1 - _CONTEXT_LINES, text.count("\n", 0, end) + 1 + _CONTEXT_LINES)
@@ -194,7 +190,7 @@ def _count_chars(parts: list[SeenPart]) -> int:
 
 
 def _clip_part(part: SeenPart, windows: list[LineSpan]) -> list[SeenPart]:
-    """The lines of a part that lie in one of the windows."""
+    """Return the lines of a part that lie in one of the windows."""
     pieces: list[SeenPart] = []
     following = part.first
     for first, last in sorted(windows):
@@ -217,7 +213,7 @@ _SNIPPET_CHARS = 4000
 async def edit_file(
     files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: EditReviewer
 ) -> ToolOutput:
-    """Read, check, edit in memory, write at once. The file is untouched unless every edit fits."""
+    """Apply all edits to a file, or none: read, check, edit in memory, then write atomically."""
     path = require_absolute(file_path, ctx.cwd, "file_path")
     file, info = open_regular(path, ctx.cwd)
     with file:
@@ -247,41 +243,41 @@ async def edit_file(
 
 def _check_was_read(files: FileCache, path: str, data: bytes) -> None:
     sha256 = hash_bytes(data)
-    standing = files.compare(path, sha256)
-    if standing in ("unread", "stale") and not files.read_first:
+    status = files.compare(path, sha256)
+    if status in ("unread", "stale") and not files.read_first:
         return
-    if standing == "unread":
+    if status == "unread":
         raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.", UnreadFile)
-    if standing == "stale":
-        why = f"{path} was read before this session was resumed. Read it again."
-        raise Refusal(f"Must read file first: {why}", UnreadFile)
-    if standing == "changed":
-        said = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
-        raise make_stale_refusal(files, path, sha256, f"{said} Read it again, then repeat the edit on the new text.")
+    if status == "stale":
+        reason = f"{path} was read before this session was resumed. Read it again."
+        raise Refusal(f"Must read file first: {reason}", UnreadFile)
+    if status == "changed":
+        message = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
+        raise make_stale_refusal(files, path, sha256, f"{message} Read it again, then repeat the edit on the new text.")
 
 
 def _format_remark(remark: str) -> str:
-    return f"\n(The check before this edit remarked: {remark})" if remark else ""
+    return f"\n(Remark of the check before this edit: {remark})" if remark else ""
 
 
 def _apply_edits(decoded: DecodedText, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:
-    draft = EditBuffer(decoded.text, unseen, is_encoding_unknown=not decoded.valid)
+    buffer = EditBuffer(decoded.text, unseen, is_encoding_unknown=not decoded.valid)
     count = 0
     for number, edit in enumerate(edits, 1):
         try:
             decoded.check_text(edit.new, "new_string")
-            count += draft.apply(edit)
+            count += buffer.apply(edit)
         except Refusal as refusal:
             if len(edits) == 1:
                 raise
             raise Refusal(f"Edit {number} of {len(edits)} failed, so nothing was written: {refusal}") from None
-    if draft.text == decoded.text:
+    if buffer.text == decoded.text:
         raise Refusal("The edits cancel each other out; nothing was written.")
-    return draft.text, count
+    return buffer.text, count
 
 
 def _format_snippet(diff: Diff) -> str:
-    """The changed lines with a few around them, as they are now."""
+    """Return the changed lines with some context, numbered."""
     lines = [line.removesuffix("\n") for line in diff.around[:_SNIPPET_LINES]]
     shown = number_lines(lines, diff.first, _SNIPPET_CHARS)
     last = diff.first + len(diff.around) - 1

@@ -1,9 +1,8 @@
-"""Encodings of East Asia that bear no mark, recognised only where doubt is out of the question.
+"""Recognizes GB18030 and Shift-JIS text without a byte order mark, only when it is certain.
 
-A wrong guess would put bytes of one encoding into a file of another, so three things must hold: every byte decodes,
-encoding the text again gives the same bytes, and the characters are those the language is written with far more often
-than chance would have it. Western, Cyrillic, Korean and other text decoded by mistake gives rare characters, and a word
-or two proves nothing: such files keep their unknown bytes, and only ASCII goes into them.
+A wrong guess would mix encodings in a file, so three conditions must hold: every byte decodes, encoding again gives the
+same bytes, and common characters of the language are far more frequent than by chance. Other encodings decoded by
+mistake give rare characters, and one or two words prove nothing; such files stay undecoded and accept only ASCII.
 """
 
 from math import log
@@ -13,7 +12,7 @@ from msgspec import Struct
 _SAMPLE_BYTES = 65_536
 _SAMPLE_CHARS = 400
 _CERTAIN = 7.0
-"""The surprise, in nats, at which chance is ruled out. Four different characters, all of them typical, reach it."""
+"""Evidence, in nats, at which chance is ruled out. Four different characters, all typical, reach it."""
 
 _KANA = frozenset(map(chr, (*range(0x3041, 0x3094), *range(0x30A1, 0x30F7), 0x30FC)))
 
@@ -30,7 +29,7 @@ _COMMON_HAN = frozenset(
 
 
 class _EncodingCandidate(Struct, frozen=True):
-    """`typical` characters make up at least `share` of such text; by chance each would turn up with `chance`."""
+    """At least `share` of the characters of such text are `typical`; in other text about `chance` of them are."""
 
     codec: str
     typical: frozenset[str]
@@ -41,20 +40,20 @@ class _EncodingCandidate(Struct, frozen=True):
 _CANDIDATES = (_EncodingCandidate("gb18030", _COMMON_HAN, 0.45, 0.15), _EncodingCandidate("cp932", _KANA, 0.25, 0.05))
 
 _DOUBLE_BYTE = ("cp932", "gbk", "big5")
-"""Encodings in which the second byte of a character may look like an ASCII letter."""
+"""Encodings in which the second byte of a character can look like ASCII."""
 
 
 def recognize_encoding(data: bytes) -> tuple[str, str] | None:
-    """The text and its codec, when it is certain."""
+    """Return the text and its codec, or None if it is not certain."""
     sample = data if len(data) <= _SAMPLE_BYTES else data[: data.rfind(b"\n", 0, _SAMPLE_BYTES) + 1]
-    found = [one.codec for one in _CANDIDATES if _is_written_in(sample, one)]
-    if len(found) != 1:
+    codecs = [candidate.codec for candidate in _CANDIDATES if _is_written_in(sample, candidate)]
+    if len(codecs) != 1:
         return None
     try:
-        text = data.decode(found[0])
+        text = data.decode(codecs[0])
     except UnicodeDecodeError:
         return None
-    return (text, found[0]) if text.encode(found[0]) == data else None
+    return (text, codecs[0]) if text.encode(codecs[0]) == data else None
 
 
 def _is_written_in(sample: bytes, candidate: _EncodingCandidate) -> bool:
@@ -77,7 +76,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def _compute_surprise(share: float, chance: float) -> float:
-    """How unlikely one draw with this share of hits is, when hits come by chance (relative entropy)."""
+    """Return the relative entropy of this share of hits against hits by chance, per character."""
     if share <= chance:
         return 0.0
     miss = (1 - share) * log((1 - share) / (1 - chance)) if share < 1 else 0.0
@@ -85,7 +84,7 @@ def _compute_surprise(share: float, chance: float) -> float:
 
 
 def is_inside_character(data: bytes, place: int) -> bool:
-    """Whether this place may lie inside a character of two bytes, in a file whose encoding is not known."""
+    """True if this position may lie inside a two-byte character, in a file of unknown encoding."""
     if not place or data[place - 1] < 0x80 or not 0x40 <= data[place] < 0x7F:
         return False
     start = data.rfind(b"\n", 0, place) + 1

@@ -1,9 +1,5 @@
-"""What to say when a file is no longer what the model has read: which of its lines are different now.
-
-What a file holds before all of it is written anew.
-
-What a tool has shown or written is known: lines that a search found, files that were changed.
-"""
+"""Connects the file tools with the file cache: detects files that changed since they were read, records writes and
+lines shown by a search."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,16 +14,16 @@ _DIFF_CHARS = 3000
 _MAX_PARTS = 10
 
 
-def make_stale_refusal(files: FileCache, path: str, sha256: str, sentence: str) -> Refusal:
-    """The refusal to touch a file that is no longer what was read. It says so when another agent changed it."""
-    by = files.writer_of(path, sha256)
-    if by:
-        return Refusal(f"{sentence} (It was changed by {by}.)", Conflict)
-    return Refusal(sentence, ExternalModification)
+def make_stale_refusal(files: FileCache, path: str, sha256: str, message: str) -> Refusal:
+    """Return the refusal for a file that changed since it was read; it names the other agent that changed it."""
+    writer = files.writer_of(path, sha256)
+    if writer:
+        return Refusal(f"{message} (It was changed by {writer}.)", Conflict)
+    return Refusal(message, ExternalModification)
 
 
 def describe_drift(files: FileCache, path: str, data: bytes) -> str:
-    """Sentences about what changed, beginning with a space; empty when the old text is not kept."""
+    """Return sentences about what changed, starting with a space; "" if the old text is not cached."""
     decoded = decode(data)
     entry = files.find(path)
     parts = files.list_parts(path)
@@ -38,32 +34,33 @@ def describe_drift(files: FileCache, path: str, data: bytes) -> str:
         after = decoded.text if decoded.text.endswith("\n") or not decoded.text else f"{decoded.text}\n"
         diff = compare(before, after, path).text
         if not diff:
-            return " Only its last line end or its encoding is different."
+            return " Only its final newline or its encoding differs."
         cut = f"\n... ({_DIFF_CHARS} of {len(diff)} characters of the difference)" if len(diff) > _DIFF_CHARS else ""
-        return f" This is different now:\n{diff[:_DIFF_CHARS].rstrip()}{cut}\n"
+        return f" The difference:\n{diff[:_DIFF_CHARS].rstrip()}{cut}\n"
     now = decoded.text.split("\n")
-    said = [sentence for part in parts if (sentence := _describe_part(part, now, decoded.text))]
-    more = f" ... and {len(said) - _MAX_PARTS} more." if len(said) > _MAX_PARTS else ""
-    if not said:
-        return " The lines you have read are the same; others changed."
-    return "".join(f" {sentence}" for sentence in said[:_MAX_PARTS]) + more
+    changes = [sentence for part in parts if (sentence := _describe_part(part, now, decoded.text))]
+    more = f" ... and {len(changes) - _MAX_PARTS} more." if len(changes) > _MAX_PARTS else ""
+    if not changes:
+        return " The lines you have read are unchanged; others changed."
+    return "".join(f" {sentence}" for sentence in changes[:_MAX_PARTS]) + more
 
 
 def _describe_part(part: SeenPart, now: list[str], text: str) -> str:
-    """What became of lines that were read; empty when they are what they were."""
+    """Return what happened to lines that were read; "" if they are unchanged."""
     if now[part.first - 1 : part.last] == part.lines:
         return ""
     at = f"\n{text}\n".find("\n" + "\n".join(part.lines) + "\n")
     if at < 0:
-        return f"Lines {part.first}-{part.last} are different now."
+        return f"Lines {part.first}-{part.last} changed."
     first = text.count("\n", 0, at) + 1
     return f"Lines {part.first}-{part.last} are now lines {first}-{first + len(part.lines) - 1}."
 
 
 def read_current_bytes(files: FileCache, path: str, cwd: str, *, too_large: str) -> bytes | None:
-    """The bytes that are there now, or None. Those that this agent has read must still be the same.
+    """Return the current bytes of a file, or None if it does not exist. Raise Refusal if they changed since the agent
+    read them.
 
-    `too_large` says what a file is too large for, and what to do instead.
+    `too_large` completes the sentence "... is too large to ...", with advice.
     """
     if not Path(path).exists():
         return None
@@ -74,25 +71,25 @@ def read_current_bytes(files: FileCache, path: str, cwd: str, *, too_large: str)
         raise Refusal(f"{path} is too large ({info.st_size} bytes) to {too_large}.")
     sha256 = hash_bytes(data)
     if files.compare(path, sha256) == "changed":
-        said = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
-        raise make_stale_refusal(files, path, sha256, f"{said} Read it again first.")
+        message = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
+        raise make_stale_refusal(files, path, sha256, f"{message} Read it again first.")
     return data
 
 
 MAX_REREAD_BYTES = 10_000_000
-"""The largest file that is read again to see whether lines of it still stand there."""
+"""Maximum size of a file that is read again to check whether the lines a search found are still in it."""
 
 _MAX_TOTAL_BYTES = 50_000_000
 
 
 def remember_write(files: FileCache, target: str, data: bytes, mtime: int, style: DecodedText, text: str) -> None:
-    """A file was written: `data`, which is `text` in the encoding of `style`."""
+    """Record in the cache that `data` was written, which is `text` in the encoding of `style`."""
     lines = None if style.codec == "utf-8" else len(lines_of(text))
     files.record_write(target, take_fingerprint(data, mtime, lines=lines, valid=style.valid), text=text)
 
 
 def remember_lines(files: FileCache, hits: Iterable[LineHit], line_chars: int) -> None:
-    """Lines were shown, those longer than `line_chars` cut. They count as read if they are still in the file."""
+    """Record shown lines as read, if they are still in the file. Lines longer than `line_chars` were cut."""
     by_path: dict[str, list[LineHit]] = {}
     for hit in hits:
         by_path.setdefault(hit.path, []).append(hit)
@@ -107,8 +104,8 @@ def remember_lines(files: FileCache, hits: Iterable[LineHit], line_chars: int) -
 
 
 def _remember_file(files: FileCache, path: str, hits: list[LineHit], line_chars: int) -> int:
-    """How many bytes were read for it."""
-    began = files.now()
+    """Record the shown lines of one file. Return how many bytes were read for it."""
+    started = files.now()
     file, info = open_regular(path, "/")
     with file:
         if info.st_size > MAX_REREAD_BYTES or all(
@@ -127,7 +124,7 @@ def _remember_file(files: FileCache, path: str, hits: list[LineHit], line_chars:
     seen = take_fingerprint(data, info, lines=total, valid=decoded.valid)
     if ranges:
         cut = any(len(hit.text) > line_chars for hit in same)
-        files.record_lines(path, seen, ranges, texts=texts, truncated=cut, at=began)
+        files.record_lines(path, seen, ranges, texts=texts, truncated=cut, at=started)
     return info.st_size
 
 

@@ -1,10 +1,7 @@
-"""Paths as the model gives them: absolute, existing, of the right kind; and a helpful sentence when they are not.
+"""What the file tools share: checking paths, opening files, and decoding them without loss.
 
-Bytes to text and back without losing one.
-
-Text that is not valid UTF-8 is decoded with an escape for each odd byte, so encoding it again gives the same bytes. A
-byte order mark is kept aside. UTF-16 and UTF-32 are recognised by their mark, some East Asian encodings by what is
-written in them.
+Bytes that are not valid UTF-8 are decoded as lone surrogates, so encoding the text again gives the same bytes. A byte
+order mark is stored separately. UTF-16 and UTF-32 are recognized by it, some East Asian encodings by their content.
 """
 
 import codecs
@@ -22,22 +19,22 @@ from odin.core.errors import OdinError
 from odin.core.tool import A, Tool, ToolContext, ToolOutput, fail
 
 WHOLE_BYTES = 50_000_000
-"""The largest file that is read, edited or overwritten as a whole."""
+"""Maximum size of a file that is read, edited or overwritten as a whole."""
 
 
 class Refusal(Exception):
-    """The call cannot be done as asked. The sentence is what the model reads, so it says what to do instead.
+    """A tool refuses a call. The model reads the message, so it says what to do instead.
 
-    `named` is the error it is, where people and programs have a name for it.
+    `error_type` names the kind of error, if it has one.
     """
 
-    def __init__(self, sentence: str, error_type: type[OdinError] | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, error_type: type[OdinError] | None = None) -> None:
+        super().__init__(message)
         self.kind = error_type.__name__ if error_type else ""
 
 
 class FileTool(Tool[A]):
-    """A tool about files: what it refuses and what the system refuses become error results."""
+    """Base of tools that work on files: turns Refusal and OSError into error results."""
 
     async def run(self, args: A, ctx: ToolContext) -> ToolOutput:
         try:
@@ -46,19 +43,19 @@ class FileTool(Tool[A]):
             return fail(to_printable(str(refusal)), refusal.kind)
         except OSError as error:
             name = f" {error.filename}" if isinstance(error.filename, str) else ""
-            return fail(to_printable(f"The system refused it:{name} {error.strerror or error}."))
+            return fail(to_printable(f"The operating system refused it:{name} {error.strerror or error}."))
 
     @abstractmethod
     async def work(self, args: A, ctx: ToolContext) -> ToolOutput: ...
 
 
 def to_printable(text: str) -> str:
-    """Text that can be sent as JSON: bytes that were not UTF-8 show as U+FFFD."""
+    """Return text that can be sent as JSON, with U+FFFD for bytes that were not UTF-8."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def require_absolute(path: str, cwd: str, field: str) -> str:
-    """The path without `..` and doubled slashes, provided it is absolute."""
+    """Return the normalized path. Raise Refusal if it is not absolute."""
     if not path or "\0" in path:
         raise Refusal(f"{field} is not a path: {path!r}.")
     if not Path(path).is_absolute():
@@ -68,30 +65,30 @@ def require_absolute(path: str, cwd: str, field: str) -> str:
 
 
 def make_missing_refusal(path: str, cwd: str) -> Refusal:
-    """The sentence for a path that does not exist, with the nearest one that does."""
+    """Return the refusal for a missing path, with a suggestion of a similar existing one."""
     if Path(path).is_symlink():
         return Refusal(f"{path} is a symbolic link to {os.readlink(path)}, which does not exist.")  # noqa: PTH115
     return Refusal(f"{path} does not exist.{_suggest_path(path, cwd)}")
 
 
 def _suggest_path(path: str, cwd: str) -> str:
-    inside = Path(cwd, path.lstrip("/"))
-    if inside.exists():
-        return f" Did you mean {inside}?"
-    wanted = Path(path)
-    while not wanted.parent.is_dir():
-        wanted = wanted.parent
+    in_project = Path(cwd, path.lstrip("/"))
+    if in_project.exists():
+        return f" Did you mean {in_project}?"
+    missing = Path(path)
+    while not missing.parent.is_dir():
+        missing = missing.parent
     try:
-        names = os.listdir(wanted.parent)[:5000]  # noqa: PTH208
+        names = os.listdir(missing.parent)[:5000]  # noqa: PTH208
     except OSError:
         return ""
     import difflib
 
-    same = [name for name in names if name.casefold() == wanted.name.casefold()]
-    near = same or difflib.get_close_matches(wanted.name, names, n=3)
-    if not near:
-        return f" The nearest folder that exists is {wanted.parent}."
-    return " Did you mean " + " or ".join(str(wanted.parent / name) for name in near) + "?"
+    same = [name for name in names if name.casefold() == missing.name.casefold()]
+    similar = same or difflib.get_close_matches(missing.name, names, n=3)
+    if not similar:
+        return f" The nearest existing folder is {missing.parent}."
+    return " Did you mean " + " or ".join(str(missing.parent / name) for name in similar) + "?"
 
 
 def require_folder(path: str, cwd: str) -> str:
@@ -103,13 +100,13 @@ def require_folder(path: str, cwd: str) -> str:
 
 
 def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
-    """Open a file for reading. A pipe, a device or a directory is refused before it can make us wait."""
+    """Open a regular file for reading. Refuse pipes, devices and directories, which could block."""
     try:
         kind = Path(path).stat().st_mode
         if stat.S_ISDIR(kind):
             raise Refusal(f"{path} is a directory. Use LS to list it.")
         if not stat.S_ISREG(kind):
-            raise Refusal(f"{path} is not a regular file but a device, pipe or socket; it is not opened.")
+            raise Refusal(f"{path} is a device, pipe or socket, not a regular file.")
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         raise make_missing_refusal(path, cwd) from None
@@ -119,7 +116,7 @@ def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
 
 
 def read_whole(file: FileIO, info: os.stat_result) -> bytes | None:
-    """All of an open file, or None when it is larger than what is handled in memory."""
+    """Return the whole content of an open file, or None if it is larger than WHOLE_BYTES."""
     parts: list[bytes] = []
     size = 0
     while size <= WHOLE_BYTES:
@@ -135,8 +132,8 @@ _PROBE_BYTES = 8192
 _MAX_REMEMBERED = 500
 
 _written_codecs: OrderedDict[tuple[int, int], str] = OrderedDict()
-"""Length and hash of bytes that were made here in an encoding without a mark. An edit may take out what it would be
-recognised by, and the next edit of the same file must not put in another."""
+"""Codec by length and hash of bytes written here in an encoding without a byte order mark. An edit may remove the text
+that identified the encoding, and the next edit of the file must not use another one."""
 
 _WIDE_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -147,7 +144,7 @@ _WIDE_MARKS = (
 
 
 class DecodedText(Struct, frozen=True):
-    """A file's text. `valid` is false when its encoding is not known; odd bytes are lone surrogates in `text`."""
+    """A file's text. `valid` is false if the encoding is unknown; undecodable bytes are lone surrogates in `text`."""
 
     text: str
     codec: str = "utf-8"
@@ -159,7 +156,7 @@ class DecodedText(Struct, frozen=True):
         return self.codec.startswith(("utf-16", "utf-32"))
 
     def encode(self, text: str) -> bytes:
-        """`text` as bytes in this file's encoding."""
+        """Return `text` in this file's encoding."""
         if self.codec == "utf-8":
             return self.bom + text.encode("utf-8", "surrogateescape")
         if self.is_wide:
@@ -173,18 +170,18 @@ class DecodedText(Struct, frozen=True):
         return data
 
     def check_text(self, new: str, field: str) -> None:
-        """Refuse text that this file cannot take without mixing encodings."""
+        """Raise Refusal for text that would mix encodings in this file."""
         try:
             new.encode("utf-8")
         except UnicodeEncodeError:
             raise Refusal(f"{field} contains half of a surrogate pair, which is not a character.") from None
         if not self.valid and not new.isascii():
             raise Refusal(
-                "The file is not UTF-8 and its encoding is not known for certain, so only ASCII text can be put into "
-                "it without mixing encodings. Use ASCII, or convert the file with a command first."
+                "The file is not UTF-8 and its encoding is unknown, so only ASCII text can be added without mixing "
+                "encodings. Use ASCII, or convert the file with a command first."
             )
         if not self.is_wide and self.codec != "utf-8" and not self._can_encode(new):
-            raise Refusal(f"{field} has characters that do not exist in {self.codec}, the encoding of the file.")
+            raise Refusal(f"{field} contains characters that do not exist in {self.codec}, the encoding of the file.")
 
     def _can_encode(self, new: str) -> bool:
         try:
@@ -194,7 +191,7 @@ class DecodedText(Struct, frozen=True):
 
 
 def decode(data: bytes) -> DecodedText | None:
-    """The text of a file, or None when it is binary: a NUL byte near the start, as git decides it."""
+    """Return the text of a file, or None if it is binary: like git, by a NUL byte near the start."""
     for bom, codec in _WIDE_MARKS:
         if data.startswith(bom):
             return _decode_wide(data, bom, codec)
@@ -212,7 +209,7 @@ def decode(data: bytes) -> DecodedText | None:
 
 
 def _remember_codec(data: bytes, codec: str) -> None:
-    """Plain ASCII is the same in all of them and says nothing about the next file that looks like it."""
+    """Remember the codec of written bytes, unless they are ASCII, which is the same in all codecs."""
     if data.isascii():
         return
     _written_codecs[len(data), hash(data)] = codec
@@ -239,6 +236,6 @@ def _decode_wide(data: bytes, bom: bytes, codec: str) -> DecodedText | None:
 
 
 def is_crlf(text: str) -> bool:
-    """Whether every line of the text ends with a carriage return and a line feed."""
+    """True if every line of the text ends with CRLF."""
     lines = text.count("\n")
     return lines > 0 and lines == text.count("\r\n")

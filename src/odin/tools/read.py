@@ -1,6 +1,7 @@
-"""Files that Read does not give as their lines: images and PDFs, told by their first bytes, and notebooks.
+"""Read: the numbered lines of a text file, or the content of an image, PDF or notebook.
 
-Read: the lines of one file, numbered.
+Images and PDFs are recognized by their first bytes. PDFs are read in a separate process, because a hostile one must be
+stoppable, which a thread is not.
 """
 
 import asyncio
@@ -34,12 +35,12 @@ _PROBE_BYTES = 16
 
 
 def is_plain_text(path: str, head: bytes) -> bool:
-    """Whether a file of this name with these first bytes is text as far as Read is concerned."""
+    """True if Read shows a file with this name and these first bytes as text lines."""
     return not (path.endswith(".ipynb") or head.startswith(b"%PDF-") or detect_image_kind(head))
 
 
 class FormatReader:
-    """`folder` is the session's, where images are kept; `runner` runs what could take for ever."""
+    """Reads images, PDFs and notebooks. `folder` takes copies of images; `runner` starts the PDF reader."""
 
     def __init__(self, folder: Path | None = None, runner: ProcessRunner | None = None) -> None:
         self._folder = folder
@@ -49,7 +50,7 @@ class FormatReader:
     async def read(
         self, path: str, file: FileIO, info: os.stat_result, first: int, count: int, cwd: str
     ) -> ToolOutput | None:
-        """What the model sees of such a file; None when it is to be read as text. The file is left at its start."""
+        """Return the result for an image, PDF or notebook; None for a text file. The file is rewound."""
         head = file.read(_PROBE_BYTES) or b""
         file.seek(0)
         if detect_image_kind(head):
@@ -88,7 +89,7 @@ class ReadArgs(Args, frozen=True):
 
 
 class NumberedLines(Struct, frozen=True):
-    """The numbered lines `first` to `last`, and whether any of them was cut."""
+    """The numbered lines `first` to `last`. `cut`: at least one line was shortened."""
 
     text: str
     first: int
@@ -123,7 +124,7 @@ class ReadTool(FileTool[ReadArgs]):
         known = self._recall(path, first, first + count - 1, bounded)
         if known is not None:
             return _build_output(path, known, self._make_page(path, known, first))
-        began = self._files.now()
+        started = self._files.now()
         file, info = open_regular(path, ctx.cwd)
         with file:
             shown = await self._formats.read(path, file, info, first, count, ctx.cwd)
@@ -133,15 +134,15 @@ class ReadTool(FileTool[ReadArgs]):
                 raise Refusal(_describe_too_large(path, info.st_size))
             try:
                 found, text = _read_from_disk(path, file, info, first, first + count - 1)
-            except Refusal:  # what was known of it is no more, and must not bar a write or a deletion for ever
+            except Refusal:  # the cached state is outdated and must not block later writes and deletions
                 self._files.forget(path)
                 raise
         page = self._make_page(path, found, first)
-        self._remember(path, found, page, text, began)
+        self._remember(path, found, page, text, started)
         return _build_output(path, found, page)
 
     def _recall(self, path: str, first: int, last: int, bounded: bool) -> CachedLines | None:
-        """The lines as the cache has them, if it does and the file is still the same."""
+        """Return the lines from the cache, or None if they are not cached or the file changed."""
         try:
             info = Path(path).stat()
         except OSError:
@@ -160,20 +161,20 @@ class ReadTool(FileTool[ReadArgs]):
             raise Refusal(f"{path} has only {found.fingerprint.lines} lines; offset {first} is past the end.")
         return number_lines(found.lines, first)
 
-    def _remember(self, path: str, found: CachedLines, page: NumberedLines, text: str | None, began: float) -> None:
+    def _remember(self, path: str, found: CachedLines, page: NumberedLines, text: str | None, started: float) -> None:
         if page.last - page.first + 1 == found.fingerprint.lines:
-            self._files.record_whole(path, found.fingerprint, text=text, truncated=page.cut, at=began)
+            self._files.record_whole(path, found.fingerprint, text=text, truncated=page.cut, at=started)
         else:
             shown = None if text is None else ["\n".join(found.lines[: page.last - page.first + 1])]
             self._files.record_lines(
-                path, found.fingerprint, [(page.first, page.last)], texts=shown, truncated=page.cut, at=began
+                path, found.fingerprint, [(page.first, page.last)], texts=shown, truncated=page.cut, at=started
             )
 
 
 def _read_from_disk(
     path: str, file: FileIO, info: os.stat_result, first: int, last: int
 ) -> tuple[CachedLines, str | None]:
-    """The wanted lines, and the text they are from when that is all of it."""
+    """Return the lines, and the whole decoded text if it is complete."""
     huge = info.st_size > WHOLE_BYTES
     data, seen = _scan_huge_file(file, info, first, last) if huge else (read_whole(file, info), None)
     if data is None:
@@ -198,7 +199,7 @@ def _build_output(path: str, found: CachedLines, page: NumberedLines) -> ToolOut
         return ToolOutput(text="(empty file)", note=to_printable(f"Read {path} (empty)"))
     notes = [page.text]
     if not found.fingerprint.is_text:
-        notes.append("(not valid UTF-8: the other bytes are shown as U+FFFD and are kept by EditTool)")
+        notes.append("(not valid UTF-8: invalid bytes are shown as U+FFFD; EditTool preserves them)")
     if page.last - page.first + 1 < total:
         more = f"; go on with offset={page.last + 1}" if page.last < total else ""
         notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")
@@ -207,7 +208,7 @@ def _build_output(path: str, found: CachedLines, page: NumberedLines) -> ToolOut
 
 
 def number_lines(lines: list[str], first: int, limit: int = SHOWN_CHARS) -> NumberedLines:
-    """`lines` as `cat -n` prints them, up to `limit` characters in all and with very long lines cut."""
+    """Number lines like `cat -n`, up to `limit` characters in total; very long lines are cut."""
     out: list[str] = []
     cut, size = False, 0
     for number, line in enumerate(lines, first):
@@ -231,7 +232,7 @@ def _describe_too_large(path: str, size: int) -> str:
 
 
 def _scan_huge_file(file: FileIO, info: os.stat_result, first: int, last: int) -> tuple[bytes, Fingerprint]:
-    """The bytes of lines `first` to `last` of a file too large for memory, and the fingerprint of all of it."""
+    """Return the bytes of lines `first` to `last` of a file too large for memory, and the whole file's fingerprint."""
     import hashlib
 
     hasher = hashlib.sha256()
@@ -252,7 +253,7 @@ def _scan_huge_file(file: FileIO, info: os.stat_result, first: int, last: int) -
 
 
 def _slice_lines(chunk: bytes, skip: int, upto: int) -> bytes:
-    """What follows the first `skip` line ends, up to and with line end number `upto`."""
+    """Return the bytes after the first `skip` newlines, up to and including newline number `upto`."""
     start = 0
     for _ in range(max(0, skip)):
         start = chunk.index(b"\n", start) + 1

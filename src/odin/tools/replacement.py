@@ -1,9 +1,7 @@
-"""What stands in a file where a text was expected: the block of lines most like it, found in bounded time.
-
-Exact replacement in text, tolerant of nothing but line endings.
+"""Exact text replacement, tolerant only of line endings, with helpful refusals when the old text is not found.
 
 Everything outside the replaced lines keeps its bytes: lines that the old and the new text share keep their own endings,
-and new lines take the ending that is used where they go.
+and new lines get the line ending used at that place.
 """
 
 import re
@@ -19,7 +17,7 @@ from odin.tools.read import number_lines
 _MAX_WANTED_LINES = 60
 _MAX_LINE_CHARS = 400
 _MAX_COMMON = 50
-"""A line or word that occurs more often than this says nothing about the place."""
+"""A line or word that occurs more often than this is not used to locate a block."""
 _MAX_SCANNED_CHARS = 2_000_000
 _MAX_CHECKED = 8
 _MIN_LIKENESS = 0.5
@@ -28,7 +26,7 @@ _WORD = re.compile(r"\w{2,}")
 
 
 class SimilarBlock(Struct, frozen=True):
-    """The lines from number `first` (counted from 1) on. `same`: they differ from what was wanted by spacing only."""
+    """A block of lines starting at line `first` (from 1). `is_same_but_spacing`: it differs only in whitespace."""
 
     first: int
     lines: list[str]
@@ -36,7 +34,7 @@ class SimilarBlock(Struct, frozen=True):
 
 
 def find_nearest(text: str, wanted: str) -> SimilarBlock | None:
-    """The block of `text` most like `wanted`, or None when nothing there is like it."""
+    """Return the block of `text` most similar to `wanted`, or None if nothing is similar. Takes bounded time."""
     want = [line.strip()[:_MAX_LINE_CHARS] for line in wanted.split("\n")[:_MAX_WANTED_LINES]]
     lead = next((number for number, line in enumerate(want) if line), len(want))
     want = want[lead:]
@@ -63,7 +61,7 @@ def find_nearest(text: str, wanted: str) -> SimilarBlock | None:
 
 
 def _rank_by_lines(have: list[str], want: list[str]) -> list[int]:
-    """Where the block would begin, going by lines that are the same but for the spaces around them; best first."""
+    """Return possible starts of the block, best first, judged by lines that are equal except for surrounding spaces."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     wanted = {line for line in want if line}
     for number, line in enumerate(have):
@@ -78,7 +76,7 @@ def _rank_by_lines(have: list[str], want: list[str]) -> list[int]:
 
 
 def _rank_by_words(have: list[str], want: list[str]) -> list[int]:
-    """The same, going by the words they have in common. Rare words weigh more."""
+    """Return possible starts of the block, best first, judged by common words; rare words weigh more."""
     offsets: dict[str, int] = {}
     for offset, line in enumerate(want):
         for word in _WORD.findall(line):
@@ -115,7 +113,7 @@ def _strip_all_spaces(lines: list[str]) -> list[str]:
 
 
 def measure_common_prefix(text: str, wanted: str) -> int:
-    """How many characters at the start of `wanted` stand somewhere in `text`."""
+    """Return the length of the longest prefix of `wanted` that occurs in `text`."""
     low, high = 0, min(len(wanted), 4000)
     while low < high:
         middle = (low + high + 1) // 2
@@ -143,7 +141,7 @@ class Edit(Struct, frozen=True):
 
 
 class Occurrences(Struct, frozen=True):
-    """Where `old` stands. `loose` says that only the line endings differ, `unended` that the file ends without one."""
+    """Where the old text occurs. `loose`: only line endings differ; `unended`: the file lacks the final newline."""
 
     spans: list[Span]
     loose: bool = False
@@ -151,9 +149,9 @@ class Occurrences(Struct, frozen=True):
 
 
 class EditBuffer:
-    """A text under change, with the spans of it nobody has looked at: an edit may not touch those.
+    """A text being edited. `unseen` are line ranges the model has not read, which edits may not touch.
 
-    `unknown` says that its encoding is not known, so that what looks like a letter may be half of a character.
+    `is_encoding_unknown`: a byte that looks like an ASCII letter may be half of a character.
     """
 
     def __init__(
@@ -165,7 +163,7 @@ class EditBuffer:
         self._is_encoding_unknown = is_encoding_unknown
 
     def apply(self, edit: Edit) -> int:
-        """Make one edit and say how many places changed. Raises Refusal and changes nothing when it is not certain."""
+        """Apply one edit and return the number of replacements. Raise Refusal if it is ambiguous."""
         if not edit.old:
             raise Refusal("old_string is empty. Use WriteFile to create or overwrite a file.")
         if edit.old == edit.new:
@@ -182,7 +180,7 @@ class EditBuffer:
         return len(fitted)
 
     def _fit_replacements(self, edit: Edit, found: Occurrences) -> list[str]:
-        """The new text for each place. Only where the file has carriage returns, or no end, are there places to fit."""
+        """Return the new text for each match, adapted to the line endings of a file with carriage returns."""
         if "\r" not in self.text and not found.loose:
             return [edit.new] * len(found.spans)
         pieces = [self.text[start:end] for start, end in found.spans]
@@ -193,7 +191,7 @@ class EditBuffer:
         return fitted
 
     def _check_seen(self, spans: list[Span]) -> None:
-        """Refuse what was not seen, with its lines as they are in the file: earlier edits may have moved them."""
+        """Raise Refusal if a match lies in unseen lines. Line numbers are those of the file, before earlier edits."""
         missing = _merge_ranges(self._find_unseen_lines(spans))
         if missing:
             named = " and ".join(f"{first}-{last}" for first, last in missing)
@@ -216,7 +214,7 @@ class EditBuffer:
         return found
 
     def _check_whole(self, spans: list[Span], old: str) -> None:
-        """A letter or two may be found inside a character of two bytes by mere chance; longer text hardly ever is."""
+        """Raise Refusal if a short match may start inside a two-byte character of an unknown encoding."""
         for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
             if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
                 raise Refusal(
@@ -240,7 +238,7 @@ class EditBuffer:
 
 
 def locate(text: str, old: str) -> Occurrences:
-    """Where `old` stands. Line ends count as equal where old_string has plain line feeds: that is all Read shows."""
+    """Find `old` in `text`. LF in `old` also matches CRLF, because Read does not show carriage returns."""
     spans = _find_all(text, old)
     if "\n" in old and ("\r" in text or "\r" in old) and not (spans and "\r" in old):
         loose = _find_ignoring_crlf(text, old) or ([] if spans else _find_with_lone_returns(text, old))
@@ -255,13 +253,13 @@ def locate(text: str, old: str) -> Occurrences:
 
 
 def _is_repeated(text: str, span: Span) -> bool:
-    """Whether the text at this place is also found a little further on, overlapping it: then it is not the only one."""
+    """True if the text at this span occurs again, overlapping itself, so that the match is not unique."""
     start, end = span
     return text.find(text[start:end], start + 1, 2 * end - start) >= 0
 
 
 def _add_overlapping(text: str, spans: list[Span]) -> list[Span]:
-    """The spans, with those that begin inside one of them: very many need not be told so exactly."""
+    """Return the spans and the matches that overlap them; with very many spans, just the spans."""
     if len(spans) > _MAX_EXACT_SPANS:
         return spans
     found: list[Span] = []
@@ -283,17 +281,17 @@ def _find_all(text: str, old: str) -> list[Span]:
 
 
 def _find_ignoring_crlf(text: str, old: str) -> list[Span]:
-    """The places where `old` stands when CRLF and LF are the same: found in plain text, then counted back by lines."""
+    """Find `old` with CRLF and LF treated as equal: search the normalized text, then map positions back by lines."""
     plain = text.replace("\r\n", "\n")
     spans = _find_all(plain, old.replace("\r\n", "\n"))
     if not spans or len(plain) == len(text):
         return spans
     starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
 
-    def back(place: int) -> int:
+    def to_original(place: int) -> int:
         return starts[plain.count("\n", 0, place)] + place - (plain.rfind("\n", 0, place) + 1)
 
-    return [(back(start), back(end)) for start, end in spans]
+    return [(to_original(start), to_original(end)) for start, end in spans]
 
 
 def _find_with_lone_returns(text: str, old: str) -> list[Span]:
@@ -304,13 +302,13 @@ def _find_with_lone_returns(text: str, old: str) -> list[Span]:
 
 
 def _extend_over_return(text: str, span: Span) -> Span:
-    """A match that begins with a line feed owns the carriage return before it: the two are one line end."""
+    """Extend a match that starts with LF over the CR before it, which belongs to the same line end."""
     start, end = span
     return (start - 1, end) if start and text[start] == "\n" and text[start - 1] == "\r" else span
 
 
 def _fit_line_endings(piece: str, edit: Edit, found: Occurrences, ending: str) -> str:
-    """The new text for one place, in the line endings of that place."""
+    """Return the new text for one match, with the line endings used there."""
     if not found.loose and ("\r" in edit.old or "\r" in edit.new):
         return edit.new
     old, new = lines_of(edit.old.replace("\r\n", "\n")), lines_of(edit.new.replace("\r\n", "\n"))
@@ -326,7 +324,7 @@ def _fit_line_endings(piece: str, edit: Edit, found: Occurrences, ending: str) -
 
 
 def _detect_line_ending(text: str, span: Span) -> str:
-    """The line ending in use at this place: inside it, after it, before it."""
+    """Return the line ending used at this span: inside, after or before it."""
     start, end = span
     at = text.find("\n", start)
     if at < 0:
@@ -337,7 +335,7 @@ def _detect_line_ending(text: str, span: Span) -> str:
 
 
 def _merge_ranges(ranges: list[Span]) -> list[Span]:
-    """Neighbours as one, and all as one when there are more than one would read one by one."""
+    """Merge adjacent ranges, and all of them if there are too many to read one by one."""
     joined: list[Span] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -352,7 +350,7 @@ def _compute_shift(spans: list[Span], fitted: list[str], place: int) -> int:
 
 
 def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
-    """Where these line ranges lie in the text."""
+    """Convert line ranges to character spans."""
     if not lines:
         return []
     starts = [0]
@@ -377,15 +375,15 @@ def _describe_ambiguity(text: str, spans: list[Span]) -> str:
     shown = ", ".join(str(_line_number_of(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
     places = "\n--\n".join(_format_place(text, start) for start, _ in spans[:_MAX_PLACES])
-    rest = f"\n({_MAX_PLACES} of {len(spans)} places shown)" if len(spans) > _MAX_PLACES else ""
+    rest = f"\n({_MAX_PLACES} of {len(spans)} occurrences shown)" if len(spans) > _MAX_PLACES else ""
     return (
         f"old_string occurs {len(spans)} times (lines {shown}{more}). "
-        f"Add surrounding lines so that it is unique, or set replace_all. It stands here:\n{places}{rest}"
+        f"Add surrounding lines to make it unique, or set replace_all. The occurrences:\n{places}{rest}"
     )
 
 
 def _format_place(text: str, start: int) -> str:
-    """The line of a match with the lines around it, or the part of a very long line."""
+    """Return the line of a match with its neighbors, or part of a very long line."""
     head = max(text.rfind("\n", 0, start) + 1, start - _CONTEXT_CHARS)
     above = max(text.rfind("\n", 0, max(head - 1, 0)) + 1, head - _CONTEXT_CHARS)
     end = text.find("\n", start)
@@ -398,9 +396,9 @@ def _format_place(text: str, start: int) -> str:
 def _suggest_match(text: str, old: str) -> str:
     bare = re.sub(r"^\s*\d+\t", "", old, flags=re.MULTILINE)
     if bare != old and locate(text, bare).spans:
-        return " It seems to contain the line numbers of Read; leave them out."
+        return " It seems to contain the line numbers that Read shows; leave them out."
     if "\ufffd" in old:
-        return " U+FFFD stands for bytes that are not UTF-8; choose text without it."
+        return " U+FFFD stands for bytes that are not UTF-8; use text without it."
     block = find_nearest(text, old)
     if block is not None:
         shown = number_lines(block.lines, block.first, 3000)
@@ -410,17 +408,19 @@ def _suggest_match(text: str, old: str) -> str:
             if shown.last < block.first + len(block.lines) - 1
             else ""
         )
-        return f"{reason} The nearest text in the file is:\n{shown.text}{cut}"
-    return _describe_divergence(text, old) or " It must match the file exactly, with all spaces. Read the file again."
+        return f"{reason} The most similar text in the file is:\n{shown.text}{cut}"
+    return (
+        _describe_divergence(text, old) or " It must match the file exactly, including whitespace. Read the file again."
+    )
 
 
 def _describe_divergence(text: str, old: str) -> str:
-    """For text inside very long lines: up to where it agrees with the file, and how the file goes on."""
+    """For text in very long lines: say where it stops matching the file, and how the file continues."""
     same = measure_common_prefix(text, old)
     if same < 20:
         return ""
     at = text.find(old[:same]) + same
     return (
-        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file goes on with "
+        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file continues with "
         f"{text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
     )

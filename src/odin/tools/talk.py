@@ -1,7 +1,4 @@
-"""TodoWrite: the list of what is to be done.
-
-Question: let the person decide what the model cannot.
-"""
+"""Tools that talk and do not touch the machine: TodoWrite, Question and AgentTool."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -39,9 +36,9 @@ class TodoWriteTool(Tool[TodoArgs]):
         return f"{len(args.todos)} todos"
 
     async def run(self, args: TodoArgs, ctx: ToolContext) -> ToolOutput:
-        fault = _find_error(args.todos)
-        if fault:
-            return fail(fault)
+        error = _find_error(args.todos)
+        if error:
+            return fail(error)
         todos = tuple(Todo(item.id, item.content, item.status, item.active_form) for item in args.todos)
         done = sum(todo.status == "completed" for todo in todos)
         checklist = "\n".join(f"{_BOXES[todo.status]} {todo.content}" for todo in todos)
@@ -53,9 +50,9 @@ def _find_error(items: tuple[TodoItem, ...]) -> str:
     if not items:
         return "The list is empty. Send every item, also the completed ones."
     ids = [item.id for item in items]
-    twice = next((one for one, times in Counter(ids).items() if times > 1), None)
-    if twice is not None:
-        return f"The id {twice!r} is used more than once. Give every item its own id."
+    duplicate = next((key for key, count in Counter(ids).items() if count > 1), None)
+    if duplicate is not None:
+        return f"The id {duplicate!r} is used more than once. Give every item its own id."
     active = sum(item.status == "in_progress" for item in items)
     if active > 1:
         return f"{active} items are in_progress. Keep only one in_progress and the others pending."
@@ -63,7 +60,7 @@ def _find_error(items: tuple[TodoItem, ...]) -> str:
 
 
 _FIELD_NAMES = {"question": "text", "multiSelect": "multiple", "description": "detail"}
-"""What the models of other agents write, and the fields here."""
+"""Field names that models know from other agents, and the names used here."""
 
 _DECIDE = "Choose what is likeliest meant, go on, and say in your answer what you assumed."
 
@@ -113,7 +110,8 @@ class QuestionTool(Tool[QuestionArgs]):
         if answers is None:
             return fail("cancelled by user")
         lines = [
-            f"{item.header or item.text}: {_format_answer(said)}" for item, said in zip(questions, answers, strict=True)
+            f"{item.header or item.text}: {_format_answer(answer)}"
+            for item, answer in zip(questions, answers, strict=True)
         ]
         text = "\n".join(lines)
         return ToolOutput(text=f"The user answered:\n{text}", note=f"Asked: {'; '.join(lines)}", view=text)
@@ -124,27 +122,27 @@ def _build_question(item: QuestionArg) -> Asked:
     return Asked(item.header, item.text, options, item.multiple)
 
 
-def _format_answer(said: tuple[str, ...]) -> str:
-    return ", ".join(said) or "(no answer)"
+def _format_answer(answer: tuple[str, ...]) -> str:
+    return ", ".join(answer) or "(no answer)"
 
 
 def _rename_fields(value: Any) -> Any:
-    """The same arguments with the names of fields that are used here. One that is given twice stays, and is refused."""
+    """Rename fields to the names used here. A field given under both names is left as it is, and is refused later."""
     if isinstance(value, list):
         return [_rename_fields(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    found = cast("dict[str, Any]", value)
-    return {_field_name_of(key, found): _rename_fields(item) for key, item in found.items()}
+    fields = cast("dict[str, Any]", value)
+    return {_field_name_of(key, fields): _rename_fields(item) for key, item in fields.items()}
 
 
-def _field_name_of(key: str, found: dict[str, Any]) -> str:
-    own = _FIELD_NAMES.get(key, key)
-    return key if own in found else own
+def _field_name_of(key: str, fields: dict[str, Any]) -> str:
+    name = _FIELD_NAMES.get(key, key)
+    return key if name in fields else name
 
 
 RunTask = Callable[[str, Mode], Awaitable[TurnEnded]]
-"""Runs one task in one mode to its end."""
+"""Runs a task in a mode until its turn ends."""
 
 
 class AgentArgs(Args, frozen=True):
@@ -166,7 +164,7 @@ class AgentTool(Tool[AgentArgs]):
 
     @property
     def side_effect(self) -> SideEffect:
-        """It only talks, but what it starts has every tool of the mode."""
+        """Mutating, because the sub-agent has every tool of the mode."""
         return "mutating"
 
     def title_of(self, args: AgentArgs) -> str:
