@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odin.engine.results import bound_text
 from odin.tools.diff import compare
-from odin.tools.read import LINE_CHARS, number_lines
+from odin.tools.files import LINE_CHARS, number_lines
 from tests.tools.toolbox import Toolbox
 
 CODECS = {

@@ -6,8 +6,7 @@ from pathlib import Path
 from odin.context.file_cache import count_lines
 from odin.core.tool import Args, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
-from odin.tools.files import FileTool, Refusal, to_printable
-from odin.tools.read import LINES, number_lines
+from odin.tools.files import LINES, FileTool, Refusal, number_lines, to_printable
 
 MAX_BYTES = 5_000_000
 """Maximum size of an artifact."""

@@ -32,12 +32,12 @@ from odin.tools.files import (
     FileTool,
     Refusal,
     decode,
+    number_lines,
     open_regular,
     read_whole,
     require_absolute,
     to_printable,
 )
-from odin.tools.read import number_lines
 from odin.tools.replacement import Edit, EditBuffer, locate
 
 ASK_SECONDS = 20.0

@@ -239,3 +239,38 @@ def is_crlf(text: str) -> bool:
     """True if every line of the text ends with CRLF."""
     lines = text.count("\n")
     return lines > 0 and lines == text.count("\r\n")
+
+
+LINES = 2000
+"""Maximum lines of one Read."""
+
+LINE_CHARS = 2000
+"""Longer lines are cut."""
+
+SHOWN_CHARS = 50_000
+"""Maximum characters of numbered lines in one result."""
+
+
+class NumberedLines(Struct, frozen=True):
+    """The numbered lines `first` to `last`. `cut`: at least one line was shortened."""
+
+    text: str
+    first: int
+    last: int
+    cut: bool
+
+
+def number_lines(lines: list[str], first: int, limit: int = SHOWN_CHARS) -> NumberedLines:
+    """Number lines like `cat -n`, up to `limit` characters in total; very long lines are cut."""
+    out: list[str] = []
+    cut, size = False, 0
+    for number, line in enumerate(lines, first):
+        shown = line.removesuffix("\r")
+        if len(shown) > LINE_CHARS:
+            cut = True
+            shown = f"{shown[:LINE_CHARS]}... [line cut: {LINE_CHARS} of {len(shown)} characters]"
+        size += len(shown) + 8
+        if size > limit and out:
+            break
+        out.append(f"{number:6}\t{shown}")
+    return NumberedLines("\n".join(out), first, first + len(out) - 1, cut)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from odin.core.tool import ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import pdf_text
-from odin.tools.files import WHOLE_BYTES, Refusal, to_printable
+from odin.tools.files import LINES, WHOLE_BYTES, Refusal, number_lines, to_printable
 
 PDF_SECONDS = 60.0
 _MAX_TEXT_BYTES = 20_000_000
@@ -109,8 +109,6 @@ def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
 
 def format_pdf(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
     """Lines of the extracted text, counted and cut as those of a text file."""
-    from odin.tools.read import LINES, number_lines
-
     if found.empty and found.read == found.pages:
         raise Refusal(
             f"{path} is a PDF of {found.pages} pages with no text on any page; it may be scanned. "

@@ -10,17 +10,21 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, structs
 
 from odin.context.file_cache import HEAD_BYTES, CachedLines, FileCache, Fingerprint, take_fingerprint
 from odin.core.image_header import detect_image_kind
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
+    LINE_CHARS,
+    LINES,
     WHOLE_BYTES,
     FileTool,
+    NumberedLines,
     Refusal,
     decode,
+    number_lines,
     open_regular,
     read_whole,
     require_absolute,
@@ -76,9 +80,6 @@ class FormatReader:
         return format_pdf(path, await self._pdf.read_text(path, info, cwd), first, count)
 
 
-LINES = 2000
-LINE_CHARS = 2000
-SHOWN_CHARS = 50_000
 _MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
 
 
@@ -86,15 +87,6 @@ class ReadArgs(Args, frozen=True):
     file_path: Annotated[str, Meta(description="Absolute")]
     offset: Annotated[int | None, Meta(description="First line, from 1")] = None
     limit: Annotated[int | None, Meta(description="Lines, default 2000")] = None
-
-
-class NumberedLines(Struct, frozen=True):
-    """The numbered lines `first` to `last`. `cut`: at least one line was shortened."""
-
-    text: str
-    first: int
-    last: int
-    cut: bool
 
 
 class ReadTool(FileTool[ReadArgs]):
@@ -205,22 +197,6 @@ def _build_output(path: str, found: CachedLines, page: NumberedLines) -> ToolOut
         notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")
     span = f"lines {page.first}-{page.last} of {total}" if len(notes) > 1 else f"{total} lines"
     return ToolOutput(text=to_printable("\n".join(notes)), note=to_printable(f"Read {path} ({span})"))
-
-
-def number_lines(lines: list[str], first: int, limit: int = SHOWN_CHARS) -> NumberedLines:
-    """Number lines like `cat -n`, up to `limit` characters in total; very long lines are cut."""
-    out: list[str] = []
-    cut, size = False, 0
-    for number, line in enumerate(lines, first):
-        shown = line.removesuffix("\r")
-        if len(shown) > LINE_CHARS:
-            cut = True
-            shown = f"{shown[:LINE_CHARS]}... [line cut: {LINE_CHARS} of {len(shown)} characters]"
-        size += len(shown) + 8
-        if size > limit and out:
-            break
-        out.append(f"{number:6}\t{shown}")
-    return NumberedLines("\n".join(out), first, first + len(out) - 1, cut)
 
 
 def _count_lines(text: str) -> int:

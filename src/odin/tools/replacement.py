@@ -11,8 +11,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from odin.tools.diff import lines_of
-from odin.tools.files import Refusal
-from odin.tools.read import number_lines
+from odin.tools.files import Refusal, number_lines
 
 _MAX_WANTED_LINES = 60
 _MAX_LINE_CHARS = 400
