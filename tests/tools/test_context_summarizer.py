@@ -109,7 +109,7 @@ async def test_a_piece_of_context_that_is_too_long_loses_its_middle(box: Toolbox
     assert text.startswith("head x")
     assert text.endswith("x tail")
     assert "200,010 characters left out" in text
-    assert "the middle was left out" in output.text
+    assert "The middle of the longest pieces of context was left out" in output.text
 
 
 async def test_files_that_go_out_of_view_are_named(box: Toolbox, workspace: Path):

@@ -426,7 +426,7 @@ async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
     assert "(3000 of " in text
     assert len(text) < 3500
     Path(name).write_text("".join(f"line {n}.\n" for n in range(1, 101)).rstrip("\n"))
-    assert "Only its last line end" in await box.refused("EditTool", **edit_of(name))
+    assert "Only its final newline" in await box.refused("EditTool", **edit_of(name))
 
 
 async def test_the_final_line_feed_a_file_lacks_is_not_asked_about(box: Toolbox) -> None:

@@ -1,9 +1,9 @@
 """Writes files atomically: a reader, or a crash, sees the old file or the new one and never half of it.
 
 New bytes go to a temporary file `.NAME.odin-PID-TIME` next to the target, which is then renamed. Its writer holds a
-lock on it, so a leftover of a killed writer is recognizable, even from another container; the first write of a process in a
-folder removes such leftovers. A copy `.NAME.odin-copy-PID-TIME` may be the only complete text of a file that is being
-rewritten in place, so it is never removed by other processes.
+lock on it, so a leftover of a killed writer is recognizable, even from another container; the first write of a process
+in a folder removes such leftovers. A copy `.NAME.odin-copy-PID-TIME` may be the only complete text of a file that is
+being rewritten in place, so other processes never remove it.
 """
 
 import contextlib

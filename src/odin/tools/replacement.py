@@ -420,6 +420,6 @@ def _describe_divergence(text: str, old: str) -> str:
         return ""
     at = text.find(old[:same]) + same
     return (
-        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file continues with "
-        f"{text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
+        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file continues "
+        f"with {text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
     )
