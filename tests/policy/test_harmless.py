@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.commands.analysis import is_read_only
+from odin.policy.commands.analysis import is_read_only, locate_steps
 from odin.policy.commands.parser import parse_command
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
 from odin.policy.commands.readonly.git import GIT_COMMANDS
 from odin.policy.commands.readonly.options import _parse_long_options, _parse_short_options
-from odin.policy.commands.readonly.scope import locate_steps
 from odin.policy.policy import Policy
 from tests.policy.everyday import EVERYDAY, make_repository
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from odin.core.errors import ConfigError, UsageError
+from odin.policy.rules.rule import RuleSet
 from odin.policy.rules.rule_file import RuleFile
-from odin.policy.rules.rule_set import RuleSet
 
 
 @pytest.fixture

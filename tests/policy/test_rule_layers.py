@@ -10,8 +10,7 @@ from odin.core.errors import UsageError
 from odin.core.policy import RuleLayer
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy, Verdict
-from odin.policy.rules.rule import Rule, rule_of
-from odin.policy.rules.rule_set import LAYERS, RuleSet
+from odin.policy.rules.rule import LAYERS, Rule, RuleSet, rule_of
 from tests.table import each
 
 Said = tuple[Any, Any, str]

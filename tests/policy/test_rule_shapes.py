@@ -7,8 +7,8 @@ import pytest
 
 from odin.core.tool import Subject
 from odin.policy.policy import Policy
+from odin.policy.rules.rule import RuleSet
 from odin.policy.rules.rule_file import RuleReader
-from odin.policy.rules.rule_set import RuleSet
 from tests.table import each
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
-from odin.policy.rules.rule_set import RuleSet
+from odin.policy.rules.rule import RuleSet
 
 
 def offered(root: Path, command: str, **settings: Any) -> tuple[str, ...]:

@@ -18,9 +18,8 @@ from odin.core.registry import ALIASES, canonical_name_of
 from odin.core.tool import Tool
 from odin.policy.modes import permission_mode_of
 from odin.policy.policy import Policy
-from odin.policy.rules.rule import Rule, find_objection
+from odin.policy.rules.rule import Rule, RuleSet, find_objection
 from odin.policy.rules.rule_file import RuleFile, RuleReader, build_list_rules
-from odin.policy.rules.rule_set import RuleSet
 from odin.policy.secrets import Redactor
 
 RULES_NAME = "rules.json"

@@ -10,7 +10,7 @@ from odin.core.errors import UsageError
 from odin.core.policy import RuleAction, RuleLine
 
 if TYPE_CHECKING:
-    from odin.policy.rules.rule_set import RuleSet
+    from odin.policy.rules.rule import RuleSet
 
 _ABOUT = "The rules that hold here, the strongest last. Those with a number are remembered and can be removed."
 

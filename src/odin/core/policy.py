@@ -31,6 +31,10 @@ class RuleLine(Struct, frozen=True):
     source: str = ""
 
 
+MIN_SECRET_CHARS = 8
+"""Shorter texts are never treated as secrets."""
+
+
 class RedactedText(Struct, frozen=True):
     """A text without its secrets, and the kinds or variable names of what was removed."""
 

@@ -32,7 +32,7 @@ from odin.core.tool import Tool
 from odin.engine.call_types import AdmittedCall, CallScope, JudgedCall
 from odin.engine.recorder import Recorder
 from odin.policy.policy import Policy
-from odin.policy.rules.rule_set import RuleSet, scope_of
+from odin.policy.rules.rule import RuleSet, scope_of
 
 PrepareQuestion = Callable[[], Awaitable[PermissionAsked | None]]
 """Makes a question when its turn comes, as things are then; None when it need not be put any more."""

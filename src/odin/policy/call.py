@@ -8,9 +8,8 @@ from msgspec import Struct, field
 
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.commands.analysis import is_step_read_only
-from odin.policy.commands.readonly.scope import CommandStep, locate_steps
-from odin.policy.commands.syntax import CommandAnalysis, ShellWord, SimpleCommand
+from odin.policy.commands.analysis import is_step_read_only, locate_steps
+from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
 
 _MAX_FOLDERS = 8

@@ -37,9 +37,8 @@ from odin.policy.commands.analysis import (
     is_too_long_to_scan,
 )
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
-from odin.policy.rules.rule import Rule, explain_sensitivity, rule_of
+from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.rule_file import build_list_rules
-from odin.policy.rules.rule_set import RuleSet
 from odin.policy.rules.ruling import ResultFilter, find_deciding_rule, find_exact_rule, is_allowed_by, is_folder_search
 from odin.policy.rules.suggestion import list_candidates
 

@@ -22,7 +22,7 @@ from functools import cache, cached_property
 
 from msgspec import Struct
 
-from odin.policy.secrets import MIN_SECRET_CHARS
+from odin.core.policy import MIN_SECRET_CHARS
 
 _WORD = r"[A-Za-z0-9_-]"
 _WORD_END = r"(?![A-Za-z0-9_-])"

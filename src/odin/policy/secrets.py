@@ -8,14 +8,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from odin.core.policy import RedactedText
+from odin.core.policy import MIN_SECRET_CHARS, RedactedText
 
 if TYPE_CHECKING:
     from odin.policy.secret_patterns import KnownValues
-
-
-MIN_SECRET_CHARS = 8
-"""What is shorter is no secret."""
 
 
 _MAX_PASSES = 5

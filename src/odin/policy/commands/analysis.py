@@ -24,12 +24,13 @@ text could not be read.
 The readers behind the door are loaded with the first command: a prompt that runs none does without them.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 
+from odin.core.path_names import contains
 from odin.policy import paths
-from odin.policy.commands.readonly.scope import locate_steps
-from odin.policy.commands.syntax import CommandAnalysis, ShellWord, SimpleCommand, Unparseable
+from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellScript, ShellWord, SimpleCommand, Unparseable
 
 
 def is_step_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
@@ -125,6 +126,60 @@ def _find_outside_match(pattern: str, cwd: str, root: str) -> str:
         return ""
 
 
+_MAX_FOLDERS = 6
+
+
+def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] | None:
+    """The commands of a plain script with every folder each may run in; None when that is not certain.
+
+    After `cd x &&` the next command runs there. After `cd x;` it runs there, or where it was when `cd` has failed.
+    """
+    here, top = paths.resolve_path(cwd, "/"), paths.resolve_path(root, "/")
+    if not script.plain or not script.commands or here is None or top is None or not contains(top, here):
+        return None
+    if os.environ.get("CDPATH") and any(simple.words and simple.words[0].text == "cd" for simple in script.commands):
+        return None
+    upward = not _is_aliased(here)
+    placed: list[CommandStep] = []
+    now, ever = {here}, {here}
+    chained = True
+    commands = script.commands
+    for index, simple in enumerate(commands):
+        if simple.operator not in ("", "&&", "|"):
+            if simple.operator not in (";", "\n", "||"):
+                return None
+            now, chained = set(ever), simple.operator != "||"
+        placed.extend((simple, folder) for folder in sorted(now))
+        if simple.words and simple.words[0].text == "cd":
+            piped = simple.operator == "|" or (index + 1 < len(commands) and commands[index + 1].operator == "|")
+            there = {_follow_cd(simple, folder, top, upward=upward) for folder in now}
+            if piped or None in there or len(ever) > _MAX_FOLDERS:
+                return None
+            reached = {folder for folder in there if folder is not None}
+            ever |= reached
+            now = reached if chained else now | reached
+    return placed
+
+
+def _is_aliased(here: str) -> bool:
+    """Whether the shell would know this folder by another name, from which `..` leads elsewhere."""
+    name = os.environ.get("PWD", "")
+    return name.startswith("/") and name != here and paths.resolve_path(name, "/") == here
+
+
+def _follow_cd(simple: SimpleCommand, cwd: str, root: str, *, upward: bool) -> str | None:
+    """Where `cd` leads. Not through links: from there, the shell and the system disagree about what `..` means."""
+    words = simple.words
+    if len(words) != 2 or not words[1].literal or words[1].text.startswith("-") or not words[1].text:
+        return None
+    if ".." in words[1].text and not upward:
+        return None
+    there = os.path.normpath(f"{cwd}/{words[1].text}" if not words[1].text.startswith("/") else words[1].text)
+    if paths.resolve_path(words[1].text, cwd) != there or not contains(root, there):
+        return None
+    return there if paths.is_folder(there) else None
+
+
 def analyze_command(command: str) -> CommandAnalysis:
     """Every command that this text would run, as far as can be told without running it."""
     from odin.policy.commands.extractor import extract_commands
@@ -161,7 +216,7 @@ def is_too_long_to_scan(command: str, analysis: CommandAnalysis) -> bool:
     """Whether a command could not be read and is too long to be looked through as well."""
     if analysis.is_complete:
         return False
-    from odin.policy.commands.destructive.embedded import is_too_long
+    from odin.policy.commands.destructive.embedded_code import is_too_long
 
     return is_too_long(command)
 

@@ -45,6 +45,15 @@ class Redirect(Struct, frozen=True):
     op: str
     target: ShellWord
 
+    @property
+    def is_read_only(self) -> bool:
+        """True for the null device and for one standard stream into another: these change nothing."""
+        if not self.target.literal:
+            return False
+        if self.op == ">&" and self.target.text in ("1", "2"):
+            return self.fd in ("", "1", "2")
+        return self.op in (">", ">>", "&>", "&>>", ">|", "<") and self.target.text == "/dev/null"
+
 
 class SimpleCommand(Struct, frozen=True):
     """One simple command, its assignments included.
@@ -59,6 +68,10 @@ class SimpleCommand(Struct, frozen=True):
     operator: str = ""
     nested: bool = False
     folder: str | None = ""
+
+
+CommandStep = tuple[SimpleCommand, str]
+"""A command and a folder it may run in. A command that may run in either of two folders makes two steps."""
 
 
 class ShellScript(Struct, frozen=True):

@@ -20,7 +20,6 @@ from odin.core.tool import Subject
 from odin.policy import paths
 from odin.policy.call import PolicyCall, spellings_of
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
-from odin.policy.commands.readonly.scope import is_read_only_redirect
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord
 from odin.policy.rules.rule import Rule, explain_sensitivity, find_escape_option
 
@@ -151,7 +150,7 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
         if call.is_step_read_only(simple, folder):
             passed.append((simple.words, 0))
             continue
-        if not all(is_read_only_redirect(item) for item in simple.redirects):
+        if not all(item.is_read_only for item in simple.redirects):
             return None
         last = _find_covering_rule(simple.words, folder, call, rules)
         if last is None:

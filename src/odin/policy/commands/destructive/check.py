@@ -3,19 +3,19 @@
 No mode, flag or rule allows these. The list is not a wall against malice; it stops the accident that cannot be undone.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from odin.policy.commands.destructive.embedded import (
+from odin.policy.commands.destructive.embedded_code import (
     INTERPRETERS,
     TEXT_PROGRAMS,
     find_delegated_texts,
     find_script_harm,
     scan_shell_text,
 )
-from odin.policy.commands.destructive.machine import MACHINE_CHECKS, check_disk_redirect, check_mkfs
 from odin.policy.commands.destructive.removal import (
     REMOVERS,
     HarmCheck,
@@ -28,6 +28,8 @@ from odin.policy.commands.destructive.removal import (
     check_removal,
     check_rsync,
     check_uncertain_removal,
+    operands_of,
+    options_of,
 )
 from odin.policy.commands.destructive.targets import ExpansionContext, Harm, context_of, expand_word
 from odin.policy.commands.programs import SHELLS
@@ -48,7 +50,7 @@ def find_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "")
     place = context_of(analysis, root, cwd)
     if _is_fork_bomb(command, analysis):
         return "it is a fork bomb"
-    why = check_disk_redirect(analysis, place) if analysis.redirects else ""
+    why = _check_disk_redirect(analysis, place) if analysis.redirects else ""
     for part in dict.fromkeys(analysis.commands):
         why = why or _check_part(part, place, analysis)
     return why or check_piped_removal(analysis.commands, place) or _check_unreadable(command, analysis, place)
@@ -82,11 +84,11 @@ def _check_named(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """What a command does that goes by its usual name, or by that of a collection of the usual ones."""
     name = part.name.casefold().removesuffix(".exe")
     for known in dict.fromkeys((name, name.removeprefix("g"), name.removeprefix("uu_"))):
-        for check in (_HARM_CHECKS.get(known), MACHINE_CHECKS.get(known)):
+        for check in (_HARM_CHECKS.get(known), _MACHINE_CHECKS.get(known)):
             why = check(part, context) if check else ""
             if why:
                 return why
-    return check_mkfs(part, context)
+    return _check_mkfs(part, context)
 
 
 def _expand_name(part: ExtractedCommand, context: ExpansionContext) -> Iterator[ExtractedCommand]:
@@ -222,3 +224,155 @@ _HARM_CHECKS: dict[str, HarmCheck] = {
 _EMBEDDED_PROGRAMS = frozenset({*REMOVERS, "find", "rimraf", "dd", "rsync"})
 _DISK_PROGRAMS = split_names("dd wipefs blkdiscard mke2fs rmdir rd del erase")
 _RUNS_FILES = SHELLS | split_names("source . eval")
+
+
+# --- disks, shutdown and processes ---
+
+_DISK_PATH = re.compile(
+    r"/dev/(?:(?:sd|hd|vd|xvd)[a-z*?\[]|nvme\d|nvme[*?\[]|mmcblk|r?disk\d|disk/|mapper/|dm-|md\d|sr\d|zd\d|nbd\d|loop\d"
+    r"|block/|k?mem$|port$|mtd|pmem|root$)"
+)
+_SHUTDOWN_PROGRAMS = split_names("shutdown reboot poweroff halt stop-computer restart-computer")
+_DISK_HARM = "it overwrites a disk"
+_SHUTDOWN_HARM = "it stops the machine"
+_HELP_OPTIONS = split_names("--help --version -h -V")
+
+
+def _is_disk(text: str) -> bool:
+    if "/dev/" not in text and not text.startswith("/"):
+        return False
+    return _DISK_PATH.match("/" + os.path.normpath(text).lstrip("/")) is not None
+
+
+def _check_disk_redirect(analysis: CommandAnalysis, context: ExpansionContext) -> Harm:
+    for redirect in analysis.writes:
+        for form in expand_word(ExtractedCommand(()), redirect.target, context):
+            if _is_disk(form):
+                return _DISK_HARM
+            if form == "/proc/sysrq-trigger":
+                return _SHUTDOWN_HARM
+    return ""
+
+
+def _is_disk_word(part: ExtractedCommand, word: ShellWord, context: ExpansionContext) -> bool:
+    return any(_is_disk(form) for form in expand_word(part, word, context))
+
+
+def _check_dd(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    for word in part.words[1:]:
+        target = word.text.removeprefix("of=")
+        if target != word.text and _is_disk_word(part, ShellWord(target, word.expands, word.glob), context):
+            return _DISK_HARM
+    return ""
+
+
+def _check_disk_target(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    if "/proc/sysrq-trigger" in part.texts:
+        return _SHUTDOWN_HARM
+    return _DISK_HARM if any(_is_disk_word(part, word, context) for word in part.words[1:]) else ""
+
+
+def _check_copy(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """cp, install and mv write their last operand."""
+    words = operands_of(part.words[1:])
+    return _DISK_HARM if words and _is_disk_word(part, words[-1], context) else ""
+
+
+def _check_wipefs(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return _check_disk_target(part, context) if options_of(part.words[1:]) & {"a", "o", "--all", "--offset"} else ""
+
+
+def _check_format(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    if _is_help_request(part):
+        return ""
+    return "it formats a disk"
+
+
+def _is_help_request(part: ExtractedCommand) -> bool:
+    """A question to the program itself."""
+    return bool(part.texts[1:]) and set(part.texts[1:]) <= _HELP_OPTIONS
+
+
+def _make_word_check(words: str, why: str) -> HarmCheck:
+    wanted = split_names(words)
+
+    def check(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+        return why if wanted & set(part.texts[1:]) else ""
+
+    return check
+
+
+def _check_drive(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return "it formats a disk" if any(re.fullmatch(r"[A-Za-z]:\\?", text) for text in part.texts[1:]) else ""
+
+
+def _check_windows_delete(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    switches = {text.casefold() for text in part.texts[1:]}
+    return "it removes a whole tree" if switches & {"/s", "/f", "-recurse"} else ""
+
+
+def _check_kill(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return "it ends every process of the user" if "-1" in part.texts[2:] else ""
+
+
+def _check_shutdown(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return "" if _is_help_request(part) or "-c" in part.texts else _SHUTDOWN_HARM
+
+
+def _check_runlevel(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return _SHUTDOWN_HARM if {"0", "6"} & set(part.texts[1:]) else ""
+
+
+def _check_crontab(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return "it removes all scheduled jobs" if options_of(part.words[1:]) & {"r"} else ""
+
+
+_PARTITION_HARM = "it changes the partitions or the contents of a disk"
+
+_MACHINE_CHECKS: dict[str, HarmCheck] = {
+    "dd": _check_dd,
+    "dcfldd": _check_dd,
+    "tee": _check_disk_target,
+    "truncate": _check_disk_target,
+    "shred": _check_disk_target,
+    "blkdiscard": _check_disk_target,
+    "mkswap": _check_disk_target,
+    "cp": _check_copy,
+    "install": _check_copy,
+    "wipefs": _check_wipefs,
+    "parted": _make_word_check("mklabel mktable rm mkpart resizepart", _PARTITION_HARM),
+    "sgdisk": _make_word_check("-Z -z --zap --zap-all -o --clear", _PARTITION_HARM),
+    "sfdisk": _make_word_check("--delete --wipe", _PARTITION_HARM),
+    "cryptsetup": _make_word_check("luksFormat erase luksErase reencrypt", _PARTITION_HARM),
+    "badblocks": _make_word_check("-w -n -wsv -nsv", _PARTITION_HARM),
+    "nvme": _make_word_check("format sanitize", _PARTITION_HARM),
+    "hdparm": _make_word_check("--security-erase --security-erase-enhanced --trim-sector-ranges", _PARTITION_HARM),
+    "zpool": _make_word_check("destroy labelclear", _PARTITION_HARM),
+    "zfs": _make_word_check("destroy", _PARTITION_HARM),
+    "diskutil": _make_word_check("eraseDisk eraseVolume zeroDisk secureErase partitionDisk", _PARTITION_HARM),
+    **dict.fromkeys(("lvremove", "vgremove", "pvremove"), _check_format),
+    "diskpart": _check_format,
+    "newfs": _check_format,
+    "mke2fs": _check_format,
+    "format": _check_drive,
+    "format.com": _check_drive,
+    "del": _check_windows_delete,
+    "erase": _check_windows_delete,
+    "rmdir": _check_windows_delete,
+    "rd": _check_windows_delete,
+    "vssadmin": _make_word_check("delete Delete", "it removes the backups of the system"),
+    "kill": _check_kill,
+    "killall5": _check_shutdown,
+    "systemctl": _make_word_check("poweroff reboot halt kexec emergency rescue", _SHUTDOWN_HARM),
+    "loginctl": _make_word_check("poweroff reboot halt", _SHUTDOWN_HARM),
+    "kexec": _make_word_check("-e --exec", _SHUTDOWN_HARM),
+    "init": _check_runlevel,
+    "telinit": _check_runlevel,
+    "crontab": _check_crontab,
+    **dict.fromkeys(_SHUTDOWN_PROGRAMS, _check_shutdown),
+}
+
+
+def _check_mkfs(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """mkfs in all its spellings."""
+    return _check_format(part, context) if part.name.startswith("mkfs") else ""

@@ -13,10 +13,9 @@ from odin.policy.commands.programs import is_assignment
 from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM_COMMANDS
 from odin.policy.commands.readonly.files import FILE_COMMANDS, SEARCH_COMMANDS, TEXT_COMMANDS
 from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
-from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, expand_globs, parse_options
-from odin.policy.commands.readonly.scope import CommandStep, ReadScope, is_read_only_redirect
+from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
-from odin.policy.commands.syntax import Redirect, ShellScript, ShellWord, SimpleCommand, split_names
+from odin.policy.commands.syntax import CommandStep, Redirect, ShellScript, ShellWord, SimpleCommand, split_names
 from odin.policy.paths import resolve_path
 
 READ_ONLY_COMMANDS: dict[str, ReadOnlyCommand] = {
@@ -60,7 +59,7 @@ def is_command_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
     if simple.nested:
         return False
     place = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
-    if not all(is_read_only_redirect(item) or _is_input_redirect(item, place) for item in simple.redirects):
+    if not all(item.is_read_only or _is_input_redirect(item, place) for item in simple.redirects):
         return False
     words = list(simple.words)
     if words and words[0].text == "cd":

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from odin.policy.commands.readonly.options import GlobMatch, ParsedOptions, ReadOnlyCommand
-from odin.policy.commands.readonly.scope import ReadScope
+from odin.policy.commands.readonly.options import GlobMatch, ParsedOptions, ReadOnlyCommand, ReadScope
 from odin.policy.commands.syntax import split_names
 
 # --- find ---

@@ -16,6 +16,8 @@ from odin.policy.commands.readonly.options import (
     GlobMatch,
     ParsedOptions,
     ReadOnlyCommand,
+    ReadScope,
+    TreeScan,
     has_any_operands,
     has_inside_paths,
     has_no_operands,
@@ -23,7 +25,6 @@ from odin.policy.commands.readonly.options import (
     has_only_names,
     has_readable_files,
 )
-from odin.policy.commands.readonly.scope import ReadScope, TreeScan
 from odin.policy.paths import is_folder, join_path, resolve_path
 
 _DIGEST = ReadOnlyCommand(has_readable_files, "btz", "binary text tag zero")

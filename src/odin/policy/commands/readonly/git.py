@@ -9,10 +9,10 @@ from odin.policy.commands.readonly.options import (
     OperandCheck,
     ParsedOptions,
     ReadOnlyCommand,
+    ReadScope,
     has_any_operands,
     has_no_operands,
 )
-from odin.policy.commands.readonly.scope import ReadScope
 from odin.policy.commands.syntax import split_names
 from odin.policy.paths import is_folder, join_path, resolve_path
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from odin.policy.commands.readonly.options import (
     ParsedOptions,
     ReadOnlyCommand,
+    ReadScope,
     has_any_operands,
     has_inside_paths,
     has_no_operands,
     has_only_names,
 )
-from odin.policy.commands.readonly.scope import ReadScope
 from odin.policy.commands.syntax import split_names
 
 _PRINTABLE_VARIABLES = split_names("PATH HOME SHELL USER LOGNAME LANG PWD TERM VIRTUAL_ENV EDITOR TZ HOSTNAME CI")
