@@ -396,7 +396,7 @@ def full(cache: FileCache, *names: str, size: int = 1) -> None:
 
 
 def test_lru_forgets_what_was_used_longest_ago() -> None:
-    cache = small(max_entries=3, policy="lru")
+    cache = small(max_entries=3, eviction_policy="lru")
     full(cache, "a", "b", "c", "a")
     cache.record_write("/b", state("bb"), text="bb")
     full(cache, "d")
@@ -406,7 +406,7 @@ def test_lru_forgets_what_was_used_longest_ago() -> None:
 
 
 def test_lfu_forgets_what_was_used_least() -> None:
-    cache = small(max_entries=3, policy="lfu")
+    cache = small(max_entries=3, eviction_policy="lfu")
     full(cache, "a", "a", "a", "b", "b", "c", "c")
     full(cache, "d")
     assert paths(cache) == ["/a", "/c", "/d"], "of b and c, b was used longer ago"
@@ -429,7 +429,7 @@ def test_hybrid_forgets_changed_files_last() -> None:
 
 
 def test_room_is_made_before_and_until_it_fits() -> None:
-    cache = small(max_bytes=10, policy="lru")
+    cache = small(max_bytes=10, eviction_policy="lru")
     full(cache, "a", "b", "c", size=3)
     full(cache, "d", size=8)
     assert (paths(cache), cache.held_bytes) == (["/d"], 8)
@@ -462,7 +462,7 @@ def test_unseen_is_exactly_what_no_range_covers(ranges: list[tuple[int, int]]) -
 
 
 def test_threads_may_share_it() -> None:
-    cache = small(max_entries=20, max_bytes=500, policy="lfu")
+    cache = small(max_entries=20, max_bytes=500, eviction_policy="lfu")
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:

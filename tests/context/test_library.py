@@ -54,12 +54,16 @@ class TestFrontMatter:
             ("description: a: b", "a: b"),
             ("description: words # and a remark", "words"),
             ("description: >\n  two\n  lines", "two lines"),
-            ("description:\n  - a\n  - b", "- a - b"),
+            ("description:\n  - a\n  - b", ["a", "b"]),
+            ("description: {tools: {read: true}}", {"tools": {"read": "true"}}),
+            ("description: [pr] [priority]", "[pr] [priority]"),
+            ("description: @nobody", "@nobody"),
+            ("model: &a *b\ndescription: d", "d"),
             ("nonsense\ndescription: still read", "still read"),
             ("# description: no\ndescription: yes", "yes"),
         ],
     )
-    def test_what_people_write(self, line: str, value: str) -> None:
+    def test_what_people_write(self, line: str, value: object) -> None:
         assert split_front_matter(f"---\n{line}\n---\nx")[0]["description"] == value
 
     @pytest.mark.parametrize("text", ["", "plain", "---", "---\nnever closed\nat all", "text\n---\na: b\n---"])

@@ -70,7 +70,7 @@ def test_safe_tools_change_nothing() -> None:
 
 
 class Renaming(Look):
-    other_names = (("folder", "path"),)
+    argument_aliases = (("folder", "path"),)
 
 
 def test_other_names_of_arguments_are_taken_only_in_place_of_ours() -> None:

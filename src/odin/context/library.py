@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, is_typable, to_plain_line
+from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, is_typable, text_of, to_plain_line
 from odin.core.client import CommandSource, CustomCommand
 from odin.core.slash_commands import is_reserved
 from odin.core.text import to_valid_unicode
@@ -140,8 +140,8 @@ def _is_users_own(text: CommandText) -> bool:
     return text.command.source in ("user", "user config")
 
 
-def _make_text(name: str, values: Mapping[str, str], body: str, source: CommandSource, path: str) -> CommandText:
+def _make_text(name: str, values: Mapping[str, Any], body: str, source: CommandSource, path: str) -> CommandText:
     first = next((line.strip("# \t") for line in body.splitlines() if line.strip("# \t")), "")
-    description = to_plain_line(values.get("description", "") or first)
-    hint = to_plain_line(values.get("argument-hint", "") or values.get("hint", ""))
+    description = to_plain_line(text_of(values.get("description", "")) or first)
+    hint = to_plain_line(text_of(values.get("argument-hint", "") or values.get("hint", "")))
     return CommandText(CustomCommand(name, description, hint, source), to_valid_unicode(body), path)

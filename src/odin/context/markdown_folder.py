@@ -1,18 +1,15 @@
-"""The few lines of `key: value` that stand before a text written for the model: of a command, a skill, an agent type.
+"""Folders of Markdown files with front matter: how custom commands are stored.
 
-It is the part of YAML that people use there, read with patience: what is not understood is left out, and nothing of it
-can fail. No library is needed for that, and none is loaded.
-
-Markdown files with a few words about themselves before the text: how commands are kept in folders.
-
-A file is read again when it has changed. A link that leads out of a project is not followed, or a stranger's repository
-could have any file of this machine sent by a name that sounds harmless.
+Front matter is YAML. Real files often contain values that are not valid YAML, such as `argument-hint: [a] [b]`; those
+values are read as plain text, so parsing never fails. A file is read again only if it changed. Links that lead out
+of a project are not followed: a cloned repository must not be able to send any file of this machine to the model.
 """
 
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -21,8 +18,11 @@ MAX_FRONT_MATTER_LINES = 200
 """A fence that is not closed within this many lines is part of the text."""
 
 
-def split_front_matter(text: str) -> tuple[dict[str, str], str]:
-    """Return the front matter with lowercase keys, and the text. Without a closing fence everything is text."""
+def split_front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return the front matter with lowercase keys, and the text. Without a closing fence everything is text.
+
+    Scalars are strings, as written; lists and mappings are nested.
+    """
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != _FENCE:
         return {}, text.strip()
@@ -34,33 +34,54 @@ def split_front_matter(text: str) -> tuple[dict[str, str], str]:
     return _parse_values(lines[1:end]), "\n".join(lines[end + 1 :]).strip()
 
 
-def _parse_values(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    key = ""
+def _parse_values(lines: list[str]) -> dict[str, Any]:
+    values = _load_yaml("\n".join(lines))
+    if not isinstance(values, dict):
+        values = {}
+        for block in _split_blocks(lines):
+            values.update(_parse_block(block))
+    return {str(key).strip().casefold().replace("_", "-"): value for key, value in values.items()}
+
+
+def _load_yaml(text: str) -> dict[Any, Any] | None:
+    """Return the mapping in the text with all scalars as strings, or None if it is not one."""
+    import yaml
+
+    try:
+        value: Any = yaml.load(text, yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return None
+    return cast("dict[Any, Any]", value) if isinstance(value, dict) else None
+
+
+def _split_blocks(lines: list[str]) -> Iterator[list[str]]:
+    """Yield each top-level key with its continuation lines."""
+    block: list[str] = []
     for line in lines:
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if line[0].isspace() or line.lstrip().startswith("- "):
-            if key:
-                found[key] = f"{found[key]} {line.strip()}".strip()
-            continue
-        name, colon, value = line.partition(":")
-        key = name.strip().casefold().replace("_", "-") if colon else ""
-        if key:
-            found[key] = _drop_block_marker(value.strip())
-    return {name: _unquote_value(value) for name, value in found.items()}
+        if line.strip() and not line[0].isspace() and not line.startswith(("- ", "#")) and block:
+            yield block
+            block = []
+        block.append(line)
+    if block:
+        yield block
 
 
-def _drop_block_marker(value: str) -> str:
-    """A sign that the value follows in the next lines is no part of it."""
-    return "" if value in (">", "|", ">-", "|-", ">+", "|+") else value
+def _parse_block(block: list[str]) -> dict[Any, Any]:
+    """Return the key and value of one block. A value that is not valid YAML is taken as text."""
+    values = _load_yaml("\n".join(block))
+    if values is not None:
+        return values
+    name, colon, first = block[0].partition(":")
+    return {name: " ".join(part for line in [first, *block[1:]] if (part := line.strip()))} if colon else {}
 
 
-def _unquote_value(value: str) -> str:
-    """Without the quotation marks around it, or the remark behind it."""
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1].replace('\\"', '"') if value[0] == '"' else value[1:-1].replace("''", "'")
-    return value.split(" #", 1)[0].rstrip()
+def text_of(value: Any) -> str:
+    """Return a front matter value as one line of text."""
+    if isinstance(value, list):
+        return f"[{', '.join(text_of(item) for item in cast('list[Any]', value))}]"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {text_of(item)}" for key, item in cast("dict[Any, Any]", value).items())
+    return str(value)
 
 
 MAX_BYTES = 64 * 1024
@@ -78,7 +99,7 @@ class MarkdownFile(Struct, frozen=True):
 
     name: str
     path: str
-    values: dict[str, str]
+    values: dict[str, Any]
     body: str
 
 
@@ -86,7 +107,7 @@ class _ParsedFile(Struct, frozen=True):
     """A parsed file and the stamp it had. `fault` says why it is skipped."""
 
     stamp: tuple[int, int, int]
-    values: dict[str, str]
+    values: dict[str, Any]
     body: str = ""
     error: str = ""
 
