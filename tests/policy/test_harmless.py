@@ -726,9 +726,9 @@ def test_secrets_are_not_printed_by_a_search_of_the_whole_tree(repo: Path):
 
 
 def test_a_tree_that_is_too_large_to_look_at_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
-    from odin.policy.commands.readonly import scope
+    from odin.policy.commands.readonly import options
 
-    monkeypatch.setattr(scope, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(options, "_MAX_ENTRIES", 3)
     assert not harmless("grep -rn KEY .", repo)
     assert harmless("grep -n KEY README.md", repo)
 
