@@ -14,10 +14,10 @@ from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redac
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
-from odin.engine.call import CallPipeline
-from odin.engine.call_types import CallScope
+from odin.engine.call import CallDeps, CallScope
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookInbox
+from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
 from odin.engine.repetition import RepetitionGuard
 from odin.policy.policy import Policy
@@ -90,16 +90,17 @@ class Bench:
         self._tool = tool.name
         self._scope = CallScope("", mode, str(root), str(root), RepetitionGuard())
         self._policy = policy or Policy(root=str(root), **rules)
-        self._gate = CallPipeline(
+        deps = CallDeps(
             registry=Registry([tool]),
             policy=lambda: self._policy,
             approvals=self.asker,
             recorder=self.recorder,
-            inbox=self.desk,
+            hooks=self.desk,
             redact=redact,
             save=save,
             sandbox=lambda: "a box",
         )
+        self._pipeline = CallPipeline(deps)
 
     async def call(self, *calls: dict[str, Any]) -> bool:
         """Run these calls as those of one reply; whether the turn is to stop."""
@@ -108,7 +109,7 @@ class Bench:
         try:
             async with asyncio.timeout(30):
                 named = [ToolCall(f"c{number}", self._tool, args) for number, args in enumerate(calls)]
-                return await self._gate.run_all(named, self._scope)
+                return await self._pipeline.run_all(named, self._scope)
         finally:
             self.recorder.hub.close()
             await person

@@ -17,12 +17,13 @@ from odin.core.op import AnswerPermission
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
-from odin.engine.call import AfterStep, BeforeStep, CallPipeline
-from odin.engine.call_types import CallScope
+from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSteps
 from odin.engine.event_bus import EventBus
+from odin.engine.execution import MAX_CHARS, MAX_LINES, bound_text
+from odin.engine.hooks import HookInbox
+from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
 from odin.engine.repetition import RepetitionGuard
-from odin.engine.results import MAX_CHARS, MAX_LINES, bound_text
 from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say
@@ -299,16 +300,16 @@ class TestSteps:
             (root / "ran").touch()
             return ToolOutput("ran")
 
-        gate = CallPipeline(
+        deps = CallDeps(
             registry=Registry([Probe(ran)]),
             policy=lambda: Policy(root=str(root), yes=True),
             approvals=Approvals(recorder, can_ask=False),
             recorder=recorder,
-            before=before,
-            after=after,
+            hooks=HookInbox(recorder),
+            steps=CallSteps(before=before, after=after),
         )
         scope = CallScope("", "edit_mode", str(root), str(root), RepetitionGuard())
-        assert not await gate.run_all([ToolCall("id", "Probe", {"n": 7})], scope)
+        assert not await CallPipeline(deps).run_all([ToolCall("id", "Probe", {"n": 7})], scope)
         recorder.hub.close()
         heard: list[AnyEvent] = [envelope.event async for envelope in events]
         return [event for event in heard if isinstance(event, ToolEnded)]

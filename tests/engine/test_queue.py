@@ -119,7 +119,7 @@ class TestDrafts:
         gate = threading.Event()
         talk = await start([say("one").hold(gate)])
         await talk.submit("a")
-        with pytest.raises(UsageError, match="'p1' waits already"):
+        with pytest.raises(UsageError, match="'p1' is already queued"):
             await talk.client.submit(Prompt("p1", "it is about to begin"))
         await talk.client.submit(Prompt("x", "b"))
         with pytest.raises(UsageError):
@@ -134,9 +134,9 @@ class TestDrafts:
         await talk.client.submit(Interrupt(queue="rest"))
         await talk.until_end("p1")
         gate.set()
-        with pytest.raises(UsageError, match="'x' waits already"):
+        with pytest.raises(UsageError, match="'x' is already queued"):
             await talk.client.submit(Prompt("x", "another"))
-        with pytest.raises(UsageError, match="'x' waits already"):
+        with pytest.raises(UsageError, match="'x' is already queued"):
             await talk.client.submit(Continue("x"))
         assert await waiting(talk) == [("rest", "queue")]
         assert await talk.client.submit(DropPrompt("x"))
@@ -370,7 +370,7 @@ class TestContinue:
 
     async def test_there_must_be_something_to_continue(self, start: Start) -> None:
         talk = await start([])
-        with pytest.raises(UsageError, match="nothing to continue"):
+        with pytest.raises(UsageError, match="Nothing to continue"):
             await talk.client.submit(Continue("c1"))
 
 

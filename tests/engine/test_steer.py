@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.event import PermissionAnswered, PermissionAsked, PromptInjected, ToolEnded, ToolStarted, TurnEnded
 from odin.core.op import AnswerPermission, ChangePrompt, Prompt
-from odin.engine.call import SKIPPED_BY_STEERING
+from odin.engine.pipeline import SKIPPED_BY_STEERING
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk

@@ -227,7 +227,7 @@ def test_continue_after_an_interrupt(workspace: Path) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("/continue\n")
-        terminal.see("There is nothing to continue")
+        terminal.see("Nothing to continue")
         terminal.type("first\n")
         asked(server, 1)
         terminal.type("\x03")

@@ -23,7 +23,7 @@ from odin.core.message import Usage
 from odin.core.op import Compact
 from odin.core.provider import ModelInfo, Provider
 from odin.engine.budget import CostBudget
-from odin.engine.call_types import CallScope
+from odin.engine.call import CallScope
 from odin.engine.hooks import HookInbox
 from odin.engine.recorder import Recorder
 from odin.engine.repetition import RepetitionGuard

@@ -1,295 +1,356 @@
-"""What stands in a result for a secret must not be written into a file in the secret's place.
+"""Decides whether a tool call may run: find → repetition → parse → mode → rules → tool's own refusal → hooks → ask.
 
-Whether a call may run.
-
-    find → guard → parse → mode → rules → refusal of the tool → hooks → ask
-
-Whoever changes the arguments on the way, a hook or a person, sends them back to be parsed and judged: a deny holds
-whatever anybody allows. Everything that is wrong with a call becomes a result that the model reads.
+If a hook or the user changes the arguments, they are parsed and judged again: a deny rule holds whoever allowed the
+call. Every refusal becomes a result that the model reads.
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from odin.core.errors import Denied, NeedsConfirmation, Rejected
-from odin.core.event import CallAudit, Mode
+from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected
+from odin.core.event import Mode, PermissionAsked, Warned
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
-from odin.core.policy import HookVerdict
-from odin.core.registry import Registry
-from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, fail
-from odin.engine.approvals import CallApproval
-from odin.engine.call_types import (
-    AdmittedCall,
-    CallScope,
-    JudgedCall,
-    RefusedCall,
-    audit_change,
-    describe_change,
-    describe_tool_error,
-)
-from odin.engine.hooks import ToolHooks
+from odin.core.policy import HookVerdict, RememberScope, RuleAction
+from odin.core.text import to_valid_unicode
+from odin.core.tool import Subject, Tool
+from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
-from odin.policy.policy import Policy, Verdict
-
-FindPlaceholders = Callable[[str], tuple[str, ...]]
-"""The stand-ins for secrets that a text holds."""
-
-
-class PlaceholderGuard:
-    """A step before calls that change files: a text with a stand-in that the file does not hold itself is refused."""
-
-    def __init__(self, stand_ins: FindPlaceholders) -> None:
-        self._find_placeholders = stand_ins
-
-    async def __call__(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput | None:
-        if tool.kind != "edit":
-            return None
-        found = self._find_placeholders("\n".join(_walk_texts(msgspec.to_builtins(args))))
-        if not found:
-            return None
-        there = b"".join(_read_content(Path(context.cwd, path)) for path in tool.subject_of(args).paths)
-        foreign = [text for text in found if text.encode() not in there]
-        if not foreign:
-            return None
-        return fail(
-            f"Nothing was changed: {', '.join(foreign)} stands for a secret that was taken out of what you were shown, "
-            "and would be written in its place. Change only the text around it, in edits that leave the secret alone; "
-            "a new secret is put in by the user."
-        )
-
-
-def _walk_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in cast("dict[str, Any]", value).values():
-            yield from _walk_texts(item)
-    elif isinstance(value, list):
-        for item in cast("list[Any]", value):
-            yield from _walk_texts(item)
-
-
-def _read_content(path: Path) -> bytes:
-    try:
-        return path.read_bytes() if path.is_file() else b""
-    except OSError:
-        return b""
-
+from odin.policy.policy import Verdict
 
 MAX_ARGUMENT_ROUNDS = 5
-"""How often arguments may be changed by a person and then again by a hook, before nobody is asked any more."""
+"""How often the user and then a hook may change the arguments of one call before it is denied."""
 
 
-class Admission:
-    def __init__(
-        self, *, registry: Registry, policy: Callable[[], Policy], confirm: CallApproval, hooks: ToolHooks
-    ) -> None:
-        self._registry = registry
-        self._policy = policy
-        self._approval = confirm
-        self._hooks = hooks
+async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
+    """Return the call admitted or refused.
 
-    async def admit(
-        self, call: ToolCall, scope: CallScope, speculated: JudgedCall | None = None
-    ) -> AdmittedCall | RefusedCall:
-        """Whether it may run. `begun` is how it was judged when it was begun early: its parts have not changed since.
+    A call that comes in judged has been started speculatively. It is not judged again, because what it has done since
+    must not count against it (a file it created now exists); `is_still_allowed` repeats the rules alone.
+    """
+    tool = deps.registry.get(call.request.name)
+    if tool is None:
+        known = ", ".join(item.name for item in deps.registry.list_offered(spec_of(scope.mode).allows_tool))
+        return call.refuse(f"There is no tool {call.request.name!r}. The tools are: {known}.")
+    repetition = scope.guard.check_call(tool.name, call.request.args)
+    if repetition:
+        return call.refuse(repetition, discard_reason="repetition")
+    if call.stage != "judged":
+        call = _judge(call, tool, scope, deps)
+    if not call.is_refused:
+        call = await _apply_hooks(call, scope, deps)
+    return call if call.is_refused else await _ask_until_decided(call, scope, deps)
 
-        What it did then must not be held against it now, so only the rules are asked again (`still_allowed`).
-        """
-        tool = self._registry.get(call.name)
-        if tool is None:
-            known = ", ".join(item.name for item in self._registry.list_offered(spec_of(scope.mode).allows_tool))
-            return RefusedCall(call, f"There is no tool {call.name!r}. The tools are: {known}.")
-        circling = scope.guard.check_call(tool.name, call.args)
-        if circling:
-            return RefusedCall(call, circling, reason="repetition")
-        judged = speculated or self._check_call(call, tool, scope)
-        if isinstance(judged, RefusedCall):
-            return judged
-        heard = await self._apply_hooks(judged, scope)
-        return heard if isinstance(heard, RefusedCall) else await self._ask_person(heard, scope)
 
-    # --- what can be told without asking anybody ---
+# --- parse → mode → rules → tool's own refusal: nothing here waits for anybody ---
 
-    def admit_without_asking(self, call: ToolCall, scope: CallScope) -> JudgedCall | None:
-        """The call as it was judged, when it may run and nobody has to be asked."""
-        tool = self._registry.get(call.name)
-        judged = self._check_call(call, tool, scope) if tool is not None else None
-        return judged if isinstance(judged, JudgedCall) and judged.verdict.action == "allow" else None
 
-    def is_still_allowed(self, begun: JudgedCall, scope: CallScope) -> bool:
-        """Whether the rules still say what they said when the call was begun."""
-        if self._unavailable_reason_of(begun.tool, scope.mode):
-            return False
-        try:
-            return self._judge_by_rules(begun.call, begun.tool, begun.args, scope).verdict.action == "allow"
-        except Exception:  # what cannot be judged any more is judged anew from the beginning
-            return False
+def judge_without_asking(call: Call, scope: CallScope, deps: CallDeps) -> Call | None:
+    """Return the judged call if it may run without a question, otherwise None."""
+    tool = deps.registry.get(call.request.name)
+    if tool is None:
+        return None
+    call = _judge(call, tool, scope, deps)
+    return call if not call.is_refused and call.verdict.action == "allow" else None
 
-    def _check_call(self, call: ToolCall, tool: Tool[Any], scope: CallScope) -> JudgedCall | RefusedCall:
-        parsed = self._parse_arguments(tool, call.args)
-        if isinstance(parsed, str):
-            return RefusedCall(call, parsed, reason="args_invalid")
-        barred = self._unavailable_reason_of(tool, scope.mode)
-        if barred:
-            return RefusedCall(call, barred, "denied")
-        try:
-            judged = self._judge_by_rules(call, tool, parsed, scope)
-            if judged.verdict.action == "deny":
-                return RefusedCall(call, _denial_text_of(judged.verdict), "denied")
-            refusal = tool.refusal_of(parsed)
-        except Exception as error:  # what cannot be judged is not run
-            return RefusedCall(call, describe_tool_error(tool, error))
-        return RefusedCall(call, refusal) if refusal else judged
 
-    def _parse_arguments(self, tool: Tool[Any], raw: dict[str, Any]) -> Any:
-        """The parsed arguments, or a sentence that names the field that is wrong."""
-        try:
-            return tool.parse(raw)
-        except msgspec.ValidationError as error:
-            known = ", ".join(tool.build_spec().schema.get("properties", {}))
-            return f"The arguments of {tool.name} do not fit its schema: {error}. Its fields are: {known}."
-        except Exception as error:
-            return describe_tool_error(tool, error)
+def is_still_allowed(call: Call, scope: CallScope, deps: CallDeps) -> bool:
+    """True if mode and rules still allow a call that has been started speculatively."""
+    if _unavailable_reason_of(call.tool, scope.mode, deps):
+        return False
+    try:
+        return _judge_by_rules(call, scope, deps).verdict.action == "allow"
+    except Exception:  # a call that can no longer be judged is judged again from the start
+        return False
 
-    def _unavailable_reason_of(self, tool: Tool[Any], mode: Mode) -> str:
-        if self._registry.is_disabled(tool.name):
-            return f"{tool.name} is switched off in this session. Nothing was done."
-        if not spec_of(mode).allows_kind(tool.kind):
-            return (
-                f"{tool.name} is not available in {mode}: it changes files, and in this mode nothing is changed. "
-                "Nothing was done. Describe the change instead."
-            )
-        return ""
 
-    def _judge_by_rules(self, call: ToolCall, tool: Tool[Any], args: Any, scope: CallScope) -> JudgedCall:
-        """By the rules. A call about several paths is also judged path by path: the strictest verdict is the call's."""
-        subject = tool.subject_of(args)
-        policy = self._policy()
-        verdict = policy.judge(tool.name, tool.kind, subject, scope.mode)
-        asked: list[str] = []
-        allowed: list[str] = []
-        for path in subject.paths if len(subject.paths) > 1 else ():
-            alone = policy.judge(tool.name, tool.kind, Subject(paths=(path,)), scope.mode)
-            if _STRICTNESS[alone.action] > _STRICTNESS[verdict.action]:
-                verdict = alone
-            (allowed if alone.action == "allow" else asked).append(path)
-        if not asked:  # what is asked about is all of them together
-            asked, allowed = allowed, []
-        if verdict.action == "ask" and self._registry.is_allowed(tool.name):
-            verdict = Verdict("allow")
-        return JudgedCall(call, tool, args, subject, verdict, tuple(asked), tuple(allowed))
+def _judge(call: Call, tool: Tool[Any], scope: CallScope, deps: CallDeps) -> Call:
+    try:
+        args = tool.parse(call.request.args)
+    except msgspec.ValidationError as error:
+        known = ", ".join(tool.build_spec().schema.get("properties", {}))
+        text = f"The arguments of {tool.name} do not fit its schema: {error}. Its fields are: {known}."
+        return call.refuse(text, discard_reason="args_invalid")
+    except Exception as error:
+        return call.refuse(describe_tool_error(tool, error), discard_reason="args_invalid")
+    unavailable = _unavailable_reason_of(tool, scope.mode, deps)
+    if unavailable:
+        return call.refuse(unavailable, "denied")
+    try:
+        judged = msgspec.structs.replace(call, registered_tool=tool, args=args)
+        judged = _judge_by_rules(judged, scope, deps)
+        if judged.verdict.action == "deny":
+            return call.refuse(_denial_text_of(judged.verdict), "denied")
+        refusal = tool.refusal_of(args)
+    except Exception as error:  # a call that cannot be judged does not run
+        return call.refuse(describe_tool_error(tool, error))
+    return call.refuse(refusal) if refusal else judged
 
-    # --- hooks ---
 
-    async def _apply_hooks(self, judged: JudgedCall, scope: CallScope) -> JudgedCall | RefusedCall:
-        """What the hooks make of it. They may say no, ask, or yes to what would be asked, never yes to a no."""
-        said = await self._hooks.fire_tool_call(judged.tool, judged.call, judged.args, scope)
-        heard = self._apply_hook_arguments(judged, said, scope)
-        if isinstance(heard, RefusedCall):
-            return heard
-        if said.decision == "deny" or said.halt:
-            message = _hook_denial_text_of(said.message)
-            return RefusedCall(heard.call, message, "denied", audit=heard.audit, reason="hook_block")
-        if said.decision == "allow" and not heard.verdict.builtin:
-            return msgspec.structs.replace(heard, verdict=Verdict("allow"))
-        if said.decision == "ask" and heard.verdict.action == "allow":
-            return msgspec.structs.replace(heard, verdict=_hook_verdict_of(said), asked_by_hook=True)
-        return heard
-
-    def _apply_hook_arguments(
-        self, judged: JudgedCall, said: HookVerdict, scope: CallScope
-    ) -> JudgedCall | RefusedCall:
-        if said.args is None or said.args == judged.call.args or said.decision == "deny":
-            return judged
-        return self._replace_arguments(judged, said.args, "hook", said.message, scope)
-
-    def _replace_arguments(
-        self, judged: JudgedCall, args: dict[str, Any], by: str, summary: str, scope: CallScope
-    ) -> JudgedCall | RefusedCall:
-        """The call with other arguments, parsed and judged as if the model had sent them."""
-        call = ToolCall(judged.call.id, judged.call.name, args)
-        original = judged.audit.original if judged.audit else judged.call.args
-        audit = audit_change(original, args, by, summary)
-        checked = self._check_call(call, judged.tool, scope)
-        if isinstance(checked, RefusedCall):
-            text = f"{checked.text}\n{describe_change(audit)} It was not run." if audit else checked.text
-            return msgspec.structs.replace(checked, text=text, audit=audit)
-        return msgspec.structs.replace(checked, audit=audit)
-
-    # --- the person ---
-
-    async def _ask_person(self, judged: JudgedCall, scope: CallScope) -> AdmittedCall | RefusedCall:
-        for _ in range(MAX_ARGUMENT_ROUNDS):
-            if judged.verdict.action == "allow":
-                return _admit_judged(judged)
-            if not self._approval.can_ask or self._policy().permission_mode == "dontAsk":
-                return RefusedCall(
-                    judged.call, _unaskable_text_of(judged), "denied", audit=judged.audit, error_type=NeedsConfirmation
-                )
-            answer = await self._approval.ask_permission(
-                judged, scope, lambda judged=judged: self._must_still_ask(judged, scope)
-            )
-            if answer is None:
-                following = self._check_call(judged.call, judged.tool, scope)
-                following = _with_audit(following, judged.audit)
-            elif not answer.allow:
-                named = Denied if answer.by in _AUTOMATIC_ANSWERS else Rejected
-                return RefusedCall(
-                    judged.call, _rejection_text_of(answer), "denied", _is_stop(answer), judged.audit, error_type=named
-                )
-            elif answer.args is None:
-                return _admit_judged(judged)
-            else:
-                following = await self._apply_edited_arguments(judged, answer.args, answer, scope)
-            if isinstance(following, AdmittedCall | RefusedCall):
-                return following
-            judged = following
-        return RefusedCall(
-            judged.call, "Denied: its arguments were changed again and again.", "denied", audit=judged.audit
+def _unavailable_reason_of(tool: Tool[Any], mode: Mode, deps: CallDeps) -> str:
+    if deps.registry.is_disabled(tool.name):
+        return f"{tool.name} is switched off in this session. Nothing was done."
+    if not spec_of(mode).allows_kind(tool.kind):
+        return (
+            f"{tool.name} is not available in {mode}: it changes files, and in this mode nothing is changed. "
+            "Nothing was done. Describe the change instead."
         )
-
-    def _must_still_ask(self, judged: JudgedCall, scope: CallScope) -> bool:
-        """Whether the question must still be put: a rule may have been added while others were asked."""
-        if judged.asked_by_hook:
-            return True
-        now = self._check_call(judged.call, judged.tool, scope)
-        return isinstance(now, JudgedCall) and now.verdict.action == "ask"
-
-    async def _apply_edited_arguments(
-        self, judged: JudgedCall, args: dict[str, Any], answer: AnswerPermission, scope: CallScope
-    ) -> AdmittedCall | JudgedCall | RefusedCall:
-        """The person wrote these arguments, so they are approved; what is denied stays denied, and hooks see them.
-
-        Where a hook changes them once more, the person has not seen the outcome: it is asked about again.
-        """
-        changed = self._replace_arguments(judged, args, answer.by, answer.summary, scope)
-        if isinstance(changed, RefusedCall):
-            return changed
-        said = await self._hooks.fire_tool_call(changed.tool, changed.call, changed.args, scope)
-        if said.decision == "deny" or said.halt:
-            message = _hook_denial_text_of(said.message)
-            return RefusedCall(changed.call, message, "denied", audit=changed.audit, reason="hook_block")
-        heard = self._apply_hook_arguments(changed, said, scope)
-        return _admit_judged(changed) if heard is changed else heard
-
-
-def _admit_judged(judged: JudgedCall) -> AdmittedCall:
-    return AdmittedCall(judged.call, judged.tool, judged.args, judged.audit)
-
-
-def _with_audit(item: JudgedCall | RefusedCall, audit: CallAudit | None) -> JudgedCall | RefusedCall:
-    return msgspec.structs.replace(item, audit=audit)
+    return ""
 
 
 _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
-# --- what the model reads: every no says whose it is ---
+def _judge_by_rules(call: Call, scope: CallScope, deps: CallDeps) -> Call:
+    """Return the call with its verdict. Several paths are also judged one by one; the strictest verdict counts."""
+    tool = call.tool
+    subject = tool.subject_of(call.args)
+    policy = deps.policy()
+    verdict = policy.judge(tool.name, tool.kind, subject, scope.mode)
+    asked: list[str] = []
+    allowed: list[str] = []
+    for path in subject.paths if len(subject.paths) > 1 else ():
+        alone = policy.judge(tool.name, tool.kind, Subject(paths=(path,)), scope.mode)
+        if _STRICTNESS[alone.action] > _STRICTNESS[verdict.action]:
+            verdict = alone
+        (allowed if alone.action == "allow" else asked).append(path)
+    if not asked:  # no single path needs permission, so the question is about all of them together
+        asked, allowed = allowed, []
+    if verdict.action == "ask" and deps.registry.is_allowed(tool.name):
+        verdict = Verdict("allow")
+    return msgspec.structs.replace(
+        call,
+        stage="judged",
+        subject=subject,
+        verdict=verdict,
+        asked_paths=tuple(asked),
+        allowed_paths=tuple(allowed),
+    )
+
+
+def _replace_arguments(
+    call: Call, args: dict[str, Any], by: str, summary: str, scope: CallScope, deps: CallDeps
+) -> Call:
+    """Return the call with other arguments, judged as if the model had sent them."""
+    original = call.audit.original if call.audit else call.request.args
+    audit = audit_change(original, args, by, summary)
+    requested = Call(ToolCall(call.id, call.request.name, args), audit=audit)
+    judged = _judge(requested, call.tool, scope, deps)
+    if judged.refusal is None or audit is None:
+        return judged
+    refusal = judged.refusal
+    text = f"{refusal.text}\n{describe_change(audit)} It was not run."
+    return requested.refuse(text, refusal.status, discard_reason=refusal.discard_reason, error_type=refusal.error_type)
+
+
+# --- tool_call hooks ---
+
+
+async def _apply_hooks(call: Call, scope: CallScope, deps: CallDeps) -> Call:
+    """Apply the hooks' decision. A hook can deny, ask, or allow what would be asked; it cannot allow a denied call."""
+    verdict = await _fire_tool_call(call, scope, deps)
+    call = _apply_hook_arguments(call, verdict, scope, deps)
+    if call.is_refused:
+        return call
+    if verdict.decision == "deny" or verdict.halt:
+        return _deny_by_hook(call, verdict)
+    if verdict.decision == "allow" and not call.verdict.builtin:
+        return msgspec.structs.replace(call, verdict=Verdict("allow"))
+    if verdict.decision == "ask" and call.verdict.action == "allow":
+        asking = Verdict("ask", verdict.message or "A hook wants a person to decide.")
+        return msgspec.structs.replace(call, verdict=asking, is_asked_by_hook=True)
+    return call
+
+
+async def _fire_tool_call(call: Call, scope: CallScope, deps: CallDeps) -> HookVerdict:
+    """Fire `tool_call`. Arguments a hook returns unchanged are no change."""
+    verdict = await fire_hook("tool_call", call, scope, deps)
+    same = verdict.args is not None and verdict.args == call.tool.rename_args(call.request.args)
+    return msgspec.structs.replace(verdict, args=None) if same else verdict
+
+
+def _apply_hook_arguments(call: Call, verdict: HookVerdict, scope: CallScope, deps: CallDeps) -> Call:
+    if verdict.args is None or verdict.args == call.request.args or verdict.decision == "deny":
+        return call
+    return _replace_arguments(call, verdict.args, "hook", verdict.message, scope, deps)
+
+
+def _deny_by_hook(call: Call, verdict: HookVerdict) -> Call:
+    return call.refuse(_hook_denial_text_of(verdict.message), "denied", discard_reason="hook_block")
+
+
+# --- ask the user ---
+
+
+async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Call:
+    """Ask again while the answers change the arguments or rules change under an open question."""
+    for _ in range(MAX_ARGUMENT_ROUNDS):
+        if call.verdict.action == "allow":
+            return _admit_judged(call)
+        if not deps.approvals.can_ask or deps.policy().permission_mode == "dontAsk":
+            return call.refuse(_unaskable_text_of(call), "denied", error_type=NeedsConfirmation)
+        answer = await _ask_permission(call, scope, deps)
+        if answer is None:
+            call = _judge(Call(call.request, audit=call.audit), call.tool, scope, deps)
+        elif not answer.allow:
+            error_type = Denied if answer.by in _AUTOMATIC_ANSWERS else Rejected
+            return call.refuse(_rejection_text_of(answer), "denied", error_type=error_type, stops_turn=_is_stop(answer))
+        elif answer.args is None:
+            return _admit_judged(call)
+        else:
+            call = await _apply_edited_arguments(call, answer.args, answer, scope, deps)
+        if call.stage in ("admitted", "refused"):
+            return call
+    return call.refuse("Denied: its arguments were changed again and again.", "denied")
+
+
+def _admit_judged(call: Call) -> Call:
+    return msgspec.structs.replace(call, stage="admitted")
+
+
+async def _apply_edited_arguments(
+    call: Call, args: dict[str, Any], answer: AnswerPermission, scope: CallScope, deps: CallDeps
+) -> Call:
+    """Admit the arguments the user wrote, unless a rule or a hook denies them.
+
+    If a hook changes them once more, the user has not seen the outcome, so the call comes back judged, to be asked
+    about again.
+    """
+    edited = _replace_arguments(call, args, answer.by, answer.summary, scope, deps)
+    if edited.is_refused:
+        return edited
+    verdict = await _fire_tool_call(edited, scope, deps)
+    if verdict.decision == "deny" or verdict.halt:
+        return _deny_by_hook(edited, verdict)
+    changed = _apply_hook_arguments(edited, verdict, scope, deps)
+    return _admit_judged(edited) if changed is edited else changed
+
+
+async def _ask_permission(call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission | None:
+    """Ask the user. Return None if the question became needless while others were being asked."""
+
+    async def prepare() -> PermissionAsked | None:
+        return await _build_question(call, scope, deps) if _must_still_ask(call, scope, deps) else None
+
+    async def remember(answer: AnswerPermission) -> AnswerPermission:
+        return await _remember_rule(answer, call, scope, deps)
+
+    return await deps.approvals.ask(prepare, scope.agent, handle_answer=remember)
+
+
+def _must_still_ask(call: Call, scope: CallScope, deps: CallDeps) -> bool:
+    if call.is_asked_by_hook:
+        return True
+    now = _judge(Call(call.request), call.tool, scope, deps)
+    return not now.is_refused and now.verdict.action == "ask"
+
+
+async def _build_question(call: Call, scope: CallScope, deps: CallDeps) -> PermissionAsked:
+    tool = call.tool
+    rules = () if deps.rules is None else deps.policy().suggest_rules(tool.name, tool.kind, call.subject, scope.mode)
+    return PermissionAsked(
+        ask_id="",
+        call_id=call.id,
+        name=tool.name,
+        args=call.request.args,
+        reason=_clean(call.verdict.reason, deps),
+        subject=_clean(call.subject.text, deps),
+        rules=rules,
+        preview=await _render_preview(call, deps),
+        sandbox=deps.sandbox() if tool.kind == "execute" else "",
+        asked_paths=tuple(to_valid_unicode(path) for path in call.asked_paths),
+        allowed_paths=tuple(to_valid_unicode(path) for path in call.allowed_paths),
+    )
+
+
+async def _render_preview(call: Call, deps: CallDeps) -> str:
+    """Return the change an edit would make. If it cannot be shown, the question is asked without it."""
+    if call.tool.kind != "edit":
+        return ""
+    try:
+        return _clean(await deps.preview(call.tool, call.args), deps)
+    except Exception:
+        return ""
+
+
+async def _remember_rule(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission:
+    """Add the rule the answer names and return the answer with what was remembered.
+
+    If the rule cannot be added, the answer counts once and the user is warned.
+    """
+    if answer.remember is None:
+        return msgspec.structs.replace(answer, rule="")
+    problem = await _add_rule(answer, answer.remember, call, scope, deps)
+    if not problem:
+        return msgspec.structs.replace(answer, rule=answer.rule.strip())
+    _warn(f"The answer holds for this once and was not remembered: {problem}", scope, deps)
+    return msgspec.structs.replace(answer, rule="", remember=None)
+
+
+async def _add_rule(
+    answer: AnswerPermission, remember: RememberScope, call: Call, scope: CallScope, deps: CallDeps
+) -> str:
+    """Return why the rule was not added, or ""."""
+    text = answer.rule.strip()
+    action: RuleAction = "allow" if answer.allow else "deny"
+    if not text:
+        return "no rule was named."
+    if answer.args is not None:
+        return "the arguments were changed, so the rule is not about what runs."
+    if deps.rules is None:
+        return "rules cannot be changed in this session."
+    tool = call.tool
+    try:
+        if not deps.policy().would_decide(text, action, tool.name, tool.kind, call.subject, scope.mode):
+            return f"the rule {text} is not about this call."
+        await deps.rules.add(text, action, remember)
+    except OdinError as error:
+        return error.describe()
+    except OSError as error:
+        return f"it could not be written ({error.strerror or error})."
+    return ""
+
+
+async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: CallDeps) -> AnswerPermission:
+    """Ask whether a command may run again without the sandbox, with the same arguments. Nothing is remembered."""
+    blocked = _clean(blocked, deps)
+    question = PermissionAsked(
+        ask_id="",
+        call_id=call.id,
+        name=call.tool.name,
+        args=call.request.args,
+        reason=f"The sandbox kept it from {blocked}.",
+        subject=_clean(call.tool.subject_of(call.args).text, deps),
+        sandbox=deps.sandbox(),
+        unsandboxed=True,
+    )
+
+    async def prepare() -> PermissionAsked:
+        return question
+
+    async def accept_once(answer: AnswerPermission) -> AnswerPermission:
+        if answer.args is not None:
+            problem = "The arguments cannot be changed in this question, so the command was not run again."
+            _warn(problem, scope, deps)
+            return AnswerPermission(answer.ask_id, False, problem, by=answer.by)
+        if answer.remember is not None:
+            _warn("Running outside the sandbox is allowed once; it is not remembered.", scope, deps)
+        return msgspec.structs.replace(answer, rule="", remember=None)
+
+    answer = await deps.approvals.ask(prepare, scope.agent, handle_answer=accept_once)
+    return answer or AnswerPermission("", False)
+
+
+def _warn(text: str, scope: CallScope, deps: CallDeps) -> None:
+    deps.recorder.emit(Warned(text), scope.agent)
+
+
+def _clean(text: str, deps: CallDeps) -> str:
+    return to_valid_unicode(deps.redact(text).text) if text else ""
+
+
+# --- refusal texts: each says who refused ---
 
 
 def _denial_text_of(verdict: Verdict) -> str:
@@ -301,14 +362,10 @@ def _hook_denial_text_of(message: str) -> str:
     return f"Denied by a hook: {message or 'it gave no reason.'}"
 
 
-def _hook_verdict_of(said: HookVerdict) -> Verdict:
-    return Verdict("ask", said.message or "A hook wants a person to decide.")
-
-
-def _unaskable_text_of(judged: JudgedCall) -> str:
-    verdict = judged.verdict
+def _unaskable_text_of(call: Call) -> str:
+    verdict = call.verdict
     return (
-        f"{judged.tool.name} requires confirmation: {verdict.reason} Nobody can be asked here, so nothing was done. "
+        f"{call.tool.name} requires confirmation: {verdict.reason} Nobody can be asked here, so nothing was done. "
         f"{verdict.hint}".rstrip()
     )
 
@@ -328,7 +385,7 @@ def _rejection_text_of(answer: AnswerPermission) -> str:
 
 
 _AUTOMATIC_ANSWERS = ("timeout", "hook", "shutdown", "nobody")
-"""Who answers a question when no person does."""
+"""Values of `AnswerPermission.by` for answers that did not come from the user."""
 
 
 def _is_stop(answer: AnswerPermission) -> bool:

@@ -1,4 +1,4 @@
-"""An agent: turns until idle. It answers one prompt at a time, each in its own mode, in the order they came."""
+"""An agent: it answers queued prompts one at a time, each in its own mode, until it is idle."""
 
 import asyncio
 import time
@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol
 
 import msgspec
+from msgspec import Struct
 
 from odin.context.prompt import describe_environment, format_today
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
@@ -21,17 +22,17 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
-from odin.engine.call_types import CallScope
+from odin.engine.call import CallScope
 from odin.engine.prompts import Attachments, LeftoverQueue, NoAttachments, PromptQueue, Steering
 from odin.engine.recorder import Recorder
 from odin.engine.repetition import RepetitionGuard
 from odin.engine.turn import AgentTurn, TurnDeps
 
 MAX_SELF_STARTED_TURNS = 20
-"""Turns in a row that an agent begins by itself. After that news waits for the next prompt."""
+"""Turns in a row that an agent may start by itself. Later notifications wait for the next prompt."""
 
 CANCEL_AGAIN_AFTER_S = 2.0
-"""An interrupted turn that has not ended by then is cancelled once more when it is interrupted again."""
+"""A second interrupt cancels the turn again only after this time, so that cleanup is not torn off."""
 
 _USER_INTERRUPT = "You interrupted it."
 
@@ -39,11 +40,11 @@ _CUT_SHORT_NOTES = {
     "interrupted": "The user interrupted the turn before this one; what it had begun may be unfinished.",
     "aborted": "The turn before this one was cut off when the session was closed; what it had begun may be unfinished.",
 }
-"""What the model is told beside the next prompt, by how the turn before it ended."""
+"""Note to the model with the next prompt, by the exit reason of the turn before it."""
 
 
 class LoopController(Protocol):
-    """Loop mode: gives the agent prompts of its own."""
+    """Loop mode as the agent sees it: a source of prompts that the user did not type."""
 
     def make_first_prompt(self) -> Prompt: ...
 
@@ -54,42 +55,45 @@ class LoopController(Protocol):
     def is_own_prompt(self, prompt_id: str) -> bool: ...
 
 
-class Agent:
-    """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt.
+class AgentDeps(Struct, frozen=True):
+    """`deps_for` makes the collaborators of a turn in one mode: tools and system prompt are chosen for every prompt."""
 
-    `mode_for` may narrow the mode a prompt asks for. `rests` hears when everything is answered. `lane` is that of
-    prompts that name none; with `one_at_a_time` a request takes one steering prompt; `steered` hears when one comes,
-    to take back what a person is being asked. `attachments` reads what people attach to their prompts. Prompts and
-    context that an earlier run of the session left are there again.
+    recorder: Recorder
+    deps_for: Callable[[Mode], TurnDeps]
+    cwd: str
+    root: str
+    attachments: Attachments = NoAttachments()
+
+
+class Agent:
+    """An agent with its prompt queue. Only the main agent has no name.
+
+    `delivery` and `one_at_a_time` (one steering prompt per request) are the settings of its queue. `mode_for` may
+    restrict the mode a prompt asks for. `on_idle` is called when everything is answered, `on_steered` when a steering
+    prompt arrives. The main agent of a resumed session begins with the queued prompts and context of the earlier run.
     """
 
     def __init__(
         self,
-        *,
-        recorder: Recorder,
-        deps_for: Callable[[Mode], TurnDeps],
-        cwd: str,
-        root: str,
+        deps: AgentDeps,
         name: str = "",
+        *,
+        delivery: Delivery = "queue",
+        one_at_a_time: bool = True,
         mode_for: Callable[[Mode], Mode] = lambda mode: mode,
         on_idle: Callable[[TurnEnded], None] = lambda ended: None,
-        lane: Delivery = "queue",
-        one_at_a_time: bool = True,
         on_steered: Callable[[], None] = lambda: None,
-        attachments: Attachments | None = None,
     ) -> None:
         self.name = name
-        self._recorder = recorder
-        self._deps_for = deps_for
+        self._deps = deps
+        self._recorder = deps.recorder
+        self._attachments = deps.attachments
+        self._delivery: Delivery = delivery
+        self._one_at_a_time = one_at_a_time
         self._mode_for = mode_for
         self._on_idle = on_idle
-        self._cwd = cwd
-        self._root = root
-        self._lane: Delivery = lane
-        self._one_at_a_time = one_at_a_time
         self._on_steered = on_steered
-        self._attachments = attachments or NoAttachments()
-        left = recorder.state if not name else None
+        left = deps.recorder.state if not name else None
         self._queue = PromptQueue(left.queue if left else ())
         self._next: Prompt | Continue | None = None
         self._turn: AgentTurn | None = None
@@ -103,19 +107,19 @@ class Agent:
         self._context = [item.note for item in left.conversation.unsent_context] if left else []
         self._notifications: list[Prompt] = []
         self.is_held = False
-        """Whether it may not begin a turn by itself now."""
+        """While True the agent starts no turn by itself."""
         self._self_started_turns = 0
         self._self_started_ids: set[str] = set()
         self._loop: LoopController | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether a prompt is being answered or waits. It is over with the event that ends the turn."""
+        """True while a prompt is being answered or is due. It turns False with the event that ends the turn."""
         running = self._turn is not None and not self._turn.has_ended
         return running or self._next is not None or self._queue.has_due
 
     def submit(self, prompt: Prompt) -> None:
-        """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
+        """Start or queue a prompt. Nothing is awaited between check and start, so two prompts never run at once."""
         if not prompt.text.strip() and not prompt.attachments:
             raise EmptyPrompt
         self._refuse_duplicate_id(prompt.id)
@@ -125,45 +129,44 @@ class Agent:
             return
         if not prompt.wait:
             raise SessionBusy
-        lane = prompt.delivery or self._lane
-        self._queue.put(msgspec.structs.replace(prompt, delivery=lane))
+        delivery = prompt.delivery or self._delivery
+        self._queue.put(msgspec.structs.replace(prompt, delivery=delivery))
         self._recorder.emit(
-            PromptQueued(prompt.id, prompt.text, prompt.mode, lane, prompt.display_text, prompt.attachments), self.name
+            PromptQueued(prompt.id, prompt.text, prompt.mode, delivery, prompt.display_text, prompt.attachments),
+            self.name,
         )
         self._notify_steering()
 
     def _refuse_duplicate_id(self, prompt_id: str) -> None:
-        """Two prompts that wait under one id could not be told apart: neither by a front end nor in the log."""
+        """Raise UsageError: neither front ends nor the log could tell two queued prompts with one id apart."""
         if self._queue.get(prompt_id) is not None or (self._next is not None and self._next.id == prompt_id):
-            raise UsageError(
-                f"A prompt with the id {prompt_id!r} waits already.", "Give every prompt an id of its own."
-            )
+            raise UsageError(f"Prompt id {prompt_id!r} is already queued.", "Give every prompt its own id.")
 
     def _notify_steering(self) -> None:
         if self._steering is not None and self._turn is not None and self._steering.is_steered():
             self._on_steered()
 
     def continue_turn(self, op: Continue) -> None:
-        """Ask the model again with the conversation as it is."""
+        """Send the conversation to the model again, without a new prompt."""
         if self.is_busy:
             raise SessionBusy("Wait for it or interrupt it, then continue.")
         if not self._recorder.state.build_history(self.name):
-            raise UsageError("There is nothing to continue: nothing has been said yet.", "Say what you want done.")
+            raise UsageError("Nothing to continue: the conversation is empty.", "Send a prompt first.")
         self._refuse_duplicate_id(op.id)
         self._self_started_turns = 0
         self._start_prompt(op)
 
     def change_prompt(self, op: ChangePrompt) -> bool:
-        """Edit a prompt that waits; False when it is unknown or was taken. An idle agent begins one that is sent."""
+        """Edit a queued prompt; False if unknown or already taken. An idle agent starts it unless it is paused."""
         if op.text is not None and not op.text.strip():
             raise EmptyPrompt
         idle = not self.is_busy
         changed = self._queue.change(op)
         if changed is None:
             return False
-        lane = changed.delivery or self._lane
+        delivery = changed.delivery or self._delivery
         self._recorder.emit(
-            PromptChanged(changed.id, changed.text, changed.mode, lane, changed.display_text, changed.attachments),
+            PromptChanged(changed.id, changed.text, changed.mode, delivery, changed.display_text, changed.attachments),
             self.name,
         )
         if idle and (prompt := self._queue.take()) is not None:
@@ -177,40 +180,40 @@ class Agent:
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run_all())
 
-    def notify(self, news: Prompt) -> None:
-        """Something the agent set going has happened: a busy one reads it beside its next request, an idle one acts."""
+    def notify(self, notification: Prompt) -> None:
+        """Report an ended job. A busy agent reads it with its next request, an idle one starts a turn."""
         if self.is_busy or self.is_held or self._self_started_turns >= MAX_SELF_STARTED_TURNS:
-            self._notifications.append(news)
+            self._notifications.append(notification)
             return
         self._self_started_turns += 1
-        self._self_started_ids.add(news.id)
-        self._start_prompt(news)
+        self._self_started_ids.add(notification.id)
+        self._start_prompt(notification)
 
     def take_notifications(self) -> list[Prompt]:
-        """What it was told and the model has not read yet."""
-        news, self._notifications = self._notifications, []
-        return news
+        """Return the notifications the model has not read yet, and forget them."""
+        notifications, self._notifications = self._notifications, []
+        return notifications
 
-    def start_loop(self, pilot: LoopController) -> None:
-        """Loop mode is on: an idle agent begins now, a busy one goes on when its turn is over."""
-        self._loop = pilot
+    def start_loop(self, loop: LoopController) -> None:
+        """Switch loop mode on. An idle agent starts now, a busy one continues with the loop after its turn."""
+        self._loop = loop
         if not self.is_busy:
-            prompt = pilot.make_first_prompt()
+            prompt = loop.make_first_prompt()
             self._self_started_ids.add(prompt.id)
             self._start_prompt(prompt)
 
     def stop_loop(self, why: str = "") -> bool:
-        """Loop mode is off; a prompt of its own that was not begun yet is gone. False when it was off already."""
-        pilot, self._loop = self._loop, None
-        if pilot is None or not pilot.switch_off(why):
+        """Switch loop mode off and drop its prompt if that has not started. False if it was off already."""
+        loop, self._loop = self._loop, None
+        if loop is None or not loop.switch_off(why):
             return False
-        if self._next is not None and pilot.is_own_prompt(self._next.id):
+        if self._next is not None and loop.is_own_prompt(self._next.id):
             self._self_started_ids.discard(self._next.id)
             self._next = None
         return True
 
     def _on_turn_ended(self, ended: TurnEnded) -> bool:
-        """In the very step in which a turn ends, so that between two iterations nobody finds the agent idle."""
+        """Called as the turn ends. True if loop mode continues: between two iterations the agent is never idle."""
         prompt = self._loop.make_next_prompt(ended, waits=self._queue.has_due) if self._loop is not None else None
         if prompt is None:
             return False
@@ -219,22 +222,22 @@ class Agent:
         return True
 
     def add_context(self, item: ContextAdded) -> None:
-        """Keep a piece of context; the model reads it beside the next prompt."""
+        """Record a piece of context. The model reads it with the next prompt."""
         self._recorder.emit(item, self.name)
         self._context.append(item.note)
 
     def add_note(self, text: str) -> None:
-        """Something the model reads beside the next prompt."""
+        """Add a note the model reads with the next prompt. It is not recorded."""
         self._context.append(text)
 
     def reset_context(self, context: Iterable[ContextAdded]) -> None:
-        """The conversation went back or forward: tell the model again where it is, and what it has not been told."""
+        """After a rewind or redo: send environment and mode again, and this context, with the next prompt."""
         self._last_date, self._last_mode = "", None
         self._context = [item.note for item in context]
 
     @property
     def paused_prompts(self) -> frozenset[str]:
-        """The prompts that wait until somebody sends them."""
+        """Ids of the queued prompts that start only when the user sends them."""
         return self._queue.paused_ids
 
     def drop_prompt(self, prompt_id: str) -> bool:
@@ -244,7 +247,7 @@ class Agent:
         return dropped
 
     def interrupt(self, queue: QueuePolicy = "join") -> bool:
-        """Stop the turn that runs or is about to; False when there is none. `queue` is what becomes of what waits."""
+        """Stop the running or starting turn; False if there is none. `queue`: what happens to queued prompts."""
         if not self.is_busy:
             return False
         if self.stop_loop(_USER_INTERRUPT) and not self.is_busy:
@@ -262,11 +265,11 @@ class Agent:
         return True
 
     def _is_stopping(self) -> bool:
-        """What is being stopped gets a moment to end in order: a second cancel would tear that off."""
+        """True while an interrupted turn still has time to clean up."""
         return time.monotonic() - self._interrupted_at < CANCEL_AGAIN_AFTER_S
 
     async def run_prompt(self, prompt: Prompt) -> TurnEnded:
-        """Run one prompt here and now, for a caller that waits for the answer."""
+        """Run one prompt in the calling task and return its end. (For sub-agents.)"""
         self._turn = self._prepare_turn(prompt)
         try:
             return await self._turn.run()
@@ -274,7 +277,7 @@ class Agent:
             self._turn = None
 
     async def stop(self) -> None:
-        """End the running turn as aborted and leave. What waits stays in the log, for when the session is resumed."""
+        """Abort the running turn. Queued prompts stay in the log for the next run of the session."""
         self.is_held = True
         self.stop_loop("The session was closed.")
         self._queue.pause_all()
@@ -282,7 +285,7 @@ class Agent:
             if self.is_busy:
                 self._runner.cancel()
             await asyncio.wait([self._runner])
-        if self._next is not None:  # it was taken, and there was no time to begin it
+        if self._next is not None:  # it was taken from the queue but not started
             prompt, self._next = self._next, None
             self._prepare_turn(prompt).abandon()
 
@@ -316,7 +319,7 @@ class Agent:
         return taken or self._queue.take()
 
     def _make_notification_prompt(self, ended: TurnEnded | None) -> Prompt | None:
-        """A prompt made of the news that came too late for the last turn. Not after one that did not end well."""
+        """Return a prompt made of notifications that came too late for the last turn, if that turn ended well."""
         if (
             self.is_held
             or not self._notifications
@@ -326,9 +329,10 @@ class Agent:
         ):
             return None
         self._self_started_turns += 1
-        news = self.take_notifications()
-        self._self_started_ids.add(news[-1].id)
-        return Prompt(news[-1].id, _join_texts(news), news[-1].mode)
+        notifications = self.take_notifications()
+        last = notifications[-1]
+        self._self_started_ids.add(last.id)
+        return Prompt(last.id, "\n\n".join(item.text for item in notifications), last.mode)
 
     def _prepare_turn(self, prompt: Prompt | Continue) -> AgentTurn:
         mode = self._mode_for(prompt.mode or self._recorder.state.mode)
@@ -339,7 +343,7 @@ class Agent:
         started = TurnStarted(
             prompt.id, text, mode, self._collect_notes(mode, continues), continues, shown, attachments=attached
         )
-        self._steering = joining = Steering(
+        self._steering = steering = Steering(
             self._queue,
             self._recorder,
             turn=prompt.id,
@@ -348,43 +352,39 @@ class Agent:
             one_at_a_time=self._one_at_a_time,
             attachments=self._attachments,
         )
-        scope = CallScope(self.name, mode, self._cwd, self._root, RepetitionGuard(), joining.is_steered)
-        asked = not continues and prompt.id not in self._self_started_ids
+        scope = CallScope(self.name, mode, self._deps.cwd, self._deps.root, RepetitionGuard(), steering.is_steered)
+        by_user = not continues and prompt.id not in self._self_started_ids
         self._self_started_ids.discard(prompt.id)
-        brings = isinstance(prompt, Prompt) and asked and self._attachments.has_attachments(prompt)
+        brings = isinstance(prompt, Prompt) and by_user and self._attachments.has_attachments(prompt)
         attach = partial(self._attachments.read, prompt, mode) if brings and isinstance(prompt, Prompt) else None
         return AgentTurn(
-            self._deps_for(mode),
+            self._deps.deps_for(mode),
             started,
             scope,
             self._take_unsent,
-            steering=joining,
-            by_user=asked,
+            steering=steering,
+            by_user=by_user,
             attach=attach,
             on_ended=self._on_turn_ended,
         )
 
     def _take_unsent(self) -> str:
-        """What happened beside the turn and its model has not read: context, and news of what it set going."""
+        """Return context and notifications that arrived during the turn, for its next request."""
         context, self._context = self._context, []
-        return "\n\n".join([*context, *(news.text for news in self.take_notifications())])
+        return "\n\n".join([*context, *(item.text for item in self.take_notifications())])
 
     def _collect_notes(self, mode: Mode, continues: bool) -> tuple[str, ...]:
-        """What the model must know beside this prompt and was not told before."""
+        """Return the notes for a new prompt: changes of environment, date and mode, and unsent context."""
         date = format_today()
         notes: list[str] = []
         if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
             notes.append(cut)
         if not self._last_date:
-            notes.append(describe_environment(self._cwd, self._root))
+            notes.append(describe_environment(self._deps.cwd, self._deps.root))
         elif date != self._last_date:
             notes.append(f"Date: {date}")
         if self._last_mode not in (None, mode):
             notes.append(f"The mode is now {mode}.")
         self._last_date, self._last_mode = date, mode
         context, self._context = self._context, []
-        return (*notes, *context, *(news.text for news in self.take_notifications()))
-
-
-def _join_texts(news: list[Prompt]) -> str:
-    return "\n\n".join(item.text for item in news)
+        return (*notes, *context, *(item.text for item in self.take_notifications()))

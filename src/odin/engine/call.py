@@ -1,510 +1,252 @@
-"""Which calls of one reply run at the same time: those that do not get in each other's way.
+"""One tool call of the model as a value, and everything its way through the pipeline needs.
 
-Running one call that was admitted: now, or early, or taking what it gave when it ran early.
-
-before → around: run → outside the sandbox? → after → tool_result hooks
-
-The only way to a tool.
-
-    find → guard → parse → mode → rules → refusal of the tool → tool_call hooks → ask        (admission)
-      → before → around: run → outside the sandbox? → after → tool_result hooks              (perform)
-      → redact → bound → remarks → before_tool_result_append hooks → record                  (result)
-
-A call may have run while its reply was still being written (speculate); then it is admitted like any other, and its
-output is taken instead of running it. After all calls of a reply: tool_batch_complete hooks. Everything that can go
-wrong on the way becomes an error result that the model reads; nothing here ends the turn.
+`Call` carries its stage. The functions that move it on are `admit` (admission.py), `run` and `record` (execution.py);
+pipeline.py states their order.
 """
 
-import asyncio
-import os
-import time
+import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
-from odin.context.file_cache import FileCache
-from odin.core.errors import AgentShutdown
-from odin.core.event import CachedFile, CallQueued, DiscardReason, FileState, ToolProgressed, ToolStarted
+from odin.core.errors import Denied, OdinError
+from odin.core.event import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
-from odin.core.policy import Redact, redact_nothing
+from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
 from odin.core.registry import Registry
-from odin.core.text import to_valid_unicode
-from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing
-from odin.engine.admission import Admission
-from odin.engine.approvals import Approvals, CallApproval, PreviewCall, RuleWriter, skip_preview
-from odin.engine.call_types import AdmittedCall, CallScope, RefusedCall, describe_tool_error
-from odin.engine.hooks import HookInbox, ToolHooks
+from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, fail
+from odin.engine.approvals import Approvals, RuleWriter
+from odin.engine.hooks import HookInbox
 from odin.engine.recorder import Recorder
-from odin.engine.results import ResultRecorder
-from odin.engine.speculation import FilesNotSaved, RollbackFiles, SpeculativeCall, Speculator, is_read_only_call
-from odin.policy.modes import spec_of
-from odin.policy.policy import Policy
+from odin.engine.repetition import RepetitionGuard
+from odin.policy.policy import Policy, Verdict
+
+CallStage = Literal["requested", "judged", "admitted", "refused", "running", "finished", "recorded"]
+"""`judged`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
 
 
-def group_calls(
-    items: Sequence[AdmittedCall | RefusedCall], scope: CallScope
-) -> list[list[AdmittedCall | RefusedCall]]:
-    """Neighbours that may run together, in order."""
-    found: list[list[AdmittedCall | RefusedCall]] = []
-    sociable = {item.call.id: _can_overlap(item, scope) for item in items if isinstance(item, AdmittedCall)}
-    for item in items:
-        if found and all(_can_run_together(earlier, item, sociable) for earlier in found[-1]):
-            found[-1].append(item)
-        else:
-            found.append([item])
-    return found
+class CallRefusal(Struct, frozen=True):
+    """Why a call does not run. `text` is the result the model reads.
+
+    `discard_reason` is recorded if the call had been started speculatively. `error_type` names the error; a denied
+    call without one counts as `Denied`.
+    """
+
+    text: str
+    status: CallStatus = "error"
+    discard_reason: DiscardReason = "not_run"
+    error_type: type[OdinError] | None = None
+
+    @property
+    def error_kind(self) -> str:
+        return (self.error_type or Denied).__name__ if self.error_type or self.status == "denied" else ""
 
 
-def _can_overlap(item: AdmittedCall, scope: CallScope) -> bool:
-    """Whether it may share its time at all. A command may when it provably only looks."""
-    if item.tool.exclusive:
-        return False
-    return item.tool.kind != "execute" or is_read_only_call(item.tool, item.args, scope)
+class Call(Struct, frozen=True):
+    """One tool call. Every step of the pipeline returns a new value; nothing changes one in place.
+
+    `request` holds the arguments that run, which a hook or the user may have replaced; `audit` then tells the original
+    ones. `args` are the same arguments parsed. `asked_paths` need permission, `allowed_paths` of the same call do not.
+    A question that a hook wants (`is_asked_by_hook`) is asked even if a rule added meanwhile would allow the call.
+    `stops_turn`: the user's answer also ends the turn.
+    """
+
+    request: ToolCall
+    stage: CallStage = "requested"
+    registered_tool: Tool[Any] | None = None
+    args: Any = None
+    subject: Subject = Subject()
+    verdict: Verdict = Verdict("deny")
+    asked_paths: tuple[str, ...] = ()
+    allowed_paths: tuple[str, ...] = ()
+    is_asked_by_hook: bool = False
+    audit: CallAudit | None = None
+    refusal: CallRefusal | None = None
+    output: ToolOutput = ToolOutput("")
+    duration_ms: int = 0
+    stops_turn: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool; as the model wrote it if the call was refused."""
+        return self.request.name if self.registered_tool is None or self.is_refused else self.registered_tool.name
+
+    @property
+    def tool(self) -> Tool[Any]:
+        """The tool. Raise LookupError for a call that was not judged."""
+        if self.registered_tool is None:
+            raise LookupError(self.request.name)
+        return self.registered_tool
+
+    @property
+    def is_refused(self) -> bool:
+        return self.refusal is not None
+
+    def refuse(
+        self,
+        text: str,
+        status: CallStatus = "error",
+        *,
+        discard_reason: DiscardReason = "not_run",
+        error_type: type[OdinError] | None = None,
+        stops_turn: bool = False,
+    ) -> "Call":
+        refusal = CallRefusal(text, status, discard_reason, error_type)
+        return msgspec.structs.replace(self, stage="refused", refusal=refusal, output=fail(text), stops_turn=stops_turn)
 
 
-def _can_run_together(
-    one: AdmittedCall | RefusedCall, other: AdmittedCall | RefusedCall, sociable: dict[str, bool]
-) -> bool:
-    """Looking and talking mix with each other, changes only with changes of other files, the rest with nothing."""
-    if isinstance(one, RefusedCall) or isinstance(other, RefusedCall):
-        return True
-    if not (sociable[one.call.id] and sociable[other.call.id]):
-        return False
-    if one.tool.kind != "edit" and other.tool.kind != "edit":
-        return True
-    if one.tool.kind == "edit" and other.tool.kind == "edit":
-        touched = {os.path.realpath(path) for path in one.tool.subject_of(one.args).paths}
-        return touched.isdisjoint(os.path.realpath(path) for path in other.tool.subject_of(other.args).paths)
+def _return_false() -> bool:
     return False
 
 
+class CallScope(Struct, frozen=True):
+    """The turn a call belongs to. While a steering prompt waits (`is_steered`), calls not yet started are skipped."""
+
+    agent: str
+    mode: Mode
+    cwd: str
+    root: str
+    guard: RepetitionGuard
+    is_steered: Callable[[], bool] = _return_false
+
+
 BeforeStep = Callable[[Tool[Any], Any, ToolContext], Awaitable[ToolOutput | None]]
-"""A step before a call runs. An output stops the call and is its result."""
+"""A step before a call runs. If it returns an output, the call does not run and that is its result."""
 
 AroundStep = Callable[[Tool[Any], Any, ToolContext], AbstractAsyncContextManager[None]]
-"""What surrounds the running of a call and sees it end, whatever comes of it, also a cancellation."""
-
-RetryUnsandboxed = Callable[[ToolOutput], Awaitable[ToolOutput]]
-"""What becomes of an output that the sandbox had a hand in."""
+"""A context manager around the running tool. It exits however the call ends, also on cancellation."""
 
 AfterStep = Callable[[Tool[Any], Any, ToolOutput, ToolContext], Awaitable[ToolOutput]]
-"""A step after a call ran. What it returns is the result."""
+"""A step after a call ran. It returns the output to use."""
 
 
-class ReplyCalls:
-    """The calls of one reply that ran so far, with what came of them.
+class CallSteps(Struct, frozen=True):
+    """Steps the application adds around every call."""
 
-    `broken`: a command failed. `stopped`: the person wants the turn to end. `queued`: calls that were said to wait.
+    before: Sequence[BeforeStep] = ()
+    around: AroundStep = lambda tool, args, context: nullcontext()
+    after: Sequence[AfterStep] = ()
+
+
+PreviewCall = Callable[[Tool[Any], Any], Awaitable[str]]
+"""Return the change a call would make, as text for the user; "" if there is nothing to show."""
+
+
+async def skip_preview(tool: Tool[Any], args: Any) -> str:
+    return ""
+
+
+class CallDeps(Struct, frozen=True):
+    """The collaborators of one agent's tool calls.
+
+    `rules` is None where answers cannot be remembered. `sandbox` describes the sandbox commands run in.
+    `take_seen_files` returns the files that entered the cache since it was last called. `save` stores a result that is
+    too long for the model and returns its path; it only receives redacted text.
     """
 
-    def __init__(self) -> None:
-        self.has_failed_command = False
-        self.is_stopped = False
-        self.calls: list[tuple[Tool[Any], Any, ToolOutput]] = []
-        self.queued: set[str] = set()
-
-    def add(self, item: AdmittedCall | RefusedCall, output: ToolOutput) -> None:
-        if isinstance(item, AdmittedCall):
-            self.has_failed_command = self.has_failed_command or (output.is_error and item.tool.kind == "execute")
-            self.calls.append((item.tool, item.args, output))
-
-
-class CallExecutor:
-    def __init__(
-        self,
-        *,
-        recorder: Recorder,
-        policy: Callable[[], Policy],
-        confirm: CallApproval,
-        hooks: ToolHooks,
-        redact: Redact,
-        before: Sequence[BeforeStep],
-        around: AroundStep,
-        after: Sequence[AfterStep],
-    ) -> None:
-        self._recorder = recorder
-        self._policy = policy
-        self._approval = confirm
-        self._hooks = hooks
-        self._redact = redact
-        self._before = before
-        self._around = around
-        self._after = after
-
-    async def run(self, item: AdmittedCall, scope: CallScope, ran: ReplyCalls) -> tuple[ToolOutput, int]:
-        self._record_start(item, scope)
-        since = time.monotonic()
-        running = {item.call.id}
-        context = self._build_context(item, scope, since, running)
-
-        async def outside(output: ToolOutput) -> ToolOutput:
-            return await self._retry_unsandboxed(item, output, context, scope, ran)
-
-        try:
-            output, stopped = await self._run_tool(item, context, outside)
-            output = output if stopped else await self._apply_after_steps(item, output, context)
-        except Exception as error:  # a tool must never end the turn: whatever it raises is its result
-            output = fail(describe_tool_error(item.tool, error))
-        finally:
-            running.clear()
-        took = int((time.monotonic() - since) * 1000)
-        return await self._hooks.fire_tool_result(item.tool, item.call, item.args, output, scope), took
-
-    async def finish_speculative(
-        self, begun: SpeculativeCall, item: AdmittedCall, scope: CallScope, ran: ReplyCalls
-    ) -> tuple[ToolOutput, int]:
-        """A call that was begun early counts: what it gave is its output."""
-        self._record_start(item, scope)
-        context = self._build_context(item, scope, begun.started_at, begun.running)
-        try:
-            made = await begun.await_result()
-            output = made.output
-            if output.blocked:
-                output = await self._retry_unsandboxed(item, output, context, scope, ran)
-            output = output if made.is_stopped else await self._apply_after_steps(item, output, context)
-        except Exception as error:  # as above
-            output = fail(describe_tool_error(item.tool, error))
-        finally:
-            begun.running.clear()
-        return await self._hooks.fire_tool_result(item.tool, item.call, item.args, output, scope), begun.took_ms
-
-    async def run_speculatively(self, begun: SpeculativeCall, scope: CallScope) -> tuple[ToolOutput, bool]:
-        """Run a call whose reply is not complete. Nobody is asked anything, and its files must be saved."""
-
-        def ready() -> None:
-            early = self._recorder.state.file_history.find_speculative(scope.agent, begun.call.id)
-            saved = early.saved.files if early is not None and early.saved is not None else ()
-            if begun.judged.tool.kind == "edit" and not (saved and all(_can_restore(state) for state in saved)):
-                raise FilesNotSaved
-            begun.has_started = True
-
-        context = self._build_context(begun.admitted, scope, begun.started_at, begun.running)
-        return await self._run_tool(begun.admitted, context, _keep_output, ready)
-
-    async def _run_tool(
-        self,
-        item: AdmittedCall,
-        context: ToolContext,
-        outside: RetryUnsandboxed,
-        ready: Callable[[], None] = lambda: None,
-    ) -> tuple[ToolOutput, bool]:
-        """The bare output of a call, and whether it was stopped before it ran."""
-        tool, args = item.tool, item.args
-        for before in self._before:
-            stopped = await before(tool, args, context)
-            if stopped is not None:
-                return stopped, True
-        async with self._around(tool, args, context):
-            ready()
-            output = await tool.run(args, context)
-            return (await outside(output) if output.blocked else output), False
-
-    async def _apply_after_steps(self, item: AdmittedCall, output: ToolOutput, context: ToolContext) -> ToolOutput:
-        for after in self._after:
-            output = await after(item.tool, item.args, output, context)
-        return output
-
-    def _record_start(self, item: AdmittedCall, scope: CallScope) -> None:
-        title = to_valid_unicode(self._redact(_title_of(item.tool, item.args)).text)
-        self._recorder.emit(ToolStarted(item.call.id, item.tool.name, item.call.args, title), scope.agent)
-
-    async def _retry_unsandboxed(
-        self, item: AdmittedCall, output: ToolOutput, context: ToolContext, scope: CallScope, ran: ReplyCalls
-    ) -> ToolOutput:
-        """The sandbox kept a command from something: a person may let it run once more without it.
-
-        Only a person, asked once: no rule, hook or permission mode leads out of the sandbox. In a mode that changes
-        nothing it is not offered, because outside nothing would hold the command to that.
-        """
-        if (
-            not self._approval.can_ask
-            or not context.sandbox_profile.writes
-            or self._policy().permission_mode == "dontAsk"
-        ):
-            return output
-        answer = await self._approval.ask_unsandboxed(item, output.blocked, scope)
-        ran.is_stopped = ran.is_stopped or answer.interrupt
-        if not answer.allow:
-            why = f": {answer.reason}" if answer.reason else "."
-            who = "Nobody let" if answer.by in ("timeout", "shutdown") else "The user would not let"
-            remark = f"[The sandbox kept it from {output.blocked}. {who} it run outside the sandbox{why}]"
-            return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
-        free = msgspec.structs.replace(
-            context, sandbox_profile=SandboxProfile(context.sandbox_profile.writes, unsandboxed=True)
-        )
-        again = await item.tool.run(item.args, free)
-        remark = f"The sandbox had kept it from {output.blocked}. The user let it run again outside the sandbox."
-        note = f"{again.note} (again, outside the sandbox, which had kept it from {output.blocked})".lstrip()
-        return msgspec.structs.replace(again, text=f"{again.text}\n\n[{remark}]", note=note)
-
-    def _build_context(self, item: AdmittedCall, scope: CallScope, started: float, running: set[str]) -> ToolContext:
-        """What a call says after it is no longer `running` comes too late to be heard."""
-        call, tool = item.call, item.tool
-
-        def progress(text: str) -> None:
-            if call.id not in running:
-                return
-            elapsed = round(time.monotonic() - started, 3)
-            shown = to_valid_unicode(self._redact(text).text)
-            self._recorder.emit(ToolProgressed(call.id, tool.name, shown, elapsed), scope.agent)
-
-        return ToolContext(
-            cwd=scope.cwd,
-            root=scope.root,
-            session=self._recorder.state.session,
-            agent=scope.agent,
-            call_id=call.id,
-            mode=scope.mode,
-            progress=progress,
-            sandbox_profile=SandboxProfile(
-                writes=spec_of(scope.mode).allows_changes and self._policy().permission_mode != "plan"
-            ),
-            is_hidden=self._hidden_filter_of(item, scope),
-        )
-
-    def _hidden_filter_of(self, item: AdmittedCall, scope: CallScope) -> Callable[[str], bool]:
-        """What a search must not show of what it finds. Other calls name what they are about."""
-        if item.tool.kind != "read":
-            return hide_nothing
-        return self._policy().make_result_filter(item.tool.name, "read", item.tool.subject_of(item.args), scope.mode)
+    registry: Registry
+    policy: Callable[[], Policy]
+    approvals: Approvals
+    recorder: Recorder
+    hooks: HookInbox
+    redact: Redact = redact_nothing
+    rules: RuleWriter | None = None
+    preview: PreviewCall = skip_preview
+    sandbox: Callable[[], str] = lambda: ""
+    steps: CallSteps = CallSteps()
+    take_seen_files: Callable[[], Iterable[CachedFile]] = tuple
+    save: Callable[[str], str] | None = None
 
 
-async def _keep_output(output: ToolOutput) -> ToolOutput:
-    return output
+async def fire_hook(
+    point: HookPoint, call: Call, scope: CallScope, deps: CallDeps, output: ToolOutput | None = None
+) -> HookVerdict:
+    """Fire the hooks of a point that is about one call."""
+    if not deps.hooks.has_hook_for(point):
+        return NO_VERDICT
+    about = HookCall(
+        point,
+        scope.agent,
+        scope.mode,
+        call_id=call.id,
+        tool=call.tool.name,
+        args=call.tool.rename_args(call.request.args),
+        paths=paths_of(call),
+    )
+    if output is not None:
+        about = msgspec.structs.replace(about, output=output.text, is_error=output.is_error)
+    return await deps.hooks.fire(about)
 
 
-def _can_restore(state: FileState) -> bool:
-    return state.saved and state.kind != "other"
-
-
-def _title_of(tool: Tool[Any], args: Any) -> str:
+def paths_of(call: Call) -> tuple[str, ...]:
+    """The paths a call is about; none if the tool cannot tell, which admission has reported already."""
     try:
-        return tool.title_of(args)
+        return call.tool.subject_of(call.args).paths
     except Exception:
-        return ""
+        return ()
 
 
-class CallPipeline:
-    def __init__(
-        self,
-        *,
-        registry: Registry,
-        policy: Callable[[], Policy],
-        approvals: Approvals,
-        recorder: Recorder,
-        seen_files: Callable[[], Iterable[CachedFile]] = tuple,
-        before: Sequence[BeforeStep] = (),
-        around: AroundStep = lambda tool, args, context: nullcontext(),
-        after: Sequence[AfterStep] = (),
-        save: Callable[[str], str] | None = None,
-        inbox: HookInbox | None = None,
-        redact: Redact = redact_nothing,
-        rules: RuleWriter | None = None,
-        preview: PreviewCall = skip_preview,
-        sandbox: Callable[[], str] = lambda: "",
-        files: FileCache | None = None,
-        rollback_files: RollbackFiles | None = None,
-        speculate: bool = True,
-    ) -> None:
-        """`files`, `restore` and `speculate` are for calls that begin early: see `Speculator`."""
-        self.registry = registry
-        self._approvals = approvals
-        self._recorder = recorder
-        self._inbox = inbox or HookInbox(recorder)
-        self._hooks = ToolHooks(self._inbox)
-        confirm = CallApproval(
-            asker=approvals,
-            policy=policy,
-            recorder=recorder,
-            rules=rules,
-            redact=redact,
-            preview=preview,
-            sandbox=sandbox,
-        )
-        self._admission = Admission(registry=registry, policy=policy, confirm=confirm, hooks=self._hooks)
-        self._results = ResultRecorder(
-            recorder=recorder, hooks=self._hooks, redact=redact, seen_files=seen_files, save=save
-        )
-        self._executor = CallExecutor(
-            recorder=recorder,
-            policy=policy,
-            confirm=confirm,
-            hooks=self._hooks,
-            redact=redact,
-            before=before,
-            around=around,
-            after=after,
-        )
-        self._speculator = Speculator(
-            recorder=recorder,
-            admit=self._admission.admit_without_asking,
-            has_call_hook=self._hooks.has_call_hook,
-            run_tool=self._executor.run_speculatively,
-            files=files,
-            rollback_files=rollback_files,
-            enabled=speculate,
-        )
-
-    def observe_reply(self, scope: CallScope) -> Speculator:
-        """Who is told of the calls of a reply while it is being written."""
-        return self._speculator.observe_reply(scope)
-
-    async def rollback(self, reason: DiscardReason) -> None:
-        """Nothing that was begun early counts any more."""
-        await self._speculator.rollback(reason)
-
-    async def run_all(self, calls: Sequence[ToolCall], scope: CallScope) -> bool:
-        """Run one reply's calls. Questions come in source order, results are recorded in call order.
-
-        Calls that do not get in each other's way run together. When a command fails, the calls after it that are not
-        mere looks are not run: they were planned on its success. True when the person asked wants the turn to stop.
-        Raises AgentShutdown, with every result recorded, when the session ends meanwhile.
-        """
-        files = self._recorder.state.file_history.mark()
-        await self._speculator.discard_changed(calls)
-        admitted, stop = await self._admit_all(calls, scope)
-        ran = ReplyCalls()
-        found = group_calls(admitted, scope)
-        for item in (item for batch in found[1:] for item in batch):
-            self._announce_queued(item, scope, ran)
-        for batch in found:
-            await self._run_batch([await self._drop_if_obsolete(item, scope, ran) for item in batch], scope, ran)
-        await self._speculator.rollback("not_run")
-        scope.guard.end_round(changed=self._recorder.state.file_history.mark() != files)
-        await self._hooks.fire_batch_complete(ran.calls, scope)
-        if self._approvals.is_closed:
-            raise AgentShutdown
-        return stop or ran.is_stopped
-
-    async def _admit_all(
-        self, calls: Sequence[ToolCall], scope: CallScope
-    ) -> tuple[list[AdmittedCall | RefusedCall], bool]:
-        """Which calls may run, asked in their order. Whoever wants the turn to stop is not asked about the rest."""
-        stop = False
-        admitted: list[AdmittedCall | RefusedCall] = []
-        for call in calls:
-            if scope.is_steered():
-                admitted.append(_skip_call(call))
-                continue
-            if stop or self._inbox.halt_reason:
-                admitted.append(_cancel_call(call, _USER_STOPPED if stop else "a hook ended this turn."))
-                continue
-            verdict = await self._admit_call(call, scope)
-            if scope.is_steered():
-                verdict = _skip_call(call)
-            admitted.append(verdict)
-            stop = isinstance(verdict, RefusedCall) and verdict.stops_turn
-        return admitted, stop
-
-    async def _admit_call(self, call: ToolCall, scope: CallScope) -> AdmittedCall | RefusedCall:
-        """What was begun early is taken back before anybody is asked about it, and when it may not run as it did."""
-        begun = self._speculator.find_judged(call.id)
-        if begun is not None and not self._admission.is_still_allowed(begun, scope):
-            await self._speculator.discard_call(call.id, "not_run")
-            begun = None
-        verdict = await self._admission.admit(call, scope, begun)
-        if isinstance(verdict, RefusedCall):
-            await self._speculator.discard_call(call.id, verdict.reason)
-        else:
-            await self._speculator.confirm_arguments(verdict)
-        return verdict
-
-    async def _drop_if_obsolete(
-        self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls
-    ) -> AdmittedCall | RefusedCall:
-        now = self._check_obsolete(item, scope, ran)
-        if isinstance(now, RefusedCall):
-            await self._speculator.discard_call(now.call.id, now.reason)
-        return now
-
-    def _check_obsolete(
-        self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls
-    ) -> AdmittedCall | RefusedCall:
-        """A call that was admitted may have lost its reason to run since."""
-        if isinstance(item, RefusedCall):
-            return item
-        if self._approvals.is_closed:
-            return _cancel_call(item.call, str(AgentShutdown()))
-        if ran.is_stopped:
-            return _cancel_call(item.call, _USER_STOPPED)
-        if scope.is_steered():
-            return _skip_call(item.call)
-        if ran.has_failed_command and not is_read_only_call(item.tool, item.args, scope):
-            return _cancel_call(item.call, "the command before it in the same reply failed.")
-        return item
-
-    async def _run_batch(self, batch: Sequence[AdmittedCall | RefusedCall], scope: CallScope, ran: ReplyCalls) -> None:
-        """What was refused waits for nothing, so that a session that ends still records why."""
-        if len(batch) == 1 or all(isinstance(item, RefusedCall) for item in batch):
-            for item in batch:
-                await self._record_result(item, *await self._run_call(item, scope, ran), scope, ran)
-            return
-        tasks = [asyncio.create_task(self._run_call(item, scope, ran)) for item in batch]
-        try:
-            for item, task in zip(batch, tasks, strict=True):
-                await self._record_result(item, *await task, scope, ran)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _record_result(
-        self, item: AdmittedCall | RefusedCall, output: ToolOutput, took_ms: int, scope: CallScope, ran: ReplyCalls
-    ) -> None:
-        await self._results.record(item, output, took_ms, scope)
-        ran.add(item, output)
-        _inform_guard(item, output, scope)
-
-    # --- one call ---
-
-    async def _run_call(
-        self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls
-    ) -> tuple[ToolOutput, int]:
-        if isinstance(item, RefusedCall):
-            return fail(item.text), 0
-        begun = self._speculator.commit(item.call.id)
-        if begun is not None:
-            return await self._executor.finish_speculative(begun, item, scope, ran)
-        if self._speculator.slots.locked():
-            self._announce_queued(item, scope, ran)
-        async with self._speculator.slots:
-            return await self._executor.run(item, scope, ran)
-
-    def _announce_queued(self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls) -> None:
-        """A call waits for its turn. That is said once, and not of one that runs already."""
-        call_id = item.call.id
-        if (
-            isinstance(item, AdmittedCall)
-            and call_id not in ran.queued
-            and self._speculator.find_judged(call_id) is None
-        ):
-            ran.queued.add(call_id)
-            self._recorder.emit(CallQueued(call_id, item.tool.name), scope.agent)
+def describe_tool_error(tool: Tool[Any], error: Exception) -> str:
+    """Return the result the model reads when a tool raised."""
+    return f"{tool.name} failed: {str(error) or type(error).__name__}"
 
 
-def _inform_guard(item: AdmittedCall | RefusedCall, output: ToolOutput, scope: CallScope) -> None:
-    """Let the guard know what came of a call, unless it was never tried."""
-    if isinstance(item, AdmittedCall):
-        runs, edits = item.tool.kind == "execute", item.tool.kind == "edit"
-        scope.guard.record_result(
-            item.tool.name, item.call.args, output.text, failed=output.is_error, runs=runs, edits=edits
-        )
-    elif item.reason != "repetition" and item.status != "cancelled":
-        scope.guard.record_result(item.call.name, item.call.args, item.text, failed=True)
+_SHORT_CHARS = 300
+_DIFF_LINES = 60
+_DIFF_CHARS = 4_000
+_MAX_COMPARED_CHARS = 100_000
+"""Two texts that are longer together are not compared line by line."""
 
 
-_USER_STOPPED = "the user stopped this turn."
+def audit_change(original: dict[str, Any], effective: dict[str, Any], by: str, summary: str = "") -> CallAudit | None:
+    """Return the record of changed arguments, or None if they are equal in the end."""
+    return CallAudit(original, effective, by, summary) if original != effective else None
 
 
-SKIPPED_BY_STEERING = "Skipped due to queued user message."
-"""What the model reads of a call that somebody's words came before."""
+def describe_change(audit: CallAudit) -> str:
+    """Tell the model who changed the arguments, with the old and the new values."""
+    who = "A hook" if audit.by == "hook" else "The user"
+    why = f" ({audit.summary})" if audit.summary else ""
+    names = [*audit.original, *(name for name in audit.effective if name not in audit.original)]
+    changes = [_describe_field(name, audit) for name in names if _differs(name, audit)]
+    return f"[{who} changed the arguments of this call{why}: {'; '.join(changes)}.]"
 
 
-def _skip_call(call: ToolCall) -> RefusedCall:
-    return RefusedCall(call, SKIPPED_BY_STEERING, "cancelled")
+def _differs(name: str, audit: CallAudit) -> bool:
+    return (name in audit.original) != (name in audit.effective) or audit.original.get(name) != audit.effective.get(
+        name
+    )
 
 
-def _cancel_call(call: ToolCall, why: str) -> RefusedCall:
-    return RefusedCall(call, f"Not run: {why}", "cancelled")
+def _describe_field(name: str, audit: CallAudit) -> str:
+    if name not in audit.effective:
+        return f"{name} was left out"
+    new = audit.effective[name]
+    if name not in audit.original:
+        return f"{name} = {_shorten_value(new)} was added"
+    old = audit.original[name]
+    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _SHORT_CHARS:
+        return f"{name} was changed as follows:\n{_diff_texts(old, new)}\n"
+    return f"{name} was {_shorten_value(old)} and is {_shorten_value(new)}"
+
+
+def _shorten_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHORT_CHARS else f"{text[:_SHORT_CHARS]}… ({len(text)} characters)"
+
+
+def _diff_texts(old: str, new: str) -> str:
+    if len(old) + len(new) > _MAX_COMPARED_CHARS:
+        return f"({len(old)} characters before, {len(new)} now)"
+    import difflib
+
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "asked", "ran", lineterm="", n=1))
+    text = "\n".join(lines[:_DIFF_LINES])[:_DIFF_CHARS]
+    return f"{text}\n… (the rest of the change is not shown)" if len(text) < len("\n".join(lines)) else text

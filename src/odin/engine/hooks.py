@@ -1,24 +1,19 @@
-"""The hooks as one agent meets them at its tool calls, and what they said to the model until it can be told.
+"""The hooks of one agent: their messages to user and model (`HookInbox`), and the hook points of a turn (`TurnHooks`).
 
-The hooks as one agent meets them in its turns: at the prompt, around each request, at the end and when it rests.
+The points of a tool call are fired where the call passes them: see pipeline.py.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from odin.core.errors import OdinError, PromptBlocked, TurnHalted
 from odin.core.event import Mode, NoteAdded, TurnEnded, Warned
-from odin.core.message import ReplyMessage, ToolCall
+from odin.core.message import ReplyMessage
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, Hooks, HookVerdict, NoHooks
-from odin.core.tool import Tool, ToolOutput
-from odin.engine.call_types import CallScope
 from odin.engine.recorder import Recorder
 
-WITHHELD_TEXT = "A hook withheld this result"
 HALTED_REASON = "A hook ended the turn."
 
 
@@ -62,103 +57,6 @@ class HookInbox:
 def _is_dropped(call: HookCall, verdict: HookVerdict) -> bool:
     """What is said beside a prompt that is not let through goes with it."""
     return call.point == "prompt_submit" and verdict.decision == "deny"
-
-
-class ToolHooks:
-    """The points around tool calls. The gate asks here only about calls that the rules let through."""
-
-    def __init__(self, desk: HookInbox) -> None:
-        self._inbox = desk
-        self._changes = desk.recorder.state.file_history
-        self._mark = self._changes.mark()
-
-    def has_call_hook(self, tool: Tool[Any]) -> bool:
-        """Whether somebody wants to see calls of this tool before they run."""
-        return self._inbox.has_hook_for("tool_call", tool.name)
-
-    async def fire_tool_call(self, tool: Tool[Any], call: ToolCall, args: Any, scope: CallScope) -> HookVerdict:
-        """`tool_call`: a call the rules would allow or ask about. It may be denied, asked about or changed."""
-        verdict = await self._fire_about_call("tool_call", tool, call, args, scope)
-        same = verdict.args is not None and verdict.args == tool.rename_args(call.args)
-        return msgspec.structs.replace(verdict, args=None) if same else verdict
-
-    async def fire_tool_result(
-        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
-    ) -> ToolOutput:
-        """`tool_result`: the call ran. What it gave may be replaced; a no is an objection beside it."""
-        verdict = await self._fire_about_output("tool_result", tool, call, args, output, scope)
-        output = _replace_output(output, verdict)
-        if verdict.decision == "deny" and verdict.message:
-            output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {verdict.message}]")
-        return output
-
-    async def fire_before_append(
-        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
-    ) -> ToolOutput:
-        """`before_tool_result_append`: the last look at a result before it is recorded. A no withholds it."""
-        verdict = await self._fire_about_output("before_tool_result_append", tool, call, args, output, scope)
-        if verdict.decision != "deny":
-            return _replace_output(output, verdict)
-        text = f"{WITHHELD_TEXT}: {verdict.message}" if verdict.message else f"{WITHHELD_TEXT}."
-        return ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
-
-    async def fire_batch_complete(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], scope: CallScope) -> None:
-        """`tool_batch_complete`: every call of one reply has its result. Now the model can be told what hooks said.
-
-        `ran` are the calls that ran, in order.
-        """
-        mark, self._mark = self._mark, self._changes.mark()
-        if ran and self._inbox.has_hook_for("tool_batch_complete"):
-            await self._inbox.fire(self._build_batch_call(ran, mark, scope))
-        self._inbox.deliver_notes(scope.agent)
-
-    def _build_batch_call(
-        self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], mark: int, scope: CallScope
-    ) -> HookCall:
-        edits = [output for tool, _, output in ran if tool.kind == "edit" and not output.is_error]
-        edited = [path for output in edits for path in output.files]
-        watched = [change.change.before.path for change in self._changes.list_since(mark)]
-        return HookCall(
-            "tool_batch_complete",
-            scope.agent,
-            scope.mode,
-            tools=tuple(dict.fromkeys(tool.name for tool, _, _ in ran)),
-            paths=tuple(dict.fromkeys(path for tool, args, _ in ran for path in _paths_of(tool, args))),
-            changed=tuple(dict.fromkeys([*edited, *watched])),
-            is_error=any(output.is_error for _, _, output in ran),
-        )
-
-    async def _fire_about_output(
-        self, point: HookPoint, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
-    ) -> HookVerdict:
-        return await self._fire_about_call(point, tool, call, args, scope, output=output.text, is_error=output.is_error)
-
-    async def _fire_about_call(
-        self, point: HookPoint, tool: Tool[Any], call: ToolCall, args: Any, scope: CallScope, **more: Any
-    ) -> HookVerdict:
-        if not self._inbox.has_hook_for(point):
-            return NO_VERDICT
-        about = {
-            "call_id": call.id,
-            "tool": tool.name,
-            "args": tool.rename_args(call.args),
-            "paths": _paths_of(tool, args),
-        }
-        return await self._inbox.fire(HookCall(point, scope.agent, scope.mode, **about, **more))
-
-
-def _replace_output(output: ToolOutput, verdict: HookVerdict) -> ToolOutput:
-    """With the text a hook wants; what people would have seen of the old one goes with it."""
-    if verdict.output is None or verdict.output == output.text:
-        return output
-    return msgspec.structs.replace(output, text=verdict.output, view="", for_user="")
-
-
-def _paths_of(tool: Tool[Any], args: Any) -> tuple[str, ...]:
-    try:
-        return tool.subject_of(args).paths
-    except Exception:  # whoever judged the call has reported it
-        return ()
 
 
 MAX_CONTINUES = 8

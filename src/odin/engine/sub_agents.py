@@ -1,7 +1,7 @@
-"""Tells the agent that started a background process that it is over: a busy one beside its next request, an idle one
-by a turn of its own.
+"""Sub-agents, and notifications about ended background processes.
 
-Sub-agents: agents of their own for one task each, with the tools of their mode and never a sub-agent of theirs.
+A sub-agent works on one task with the tools of its mode and cannot start sub-agents. When a background process ends,
+the agent that started it is notified: a busy agent with its next request, an idle one by a turn of its own.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, AgentStarted, ExitReason, Mode, SpawnFinished, SpawnStarted, TurnEnded
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
-from odin.engine.agent import Agent
+from odin.engine.agent import Agent, AgentDeps
 from odin.engine.recorder import Recorder
 from odin.engine.turn import TurnDeps
 from odin.sandbox.background import BackgroundProcess
@@ -19,7 +19,7 @@ from odin.sandbox.process import describe_exit
 
 
 class JobNotifier:
-    """Knows the agents that live. What one did not read before it ended is told to the main agent."""
+    """Routes notifications to the running agents. Those a sub-agent did not read go to the main agent."""
 
     def __init__(self, recorder: Recorder, redact: Redact = redact_nothing) -> None:
         self._recorder = recorder
@@ -31,8 +31,8 @@ class JobNotifier:
 
     def unregister(self, agent: Agent) -> None:
         self._agents.pop(agent.name, None)
-        for news in agent.take_notifications():
-            self._notify("", news)
+        for notification in agent.take_notifications():
+            self._notify("", notification)
 
     def on_started(self, spawned: BackgroundProcess) -> None:
         order = spawned.request
@@ -49,13 +49,13 @@ class JobNotifier:
         )
 
     def on_ended(self, spawned: BackgroundProcess) -> None:
-        """What was stopped on purpose is recorded and no news."""
+        """Record the end, and notify the agent unless the process was stopped on purpose."""
         if spawned.status == "running":
             return
-        said = "" if spawned.status in ("finished", "stopped") else spawned.log.read_tail()
-        output = self._redact(said).text
+        tail = "" if spawned.status in ("finished", "stopped") else spawned.log.read_tail()
+        output = self._redact(tail).text
         finished = SpawnFinished(spawned.id, spawned.status, spawned.code, output)
-        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+        with suppress(OdinError):  # the next turn reports a log that cannot be written
             self._recorder.emit(finished, spawned.request.agent)
         if spawned.status != "stopped":
             self._notify(
@@ -63,12 +63,12 @@ class JobNotifier:
                 Prompt(f"{spawned.id}-ended", _describe_end(spawned, output), spawned.request.mode),
             )
 
-    def _notify(self, name: str, news: Prompt) -> None:
+    def _notify(self, name: str, notification: Prompt) -> None:
         agent = self._agents.get(name)
         if agent is None or (name and not agent.is_busy):
             agent = self._agents.get("")
         if agent is not None:
-            agent.notify(news)
+            agent.notify(notification)
 
 
 def _describe_end(spawned: BackgroundProcess, output: str) -> str:
@@ -89,11 +89,11 @@ def _describe_end(spawned: BackgroundProcess, output: str) -> str:
 
 
 REPORTED_CHARS = 2000
-"""So much of a sub-agent's answer is told with its end; the whole of it is the result of the call that began it."""
+"""Characters of the answer in `AgentEnded`. The whole answer is the result of the call that started the sub-agent."""
 
 
 class SubAgentRunner:
-    """`kit_for(mode, name)` gives the collaborators of one sub-agent."""
+    """`deps_for(mode, name)` makes the collaborators of one sub-agent."""
 
     def __init__(
         self,
@@ -111,14 +111,10 @@ class SubAgentRunner:
         self._root = root
 
     async def run(self, task: str, mode: Mode) -> TurnEnded:
-        """Run one task to its end and give its answer back. The sub-agent leaves the state whatever happens."""
+        """Run one task and return its end. The sub-agent is removed from the state however it ends."""
         name = self._make_name()
         agent = Agent(
-            recorder=self._recorder,
-            deps_for=lambda chosen: self._deps_for(chosen, name),
-            cwd=self._cwd,
-            root=self._root,
-            name=name,
+            AgentDeps(self._recorder, lambda chosen: self._deps_for(chosen, name), self._cwd, self._root), name
         )
         reason: ExitReason = "aborted"
         text = ""
@@ -133,5 +129,5 @@ class SubAgentRunner:
             self._notifier.unregister(agent)
 
     def _make_name(self) -> str:
-        """A name no agent of this session has had, also after a resume."""
+        """Return a name that no agent of this session has had, also before a resume."""
         return f"agent-{self._recorder.state.sub_agents.agent_count + 1}"

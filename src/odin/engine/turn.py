@@ -45,9 +45,9 @@ from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
 from odin.core.reply import MalformedCall, Reply
 from odin.engine.budget import CostBudget
-from odin.engine.call import CallPipeline
-from odin.engine.call_types import CallScope
+from odin.engine.call import CallScope
 from odin.engine.hooks import TurnHooks
+from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
 from odin.engine.recorder import Recorder
 from odin.engine.stream import ReplyStream, RetriesExhausted, RetryPolicy
@@ -190,7 +190,8 @@ class AgentTurn:
         self._attach = attach
         self._on_ended = on_ended
         self._hook_continues = 0
-        self._stream = ReplyStream(deps.recorder, deps.retry, scope.agent, deps.pipeline.observe_reply(scope))
+        self._speculator = deps.pipeline.speculator
+        self._stream = ReplyStream(deps.recorder, deps.retry, scope.agent, self._speculator.observe_reply(scope))
         self._started_at = time.monotonic()
         self._steps = 0
         self._usage = Usage()
@@ -255,10 +256,10 @@ class AgentTurn:
         try:
             return await self._run_until_done()
         except asyncio.CancelledError:
-            await self._deps.pipeline.rollback("interrupted")
+            await self._speculator.rollback("interrupted")
             raise
         finally:
-            await self._deps.pipeline.rollback("not_run")
+            await self._speculator.rollback("not_run")
 
     async def _run_until_done(self) -> tuple[ExitReason, str]:
         while True:
@@ -271,7 +272,7 @@ class AgentTurn:
             message = self._accept_reply(reply)
             if message is None:
                 cut = reply.message.stop == "max_tokens"
-                await self._deps.pipeline.rollback("length_recovery" if cut else "args_invalid")
+                await self._speculator.rollback("length_recovery" if cut else "args_invalid")
                 if self._recoveries > MAX_RECOVERIES and not await self._make_room():
                     return "max_tokens", self._text
                 continue

@@ -1,0 +1,221 @@
+"""Runs the tool calls of one reply. Every call goes the same way:
+
+    find → repetition → parse → mode → rules → tool's own refusal → tool_call hooks → ask     admit   (admission.py)
+      → before → around: run → unsandboxed retry → after → tool_result hooks                  run     (execution.py)
+      → redact → bound → remarks → before_tool_result_append hooks → events                   record  (execution.py)
+
+A call may already run while its reply is still being streamed (speculation.py). It is admitted like any other, and
+`run` takes the output it has. After all calls of a reply: `tool_batch_complete` hooks. Whatever goes wrong on the way
+becomes an error result that the model reads; nothing here ends the turn.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from odin.core.errors import AgentShutdown
+from odin.core.event import CallQueued
+from odin.core.message import ToolCall
+from odin.core.policy import HookCall
+from odin.engine.admission import admit
+from odin.engine.call import Call, CallDeps, CallScope, paths_of
+from odin.engine.execution import record
+from odin.engine.speculation import SpeculationSettings, Speculator, is_read_only_call
+
+SKIPPED_BY_STEERING = "Skipped due to queued user message."
+"""The result of a call that a steering prompt overtook."""
+
+_USER_STOPPED = "the user stopped this turn."
+
+
+class CallPipeline:
+    """The tool calls of one agent. Its `speculator` is told of calls while they are being streamed."""
+
+    def __init__(self, deps: CallDeps, speculation: SpeculationSettings | None = None) -> None:
+        self.registry = deps.registry
+        self.speculator = Speculator(deps, speculation or SpeculationSettings())
+        self._deps = deps
+        self._file_history = deps.recorder.state.file_history
+        self._batch_mark = self._file_history.mark()
+
+    async def run_all(self, requests: Sequence[ToolCall], scope: CallScope) -> bool:
+        """Run the calls of one reply; return True if the user wants the turn to stop.
+
+        Permission is asked in the order of the calls, and results are recorded in that order. Calls that do not
+        conflict run in parallel. When a command fails, later calls that are not read-only are not run: they were
+        planned on its success. If the session ends meanwhile, raise AgentShutdown after every result is recorded.
+        """
+        mark = self._file_history.mark()
+        await self.speculator.discard_changed(requests)
+        calls, stop = await self._admit_all(requests, scope)
+        reply = _Reply()
+        batches = group_calls(calls, scope)
+        for call in (call for batch in batches[1:] for call in batch):
+            self._announce_queued(call, scope, reply)
+        for batch in batches:
+            batch = [await self._refuse_if_obsolete(call, scope, reply) for call in batch]
+            await self._run_batch(batch, scope, reply)
+        await self.speculator.rollback("not_run")
+        scope.guard.end_round(changed=self._file_history.mark() != mark)
+        await self._fire_batch_complete(reply.calls, scope)
+        if self._deps.approvals.is_closed:
+            raise AgentShutdown
+        return stop or reply.is_stopped
+
+    async def _admit_all(self, requests: Sequence[ToolCall], scope: CallScope) -> tuple[list[Call], bool]:
+        """Admit the calls in order. Once the user stops the turn or steers it, the remaining ones are refused."""
+        stop = False
+        calls: list[Call] = []
+        for request in requests:
+            if scope.is_steered():
+                call = _skip(request)
+            elif stop or self._deps.hooks.halt_reason:
+                call = _cancel(request, _USER_STOPPED if stop else "a hook ended this turn.")
+            else:
+                call = await self._admit(request, scope)
+                stop = call.stops_turn
+            calls.append(call)
+        return calls, stop
+
+    async def _admit(self, request: ToolCall, scope: CallScope) -> Call:
+        call = await admit(await self.speculator.find_judged(request, scope), scope, self._deps)
+        await self.speculator.settle(call)
+        return _skip(request) if scope.is_steered() else call
+
+    async def _refuse_if_obsolete(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
+        """Refuse an admitted call that has lost its reason to run since."""
+        call = self._check_obsolete(call, scope, reply)
+        if call.is_refused:
+            await self.speculator.settle(call)
+        return call
+
+    def _check_obsolete(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
+        if call.is_refused:
+            return call
+        if self._deps.approvals.is_closed:
+            return _cancel(call.request, str(AgentShutdown()))
+        if reply.is_stopped:
+            return _cancel(call.request, _USER_STOPPED)
+        if scope.is_steered():
+            return _skip(call.request)
+        if reply.has_failed_command and not is_read_only_call(call, scope):
+            return _cancel(call.request, "the command before it in the same reply failed.")
+        return call
+
+    async def _run_batch(self, batch: Sequence[Call], scope: CallScope, reply: "_Reply") -> None:
+        """Run calls in parallel. Refused ones are recorded without a task, so that a closing session records them."""
+        if len(batch) == 1 or all(call.is_refused for call in batch):
+            for call in batch:
+                await self._record(await self._run(call, scope, reply), scope, reply)
+            return
+        tasks = [asyncio.create_task(self._run(call, scope, reply)) for call in batch]
+        try:
+            for task in tasks:
+                await self._record(await task, scope, reply)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
+        if call.is_refused:
+            return call
+        return await self.speculator.run(call, scope, on_queued=lambda: self._announce_queued(call, scope, reply))
+
+    async def _record(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
+        call = await record(call, scope, self._deps)
+        reply.add(call)
+        _inform_guard(call, scope)
+
+    def _announce_queued(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
+        """Publish once that an admitted call waits for its turn."""
+        if not call.is_refused and call.id not in reply.queued and not self.speculator.has_started(call.id):
+            reply.queued.add(call.id)
+            self._deps.recorder.emit(CallQueued(call.id, call.tool.name), scope.agent)
+
+    async def _fire_batch_complete(self, calls: Sequence[Call], scope: CallScope) -> None:
+        """Fire `tool_batch_complete`, then tell the model what hooks have said: no call is open any more."""
+        mark, self._batch_mark = self._batch_mark, self._file_history.mark()
+        if calls and self._deps.hooks.has_hook_for("tool_batch_complete"):
+            edits = [call.output for call in calls if call.tool.kind == "edit" and not call.output.is_error]
+            edited = [path for output in edits for path in output.files]
+            watched = [change.change.before.path for change in self._file_history.list_since(mark)]
+            batch = HookCall(
+                "tool_batch_complete",
+                scope.agent,
+                scope.mode,
+                tools=tuple(dict.fromkeys(call.tool.name for call in calls)),
+                paths=tuple(dict.fromkeys(path for call in calls for path in paths_of(call))),
+                changed=tuple(dict.fromkeys([*edited, *watched])),
+                is_error=any(call.output.is_error for call in calls),
+            )
+            await self._deps.hooks.fire(batch)
+        self._deps.hooks.deliver_notes(scope.agent)
+
+
+class _Reply:
+    """The calls of one reply that have run so far. `queued`: ids of calls announced as waiting."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.has_failed_command = False
+        self.is_stopped = False
+        self.queued: set[str] = set()
+
+    def add(self, call: Call) -> None:
+        if not call.is_refused:
+            self.calls.append(call)
+            self.has_failed_command = self.has_failed_command or (call.output.is_error and call.tool.kind == "execute")
+            self.is_stopped = self.is_stopped or call.stops_turn
+
+
+def group_calls(calls: Sequence[Call], scope: CallScope) -> list[list[Call]]:
+    """Group neighboring calls that may run in parallel, keeping their order."""
+    batches: list[list[Call]] = []
+    can_overlap = {call.id: _can_overlap(call, scope) for call in calls if not call.is_refused}
+    for call in calls:
+        if batches and all(_can_run_together(earlier, call, can_overlap) for earlier in batches[-1]):
+            batches[-1].append(call)
+        else:
+            batches.append([call])
+    return batches
+
+
+def _can_overlap(call: Call, scope: CallScope) -> bool:
+    """True if the call may run in parallel with any other. A command may if it is read-only."""
+    if call.tool.exclusive:
+        return False
+    return call.tool.kind != "execute" or is_read_only_call(call, scope)
+
+
+def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> bool:
+    """Edits run only with edits of other files; everything else that can overlap runs together."""
+    if one.is_refused or other.is_refused:
+        return True
+    if not (can_overlap[one.id] and can_overlap[other.id]):
+        return False
+    if one.tool.kind != "edit" and other.tool.kind != "edit":
+        return True
+    if one.tool.kind == "edit" and other.tool.kind == "edit":
+        touched = {os.path.realpath(path) for path in one.tool.subject_of(one.args).paths}
+        return touched.isdisjoint(os.path.realpath(path) for path in other.tool.subject_of(other.args).paths)
+    return False
+
+
+def _inform_guard(call: Call, scope: CallScope) -> None:
+    """Tell the repetition guard the result of a call, unless the call was never tried."""
+    if call.refusal is None:
+        runs, edits = call.tool.kind == "execute", call.tool.kind == "edit"
+        scope.guard.record_result(
+            call.tool.name, call.request.args, call.output.text, failed=call.output.is_error, runs=runs, edits=edits
+        )
+    elif call.refusal.discard_reason != "repetition" and call.refusal.status != "cancelled":
+        scope.guard.record_result(call.name, call.request.args, call.refusal.text, failed=True)
+
+
+def _skip(request: ToolCall) -> Call:
+    return Call(request).refuse(SKIPPED_BY_STEERING, "cancelled")
+
+
+def _cancel(request: ToolCall, why: str) -> Call:
+    return Call(request).refuse(f"Not run: {why}", "cancelled")
