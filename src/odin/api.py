@@ -183,7 +183,7 @@ class Session:
             Prompt(os.urandom(6).hex(), text, now.agent_mode, delivery="steer")
         )
 
-    def interrupt(self, queue: QueuePolicy = "join") -> CrossThreadResult:
+    def interrupt(self, queue: QueuePolicy = "inject") -> CrossThreadResult:
         """Stop what runs, from any thread. False when nothing does.
 
         Prompts that wait join the conversation unanswered, or with `keep` are answered, with `rest` stay in the queue

@@ -133,7 +133,7 @@ async def test_one_that_joins_keeps_both(start: Start) -> None:
     first = await talk.submit("go")
     await talk.until_live(RequestStarted)
     await talk.client.submit(Prompt("s", "/fix 7"))
-    await talk.client.submit(Interrupt("join"))
+    await talk.client.submit(Interrupt("inject"))
     await talk.until_end(first)
     gate.set()
     (joined,) = talk.all(PromptInjected)

@@ -27,7 +27,7 @@ async def endings(talk: Talk, last: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("lane", LANES)
-@pytest.mark.parametrize("queue", ["join", "rest", "drop"])
+@pytest.mark.parametrize("queue", ["inject", "pause", "drop"])
 async def test_before_the_turn_has_ended(start: Start, lane: Delivery, queue: QueuePolicy) -> None:
     """`waits` waited and has the fate that the interrupt names; `new` came after it and is answered."""
     talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine")])
@@ -39,8 +39,8 @@ async def test_before_the_turn_has_ended(start: Start, lane: Delivery, queue: Qu
     await talk.client.submit(Prompt("new", "and now this", delivery=lane))
     assert await endings(talk, "new") == [(prompt, "interrupted"), ("new", "end_turn")]
     shot = await talk.client.snapshot()
-    assert [item.id for item in shot.queue] == (["waits"] if queue == "rest" else [])
-    assert [event.id for event in talk.all(PromptInjected)] == (["waits"] if queue == "join" else [])
+    assert [item.id for item in shot.queue] == (["waits"] if queue == "pause" else [])
+    assert [event.id for event in talk.all(PromptInjected)] == (["waits"] if queue == "inject" else [])
     assert [event.id for event in talk.all(PromptDropped)] == (["waits"] if queue == "drop" else [])
     assert "and now this" in str(talk.server.requests[-1].messages[-1])
     assert talk.server.rejected == []

@@ -130,15 +130,15 @@ class TestDrafts:
         gate = threading.Event()
         talk = await start([say("one").hold(gate)])
         await talk.submit("a")
-        await talk.client.submit(Prompt("x", "rest"))
-        await talk.client.submit(Interrupt(queue="rest"))
+        await talk.client.submit(Prompt("x", "pause"))
+        await talk.client.submit(Interrupt(queue="pause"))
         await talk.until_end("p1")
         gate.set()
         with pytest.raises(UsageError, match="'x' is already queued"):
             await talk.client.submit(Prompt("x", "another"))
         with pytest.raises(UsageError, match="'x' is already queued"):
             await talk.client.submit(Continue("x"))
-        assert await waiting(talk) == [("rest", "queue")]
+        assert await waiting(talk) == [("pause", "queue")]
         assert await talk.client.submit(DropPrompt("x"))
 
     async def test_what_is_no_text_is_the_same_for_the_session_and_its_log(self, start: Start) -> None:
@@ -257,7 +257,7 @@ class TestInterrupts:
 
     async def test_they_may_rest_and_are_sent_one_by_one(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
-        await talk.client.submit(Interrupt("rest"))
+        await talk.client.submit(Interrupt("pause"))
         await talk.until_end(prompt)
         assert await waiting(talk) == [("b", "queue"), ("c", "queue")]
         resting = await talk.client.snapshot()

@@ -62,13 +62,13 @@ async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, 
     assert "forbidden" not in talk.server.requests[1].body.decode()
 
 
-@pytest.mark.parametrize("queue", ["join", "rest"])
+@pytest.mark.parametrize("queue", ["inject", "pause"])
 async def test_what_waits_at_an_interrupt_rests_unjudged(start: Start, workspace: Path, queue: str) -> None:
     talk = await start([say("x").stall(), say("done"), say("more")], config=judge(workspace))
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("w", "forbidden words"))
-    await talk.client.submit(Interrupt("join" if queue == "join" else "rest"))
+    await talk.client.submit(Interrupt("inject" if queue == "inject" else "pause"))
     await talk.until_end(prompt)
     assert talk.all(PromptInjected) == []
     assert [item.id for item in (await talk.client.snapshot()).queue] == ["w"]

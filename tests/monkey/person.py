@@ -217,7 +217,7 @@ class Person:
         return (
             (22, self._prompt),
             (4, Interrupt),
-            (3, lambda: Interrupt(queue=self.random.choice(("keep", "drop", "rest")))),
+            (3, lambda: Interrupt(queue=self.random.choice(("keep", "drop", "pause")))),
             (2, lambda: ChangePrompt(self._some_id(), text="Do it another way.")),
             (3, lambda: ChangePrompt(self._some_id(), delivery=self.random.choice(("queue", "merge", "steer")))),
             (2, lambda: DropPrompt(self._some_id())),

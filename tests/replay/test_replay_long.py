@@ -54,7 +54,7 @@ async def test_drafts_are_changed_and_taken_back_again(start: Start, workspace: 
 
 
 async def test_prompts_that_waited_when_a_turn_was_interrupted(start: Start, workspace: Path):
-    for queue in ("join", "keep", "drop"):
+    for queue in ("inject", "keep", "drop"):
         talk = await start([call("ExecuteCommand", {"command": "sleep 60"}), say("Then."), say("More.")])
         await talk.client.submit(Prompt("p1", "go"))
         await talk.until(ToolStarted)

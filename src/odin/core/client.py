@@ -1,6 +1,8 @@
-"""The three verbs every front end speaks: submit, events, query. Local, HTTP and remote sessions all look like this.
+"""The protocols front ends use: `Client` for one session, `Sessions` for switching between the sessions of a project.
 
-The sessions of a project, as a front end sees them: which there are, and going from one to another.
+Everything asked of a session is an op given to `Client.submit`; what happens comes back through three streams. The
+other methods only read, except `observe_activity` and `add_hook`, which register callbacks, and `close`. `Client` says
+nothing about where the session runs, so that one over HTTP could look the same.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection

@@ -50,15 +50,15 @@ class DropPrompt(Struct, frozen=True, tag=True):
     id: str
 
 
-QueuePolicy = Literal["join", "keep", "rest", "drop"]
-"""What an interrupt does with the queue: add the prompts to the conversation unanswered, keep them running, pause them
-until the user sends them, or drop them."""
+QueuePolicy = Literal["inject", "keep", "pause", "drop"]
+"""What an interrupt does to queued prompts: `inject` them into the conversation without answering them, `keep` them
+queued and answer them, `pause` them until the user sends them, or `drop` them."""
 
 
 class Interrupt(Struct, frozen=True, tag=True):
     """Stop the running turn with its tool calls, sub-agents and processes. False if no turn is running."""
 
-    queue: QueuePolicy = "join"
+    queue: QueuePolicy = "inject"
 
 
 class Continue(Struct, frozen=True, tag=True):

@@ -246,7 +246,7 @@ class Agent:
             self._recorder.emit(PromptDropped(prompt_id), self.name)
         return dropped
 
-    def interrupt(self, queue: QueuePolicy = "join") -> bool:
+    def interrupt(self, queue: QueuePolicy = "inject") -> bool:
         """Stop the running or starting turn; False if there is none. `queue`: what happens to queued prompts."""
         if not self.is_busy:
             return False

@@ -160,7 +160,7 @@ class LocalClient:
             raise AgentShutdown
         return await _OP_HANDLERS[type(op)](self, _make_op_encodable(op))
 
-    def interrupt(self, queue: QueuePolicy = "join") -> "concurrent.futures.Future[bool]":
+    def interrupt(self, queue: QueuePolicy = "inject") -> "concurrent.futures.Future[bool]":
         """Submit `Interrupt` from any thread and return its outcome as a future."""
         return asyncio.run_coroutine_threadsafe(self.submit(Interrupt(queue)), self._loop)
 

@@ -268,7 +268,7 @@ class Steering:
         one_at_a_time: bool,
         attachments: Attachments,
     ) -> None:
-        self._leftover = LeftoverQueue("join", frozenset())
+        self._leftover = LeftoverQueue("inject", frozenset())
         self._queue = inbox
         self._recorder = recorder
         self._turn = turn
@@ -320,15 +320,15 @@ class Steering:
         how, prompts = self._leftover.how, self._leftover.prompts
         if reason != "interrupted" or self._agent or how == "keep":
             return
-        if how == "rest" or (how == "join" and judged):
+        if how == "pause" or (how == "inject" and judged):
             self._queue.pause(prompts)
             return
-        if how == "join":
+        if how == "inject":
             waiting = filter(None, map(self._queue.get, prompts))
             self._queue.pause([prompt.id for prompt in waiting if self._attachments.has_attachments(prompt)])
         for prompt in self._queue.take_due(prompts):
             with suppress(OdinError):  # a log that cannot be written is told by the end of the turn
-                self._emit(_removal_event_of(prompt, joined=how == "join"))
+                self._emit(_removal_event_of(prompt, joined=how == "inject"))
 
     def _find_next(self, steered: bool) -> Prompt | None:
         one = steered and self._one_at_a_time

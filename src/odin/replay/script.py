@@ -272,7 +272,7 @@ class _ActionReader:
     def _leftover_of(self, at: int) -> QueuePolicy:
         effects = [item.event for item in self._envelopes[self._find_first_effect(at) : at]]
         if any(isinstance(event, PromptInjected) for event in effects):
-            return "join"
+            return "inject"
         if any(isinstance(event, PromptDropped) for event in effects):
             return "drop"
         return "keep"

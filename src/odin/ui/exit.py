@@ -76,7 +76,7 @@ class StopSignals:
         self,
         client: Client,
         patience: float = PATIENCE_S,
-        queue: QueuePolicy = "rest",
+        queue: QueuePolicy = "pause",
         on_exit: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
@@ -132,7 +132,7 @@ class StopSignals:
             self._running = False
 
     def _interrupt(self) -> None:
-        queue = self._queue if self.code == _SIGNAL_EXIT_CODES[signal.SIGINT] else "rest"
+        queue = self._queue if self.code == _SIGNAL_EXIT_CODES[signal.SIGINT] else "pause"
         task = self._loop.create_task(self._client.submit(Interrupt(queue)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -215,7 +215,7 @@ class _PlainRepl:
         if self._keyboard.text:
             self._keyboard.clear_line()
         elif self._sender.expects_turn or self._commands.user_shell.is_running:
-            self._start_side_task(self._client.submit(Interrupt("join")))
+            self._start_side_task(self._client.submit(Interrupt("inject")))
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.compaction.cancel(self._client))
         elif self._commands.session_commands.is_choosing:
