@@ -146,7 +146,9 @@ class _TurnRun:
         started_events: AsyncIterator[Envelope] | None = None,
     ) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""
-        with StopSignals(self._client, queue="inject" if self._keyboard else "pause", on_exit=self._on_finish) as stopping:
+        with StopSignals(
+            self._client, queue="inject" if self._keyboard else "pause", on_exit=self._on_finish
+        ) as stopping:
             watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
             events = started_events or self._client.stream_events()
             if started_events is None:
