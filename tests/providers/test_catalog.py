@@ -288,8 +288,8 @@ async def test_a_connected_provider_answers() -> None:
 
 def test_asking_one_provider_does_not_load_the_others() -> None:
     code = (
-        "import sys; from odin.models.catalog import connect; from odin.providers.http import Http\n"
-        "connect('openai/x', {}, {'OPENAI_BASE_URL': 'http://x/v1'}, Http({}))\n"
+        "import sys; from odin.models.catalog import connect_model; from odin.providers.http import HttpClient\n"
+        "connect_model('openai/x', {}, {'OPENAI_BASE_URL': 'http://x/v1'}, HttpClient({}))\n"
         "loaded = {name for name in sys.modules if name.startswith('odin.providers.')}\n"
         "heavy = {'http.client', 'urllib.request', 'email', 'json', 'zlib', 'hashlib', 'ipaddress', 'httpx2', 'h11'}\n"
         "others = {'odin.providers.anthropic', 'odin.providers.openai_responses'}\n"

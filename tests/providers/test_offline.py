@@ -712,7 +712,7 @@ def test_without_a_working_directory_paths_stay_relative():
 def test_importing_the_planner_does_not_load_its_grammar():
     code = (
         "import sys, odin.providers.offline\n"
-        "print([name for name in sys.modules if 'phrase_' in name or 'plan_' in name or name.endswith('.turn')])"
+        "print([name for name in sys.modules if '_phrases' in name or '_plans' in name or name.endswith('.turn')])"
     )
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert run.stdout.strip() == "[]"

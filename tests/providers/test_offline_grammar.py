@@ -81,7 +81,7 @@ FILES = {
     "find test files": find(*TEST_GLOBS, term="test"),
     "do we have any tests?": find(*TEST_GLOBS, term="test"),
     "find all python files in src": find(*PYTHON, path="src", term="python"),
-    "how many python files are there in src?": find(*PYTHON, path="src", term="python", how="count"),
+    "how many python files are there in src?": find(*PYTHON, path="src", term="python", variant="count"),
     "list all markdown files in docs": find("**/*.md", path="docs", term="markdown"),
     "which files end in .md": find("**/*.md"),
     "which files start with test_": find("**/test_*"),

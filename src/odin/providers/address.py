@@ -1,4 +1,4 @@
-"""Where a request goes: an address, and the proxy that stands before it, if any."""
+"""URLs and the proxy route to them."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Address(Struct, frozen=True):
-    """One http or https address, taken apart. `login` is the user:password of a proxy, never shown."""
+    """A parsed http or https URL. `login` is a proxy's user:password and is never shown."""
 
     scheme: str
     host: str
@@ -20,7 +20,7 @@ class Address(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """The host as a Host header has it."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -38,21 +38,21 @@ class Address(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """The way to an address: straight, or by a proxy."""
+    """The way to an address: direct, or through a proxy."""
 
     to: Address
     proxy: Address | None = None
 
     @property
     def key(self) -> str:
-        """Connections with the same key can serve each other's requests."""
+        """Connections with the same key are interchangeable."""
         if self.proxy is None:
             return self.to.origin
         return f"{self.to.origin if self.to.scheme == 'https' else ''} by {self.proxy.origin}"
 
 
 def parse_address(url: str) -> Address:
-    """Take an address apart. What is not one is a fault of the configuration."""
+    """Return the parsed URL. Raise a configuration error if it is invalid."""
     scheme, separator, rest = url.strip().partition("://")
     scheme = scheme.lower()
     rest = rest.partition("#")[0]
@@ -87,9 +87,9 @@ def _normalize_host(host: str) -> str:
 
 
 def find_route(address: Address, env: Mapping[str, str]) -> Route:
-    """The way the environment asks for: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case.
+    """Return the route given by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case.
 
-    This machine itself is never reached by a proxy.
+    Loopback addresses never use a proxy.
     """
     if address.is_loopback or _is_exempt(address, _read_variable(env, "no_proxy")):
         return Route(address)

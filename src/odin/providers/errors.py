@@ -1,9 +1,7 @@
-"""What servers say when a request is too long for their model, and the numbers they name.
+"""Maps every failure of a model request to a named error with a clear message.
 
-The one place where a failure on the way to a model gets its name and its sentence.
-
-HTTP statuses, the error bodies of each API, error events in a stream, and what sockets and TLS report all come here.
-A key never appears in a sentence.
+HTTP statuses, the error bodies of each API, error events in a stream, and socket and TLS errors all end up here. A key
+never appears in a message.
 """
 
 import math
@@ -70,12 +68,12 @@ _SIZE_PATTERNS = (
 
 
 def parse_context_limit(text: str) -> int:
-    """The window that an error names, or 0."""
+    """Return the context window named in an error text, or 0."""
     return _find_first_number(_LIMIT_PATTERNS, text)
 
 
 def parse_request_size(text: str) -> int:
-    """The size of the refused request that an error names, or 0."""
+    """Return the size of the rejected request named in an error text, or 0."""
     return _find_first_number(_SIZE_PATTERNS, text)
 
 
@@ -88,7 +86,7 @@ def _find_first_number(patterns: tuple[str, ...], text: str) -> int:
 
 
 class Peer(Struct, frozen=True):
-    """Whom we ask, as sentences need it. `key_places` tells where its key is set, in words."""
+    """The server as named in messages. `key_places` says where its key can be set."""
 
     name: str
     url: str
@@ -98,7 +96,7 @@ class Peer(Struct, frozen=True):
 
 
 class ApiErrorInfo(Struct, frozen=True):
-    """What an API said about a failure."""
+    """What an API reported about a failure."""
 
     message: str = ""
     type: str = ""
@@ -109,7 +107,7 @@ class ApiErrorInfo(Struct, frozen=True):
 
 
 def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
-    """No connection. The sentence names what was tried: the proxy, if there is one, else the address."""
+    """Return a connection error that names the proxy, if there is one, or the address."""
     if isinstance(error, ssl.SSLError):
         return make_tls_error(route, error)
     why = _connect_reason_of(error)
@@ -141,7 +139,7 @@ def _connect_reason_of(error: BaseException) -> str:
 
 
 def make_tls_error(route: Route, error: ssl.SSLError) -> TlsFailed:
-    """Only errors that OpenSSL itself reports carry its reasons."""
+    """Only errors reported by OpenSSL itself carry its reasons."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = getattr(error, "verify_message", "") or "verification failed"
         return TlsFailed(
@@ -204,11 +202,11 @@ def make_protocol_error(address: Address, what: str) -> BadReply:
     return BadReply(f"{address.origin} does not speak HTTP as it should: {what}.", "Check the base URL.")
 
 
-# --- answers that are not a stream of events ---
+# --- responses that are not event streams ---
 
 
 def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """The named error for an answer whose status is not 200."""
+    """Return the error for a response whose status is not 200."""
     if 300 <= status < 400:
         return _make_redirect_error(peer, status, headers)
     page = _is_page_response(headers, body)
@@ -237,7 +235,7 @@ def make_web_page_error(peer: Peer, status: int = 200) -> BadReply:
 
 
 def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
-    """Status 200, but one JSON object instead of a stream: an error told late, or a server that cannot stream."""
+    """Return the error for status 200 with one JSON object: a late error, or a server that cannot stream."""
     said = parse_error_body(body)
     if said.message or said.type or said.code:
         return make_api_error(peer, said, 0, None)
@@ -247,7 +245,7 @@ def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
 
 
 def parse_error_text(text: str) -> ApiErrorInfo | None:
-    """What an answer says that is nothing but the error body of an API; None for any other text."""
+    """Return the error if the text consists of nothing but an API's error body, else None."""
     try:
         value: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
@@ -274,9 +272,9 @@ def make_incomplete_error(peer: Peer) -> StreamCut:
     return StreamCut(f"The answer of {peer.name} ended before it was complete.", _CUT_HINT)
 
 
-# --- what the API says ---
+# --- API errors ---
 
-# Patterns are compiled when first used: a start without a failure should not pay for them.
+# Patterns are compiled on first use, to keep start-up fast.
 _QUOTA_PATTERN = (
     r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required"
 )
@@ -311,12 +309,12 @@ _STATUS_BY_CODE: dict[str, int] = {
 
 
 def make_reported_error(peer: Peer, said: ApiErrorInfo) -> ProviderError:
-    """The named error for an error event in the middle of a stream."""
+    """Return the error for an error event in the middle of a stream."""
     return make_api_error(peer, said, 0, None)
 
 
 def make_api_error(peer: Peer, said: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
-    """Decide by what the API said first, by the status second."""
+    """Choose the error by what the API reported, then by status."""
     kind, message, hint = _classify_error(peer, said, status, wait)
     error = kind(_hide_key(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
     if isinstance(error, ContextOverflow):
@@ -379,7 +377,7 @@ def _describe_not_found(peer: Peer, tail: str) -> tuple[str, str]:
 
 
 def parse_error_body(body: bytes) -> ApiErrorInfo:
-    """What an error body says, in any of the shapes in use."""
+    """Return the error in a response body, in any of the formats in use."""
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
@@ -418,7 +416,7 @@ def _text_of(value: Any) -> str:
 
 
 def _shorten_line(text: str, limit: int = 300) -> str:
-    """One line of at most `limit` characters."""
+    """Return one line of at most `limit` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
@@ -436,11 +434,11 @@ def is_web_page(body: bytes) -> bool:
     return start.startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
 
 
-# --- how long to wait ---
+# --- retry delays ---
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds the server asks us to wait, or None. Garbage is no answer."""
+    """Return the delay the server asks for in seconds, or None if absent or invalid."""
     milliseconds = _parse_number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
@@ -459,7 +457,7 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _is_exhausted(headers: Mapping[str, str], reset_name: str) -> bool:
-    """Whether the limit this reset belongs to is the one that was hit."""
+    """True if this reset belongs to the limit that was hit."""
     left = headers.get(reset_name.replace("reset", "remaining"))
     return left is None or left.strip() == "0"
 
@@ -486,7 +484,7 @@ _SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_reset_delay(text: str, now: float) -> float | None:
-    """A rate limit's reset: seconds, a moment in seconds or milliseconds, a span like 6m0s, or a date."""
+    """Return the seconds until a rate limit resets, from seconds, a timestamp, a span like 6m0s, or a date."""
     value = _parse_number(text)
     if value is not None:
         moment = value / 1000 if value > 1e11 else value

@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 client on asyncio, made for one thing: asking a model and reading its answer as it comes.
+"""A small HTTP/1.1 client on asyncio for model requests and streamed responses.
 
-Why our own: a general client takes longer to import than all of Odin takes to its first request. This one keeps
-connections open between requests, honours proxies and private certificate authorities, bounds every wait, and raises
-the named errors of `core/errors.py` with the sentences of `faults.py`.
+General-purpose clients take longer to import than Odin takes to send its first request. This one reuses connections,
+supports proxies and private certificate authorities, bounds every wait, and raises the errors of `core/errors.py` with
+the messages of `providers/errors.py`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _HIGH_WATER = 1024 * 1024
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection: bytes in, bytes out. Knows when the other side went away, even while nobody reads."""
+    """One connection. Notices when the peer closes it, even while nothing is being read."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -71,7 +71,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
 
     async def read_some(self, limit: int = _HIGH_WATER) -> bytes:
-        """Up to `limit` bytes as soon as there are any; nothing at the end."""
+        """Return up to `limit` bytes as soon as any arrive; empty at the end."""
         while not self._buffer:
             if self._ended:
                 return b""
@@ -79,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
         return self._take(limit)
 
     async def read_line(self, limit: int) -> bytes | None:
-        """One line without its end; None when the connection ends first. Raises ValueError when it is too long."""
+        """Return one line without its line ending, or None at the end. Raise ValueError if it is too long."""
         searched = 0
         while (at := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -111,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class HttpResponse:
-    """An answer whose head has arrived. Read the body to its end and the connection serves the next request."""
+    """A response whose headers have arrived. Once the body is read to its end, the connection can be reused."""
 
     def __init__(
         self, http: "HttpClient", route: Route, wire: HttpConnection, status: int, headers: dict[str, str], keep: bool
@@ -129,7 +129,7 @@ class HttpResponse:
         self._decoder = _make_decoder(headers.get("content-encoding", ""), route.to)
 
     def _parse_length(self, status: int, headers: dict[str, str]) -> int | None:
-        """Bytes still to come; None when only the end of the connection tells."""
+        """Return the remaining bytes, or None if only the end of the connection tells."""
         if status in (204, 304):
             return 0
         if self._chunked:
@@ -141,7 +141,7 @@ class HttpResponse:
         return None
 
     async def read(self, timeout: float) -> bytes:
-        """The next decoded bytes, nothing at the end. Silence longer than `timeout` gives the answer up."""
+        """Return the next decoded bytes, empty at the end. Raise StreamStalled after `timeout` seconds of silence."""
         while not self._ended:
             try:
                 async with asyncio.timeout(timeout):
@@ -164,7 +164,7 @@ class HttpResponse:
         return b""
 
     async def read_all(self, timeout: float, limit: int = 1024 * 1024) -> bytes:
-        """The whole body, or its first `limit` bytes; what is longer is dropped with its connection."""
+        """Return the body, or its first `limit` bytes; a longer one closes the connection."""
         parts: list[bytes] = []
         size = 0
         while size < limit and (data := await self.read(timeout)):
@@ -174,19 +174,19 @@ class HttpResponse:
         return b"".join(parts)[:limit]
 
     def finish(self) -> None:
-        """The body has been read: keep the connection for the next request if both sides allow it."""
+        """Keep the connection for the next request if both sides allow it. Call after reading the body."""
         if not self._ended:
             self._ended = True
             self._http.return_connection(self._route, self._wire, self._keep)
 
     def discard(self) -> None:
-        """Not interested any more: close the connection, unless the body was read to its end."""
+        """Close the connection, unless the body was read to its end."""
         if not self._ended:
             self._ended = True
             self._wire.abort()
 
     def release(self) -> None:
-        """What matters has been read: let the end of the body come in by itself, then keep the connection."""
+        """Read the rest of the body in the background, then keep the connection."""
         if not self._ended:
             self._http.drain(self)
 
@@ -198,7 +198,7 @@ class HttpResponse:
             raise errors.make_protocol_error(self._route.to, str(error)) from None
 
     async def _read_raw(self) -> bytes:
-        """The next raw bytes of the body, nothing at its end; raises StreamCut when the connection ends first."""
+        """Return the next raw bytes, empty at the end. Raise StreamCut if the connection ends first."""
         if self._chunked and self._bytes_left == 0 and not await self._begin_chunk():
             return b""
         if self._bytes_left == 0:
@@ -211,7 +211,7 @@ class HttpResponse:
         return data
 
     async def _begin_chunk(self) -> bool:
-        """Read the size line of the next chunk. False when it was the last one."""
+        """Read the size line of the next chunk. Return False after the last one."""
         if self._in_chunk and await self._read_line():
             raise ValueError("a chunk is longer than it says")
         text = (await self._read_line()).partition(b";")[0].strip()
@@ -236,7 +236,7 @@ class HttpResponse:
 
 
 class HttpClient:
-    """The connections of one session. `env` is where proxies and certificates are looked up."""
+    """The connections of one session. `env` provides proxies and certificates."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class HttpClient:
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
 
     async def warm(self, url: str) -> None:
-        """Begin to connect and return at once: the handshake runs while the request is being built. Never fails."""
+        """Start connecting in the background while the request is being built. Never fails."""
         try:
             route = find_route(parse_address(url), self._env)
         except ConfigError:
@@ -270,7 +270,7 @@ class HttpClient:
         self._warming[route.key] = task
 
     async def lease(self, address: Address) -> HttpConnection:
-        """A connection to that address, kept, warmed or new. It belongs to the caller until `send` takes it."""
+        """Return a reused, warmed or new connection. It belongs to the caller until `send` takes it."""
         route = find_route(address, self._env)
         if self._draining and not self._idle.get(route.key):
             await asyncio.sleep(0)  # the end of the last answer may already have arrived
@@ -295,10 +295,10 @@ class HttpClient:
         *,
         header_timeout: float | None = None,
     ) -> HttpResponse:
-        """Ask on that connection and wait for the head of the answer.
+        """Send a request and wait for the response headers.
 
-        A kept connection may have died unseen. When it ends before one byte of an answer has come, the request is
-        sent once more on a new connection.
+        A kept connection may have died. If it ends before the first byte of the response, the request is sent once more
+        on a new connection.
         """
         route = find_route(address, self._env)
         limit = self._header_timeout if header_timeout is None else header_timeout
@@ -326,7 +326,7 @@ class HttpClient:
     async def fetch(
         self, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout: float = 5.0
     ) -> tuple[int, bytes]:
-        """Status and body of one small answer, for questions beside the conversation: which models are there."""
+        """Return status and body of one small response, for queries such as which models exist."""
         address = parse_address(url)
         method = "GET" if body is None else "POST"
         try:
@@ -403,7 +403,7 @@ class HttpClient:
         return wire
 
     async def _open_tunnel(self, wire: HttpConnection, route: Route, proxy: Address) -> None:
-        """Have the proxy connect us through, then speak TLS with the other end."""
+        """Ask the proxy to connect, then start TLS with the server."""
         host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
         place = f"{host}:{route.to.port}"
         lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_build_proxy_login(proxy), "", ""]
@@ -433,14 +433,14 @@ class HttpClient:
         wire.transport = secured
 
     async def _get_tls_context(self, to: Address) -> ssl.SSLContext | None:
-        """The TLS context, built once, in a thread: reading the system's certificates takes a while."""
+        """Return the TLS context, built once in a thread because loading certificates is slow."""
         if to.scheme == "http":
             return None
         if self._tls is None or (self._tls.done() and (self._tls.cancelled() or self._tls.exception())):
             self._tls = asyncio.ensure_future(asyncio.to_thread(build_tls_context, self._env))
         return await asyncio.shield(self._tls)
 
-    # --- one exchange ---
+    # --- requests ---
 
     def _encode_head(self, method: str, route: Route, headers: Mapping[str, str], length: int) -> bytes:
         by_proxy = route.proxy is not None and route.to.scheme == "http"
@@ -466,7 +466,7 @@ class HttpClient:
         return head + b"\r\n\r\n"
 
     async def _read_status_line(self, wire: HttpConnection, route: Route) -> bytes | None:
-        """The status line, or None when the connection ends before one byte of it."""
+        """Return the status line, or None if the connection ends before its first byte."""
         line = await wire.read_line(MAX_HEAD)
         if line is None and await wire.read_some():
             raise errors.make_cut_error(route.to)
@@ -506,13 +506,13 @@ class HttpClient:
 
 
 def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
-    """A warmed connection nobody asks for may fail unseen."""
+    """Ignore the failure of a warmed connection that was never used."""
     if not task.cancelled():
         task.exception()
 
 
 async def _drain_response(response: HttpResponse) -> None:
-    """Read the rest of a body nobody needs, so that its connection can be kept. Bounded in time and size."""
+    """Read the rest of a body, bounded in time and size, so that its connection can be kept."""
     try:
         async with asyncio.timeout(1.0):
             for _ in range(64):
@@ -542,7 +542,7 @@ def _build_proxy_login(proxy: Address) -> list[str]:
 
 
 def build_tls_context(env: Mapping[str, str]) -> ssl.SSLContext:
-    """Trust what SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE name, else what the system trusts."""
+    """Trust SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE if set, else the system's certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     named = [(name, env[name]) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if env.get(name)]
@@ -562,7 +562,7 @@ def build_tls_context(env: Mapping[str, str]) -> ssl.SSLContext:
 
 
 class _Inflater:
-    """Undoes gzip and deflate, which a proxy may apply although we did not ask for it."""
+    """Decompresses gzip and deflate, which a proxy may apply unasked."""
 
     def __init__(self) -> None:
         import zlib

@@ -1,9 +1,8 @@
-"""Which images of a conversation a request shows, and their bytes as JSON carries them.
+"""Chooses which images of a conversation a request includes, and encodes them.
 
-APIs limit how many images a request may hold and how large it may be, and a conversation only grows. When a limit is
-reached, the older half is no longer shown, in one go: so the bytes sent before stay the beginning of the next request
-until the limit is reached again. What an API refuses is not sent to it a second time; when it is the size of a whole
-request that was refused, fewer are shown from then on, the newest.
+APIs limit the number of images and the size of a request. When a limit is reached, the older half is dropped at once,
+so that requests keep the same prefix until the limit is reached again. Images an API rejected are not sent again; if
+the whole request was too large, only the newest images are sent from then on.
 """
 
 import re
@@ -19,35 +18,35 @@ from odin.core.message import Image, PromptMessage, ToolMessage, ToolResult
 from odin.core.provider import Request
 
 MAX_IMAGES = 20
-"""Images in one request. With more of them, an API takes only small ones."""
+"""Maximum images per request. With more of them APIs accept only small ones."""
 
 MAX_IMAGE_CHARS = 20_000_000
-"""Characters of base64 in one request."""
+"""Maximum base64 characters per request."""
 
 UNSUPPORTED_RESULT = "[Unsupported tool result type]"
-"""Stands where a model is not shown an image."""
+"""Replaces an image for models that do not accept images."""
 
 IMAGES_NOT_SHOWN = "(The user attached images, which this model is not shown.)"
-"""Stands beside a prompt with images."""
+"""Added to a prompt whose images the model does not accept."""
 
 _MAX_ONE_IMAGE = 5 * 1024 * 1024
 
 _SHRINK_FACTOR = 4
-"""After a request that was too large, one part in so many of what its images took is left for them."""
+"""After a request was too large, its images may use only one part in this many."""
 
 ImageKey = tuple[int, int]
-"""One image: the identity of its result or prompt, and its position there."""
+"""Identifies an image: the identity of its result or prompt, and its position there."""
 
 
 class ShownContent(Struct, frozen=True):
-    """A result or a prompt as the model gets it. Images are (media type, base64)."""
+    """A result or prompt as sent. Images are (media type, base64)."""
 
     text: str
     images: tuple[tuple[str, str], ...] = ()
 
 
 def render_without_images(holder: ToolResult | PromptMessage) -> str:
-    """The text for a model that is not shown images."""
+    """Return the text for a model that does not accept images."""
     if not holder.images:
         return holder.text
     if isinstance(holder, PromptMessage):
@@ -92,7 +91,7 @@ class ImageSelection:
 
 
 class ImageBudget:
-    """The images one provider has been shown: encoded once, and what became of them."""
+    """The images sent to one provider, encoded once, and which of them it rejected."""
 
     def __init__(self) -> None:
         self._encoded: OrderedDict[str, str] = OrderedDict()
@@ -127,11 +126,11 @@ class ImageBudget:
         self._accepted |= album.paths
 
     def refuse(self, album: ImageSelection) -> None:
-        """The API would not have them: those that are new to it are the likely cause; if none is, all are."""
+        """Handle a rejection: images new to the API are the likely cause; if there are none, all are."""
         self._refused |= album.paths - self._accepted or album.paths
 
     def shrink(self, album: ImageSelection) -> None:
-        """A server on the way takes less than the API: the newest images are the ones to keep."""
+        """Handle a size limit lower than the API's: keep only the newest images."""
         if album.is_single:
             self._refused |= album.paths
         else:
@@ -159,7 +158,7 @@ class ImageBudget:
 
 
 def _list_images(request: Request) -> Iterator[tuple[ImageKey, Image]]:
-    """Every image in its order. An API takes none beside an error."""
+    """Yield every image in order, except those of failed tool calls, which APIs reject."""
     for message in request.messages:
         if isinstance(message, PromptMessage):
             yield from (((id(message), at), image) for at, image in enumerate(message.images))
@@ -174,7 +173,7 @@ def _size_of(shown: dict[ImageKey, str]) -> int:
 
 
 def _pick_oldest(shown: dict[ImageKey, str], coming: int, room: int) -> list[ImageKey]:
-    """The oldest images, as many as have to go so that half of the room is free."""
+    """Return the oldest images to drop so that half of the budget is free."""
     left, size = len(shown), _size_of(shown)
     gone: list[ImageKey] = []
     for place, data in shown.items():
@@ -190,6 +189,6 @@ def make_data_url(media_type: str, data: str) -> str:
 
 
 def is_about_images(error: ProviderError) -> bool:
-    """Whether a refusal may be for the images in the request. A failure that may pass says so in more words."""
+    """True if a rejection may be caused by the images. A temporary failure says so in more words."""
     pattern = r"image.*(not|n't) support|mmproj" if error.retryable else r"image|vision|multi-?modal|media.type"
     return error.status == 413 or re.search(pattern, str(error), re.IGNORECASE) is not None

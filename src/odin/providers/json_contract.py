@@ -1,12 +1,8 @@
-"""How the planner's JSON contract is put to a model: instructions, schema, and history as plain messages.
+"""The JSON contract: tool calls for models that cannot call tools natively, as a provider around a provider.
 
-How a reply by the planner's JSON contract is read: piece by piece as it comes in, then as a whole.
-
-Tools for models that cannot call them: the planner's JSON contract as a provider around a provider.
-
-The model is told about the tools in plain text and answers with one JSON object (`explanation`, `taskCompleted`,
-`executeTool`) that the server is asked to enforce. History goes out as plain messages in the same shape, so request
-n+1 still starts with request n. `AdaptiveTools` (adaptive) decides which models are asked this way.
+The model reads the tools as plain text and answers with one JSON object (`explanation`, `taskCompleted`, `executeTool`)
+that the server is asked to enforce. History is sent as plain messages in the same format, so each request still extends
+the previous one. `AdaptiveTools` in tool_adapters.py decides which models use it.
 """
 
 import json
@@ -35,9 +31,9 @@ from odin.providers.text_calls import (
 from odin.providers.tool_adapters import open_stream
 
 Strictness = Literal["exact", "loose", "none"]
-"""How much of the contract the server enforces: each tool's own arguments, only the outer object, or nothing."""
+"""How much of the contract the server enforces: each tool's arguments, only the outer object, or nothing."""
 
-# --- what the model is told ---
+# --- instructions ---
 
 _CONTRACT_INTRO = (
     "Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, like these:"
@@ -48,7 +44,7 @@ _HINTS = {
     "To add lines, repeat it in new_string and put the new lines below it.",
     "WriteFile": "To create a file, call WriteFile at once.",
 }
-"""What goes wrong most often, told when the tool is offered."""
+"""Hints on frequent mistakes, added when the tool is offered."""
 
 _ExampleStep = tuple[str, str, dict[str, Any], str]
 
@@ -82,18 +78,18 @@ _EXAMPLES: tuple[tuple[str, tuple[_ExampleStep, ...], str], ...] = (
         "Two files open the door: a.py and src/b.py.",
     ),
 )
-"""The moves a small model has to see once: read, change, search, and end with the answer. It copies them closely."""
+"""Examples of the moves a small model must see once: read, change, search, answer. It copies them closely."""
 
 _READ_EXAMPLE = (
     "What color is the door?",
     (("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),),
     "The door is red.",
 )
-"""Stands in for the example that edits when nothing may be changed."""
+"""Replaces the editing example if no tool can edit."""
 
 
 def build_instructions(tools: Iterable[ToolSpec]) -> str:
-    """The contract and the tools as text. Only tools that are offered appear in the examples."""
+    """Return the contract and the tools as text. The examples use only offered tools."""
     tools = tuple(tools)
     offered = {tool.name for tool in tools}
     examples = _EXAMPLES if "EditTool" in offered else (_READ_EXAMPLE, *_EXAMPLES)
@@ -144,22 +140,22 @@ def _format_type(schema: dict[str, Any]) -> str:
     return str(kind)
 
 
-# --- what the server is asked to enforce ---
+# --- schema ---
 
 _KEPT_SCHEMA_KEYS = ("type", "enum", "const", "required")
 _READ_TOOLS = ("LS", "Read", "Grep", "Glob")
 _MAX_PARALLEL_READS = 4
-"""Calls that only look are independent of each other; what acts comes alone, so that its result is seen first."""
+"""Read-only calls may come together; a call that acts comes alone, so its result is seen first."""
 _NON_EMPTY_PARAMETERS = ("file_path", "path", "pattern", "command", "old_string")
 
 
 def build_contract_schema(
     tools: Iterable[ToolSpec], strictness: Strictness = "exact", lines: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The JSON schema of one reply. Only keywords that every server's grammar knows are used.
+    """Return the JSON schema of one reply, using only keywords every server's grammar knows.
 
-    taskCompleted comes first, so that a model decides before it talks itself into having done it. The exact form also
-    ties it to executeTool: a reply either acts or ends the task. `lines` are the only texts an edit may replace.
+    taskCompleted comes first, so that a model decides before it talks itself into being done. The exact form also ties
+    it to executeTool: a reply either acts or ends the task. `lines` are the only texts an edit may replace.
     """
     tools = tuple(tools)
     if strictness != "exact":
@@ -203,7 +199,7 @@ def _build_object_schema(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strip_schema(schema: dict[str, Any], lines: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A tool's schema with its structure only: types, names, choices."""
+    """Return a tool's schema with structure only: types, names, choices."""
     out: dict[str, Any] = {key: schema[key] for key in _KEPT_SCHEMA_KEYS if key in schema}
     if "properties" in schema:
         out["properties"] = {
@@ -226,13 +222,13 @@ def _build_parameter_schema(name: str, schema: dict[str, Any], lines: tuple[str,
 # --- history as plain messages ---
 
 _REMINDER_CHARS = 300
-"""Characters of the prompt that are repeated below each result."""
+"""Characters of the prompt repeated below each result."""
 
 
 def flatten_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The same conversation without tool calls: replies as the contract's object, results as what the user says.
+    """Return the conversation without native tool calls: replies as JSON objects, results as user messages.
 
-    Each result is followed by the task it serves, because small models lose sight of it.
+    Each result is followed by the task, because small models lose sight of it.
     """
     names: dict[str, str] = {}
     task = ""
@@ -260,20 +256,20 @@ def _flatten_assistant(message: ReplyMessage) -> ReplyMessage:
 
 
 def dump_json(value: Any) -> str:
-    """JSON as it is shown to a model: in one line, with letters as they are."""
+    """Return JSON for the model: one line, without escaping letters."""
     return json.dumps(value, ensure_ascii=False)
 
 
-# --- help for a model that is stuck ---
+# --- help for a stuck model ---
 
 _NUMBERED_LINE = re.compile(r"^ *\d+\t(.*)$", re.MULTILINE)
 _MAX_EDITABLE_LINES = 200
 
 
 def find_repeated_tools(messages: tuple[Message, ...]) -> set[str]:
-    """The tools that brought nothing new: when the newest reply makes a call again, all whose calls were made twice.
+    """Return the tools whose calls were made twice, if the newest reply repeats a call.
 
-    A small model that has begun to repeat itself goes on. It cannot choose these tools for one reply.
+    A small model that starts repeating itself continues to. It cannot choose these tools for one reply.
     """
     calls = [(call.name, call.args) for reply in _replies_of_turn(messages) for call in reply.calls]
     twice = [made for at, made in enumerate(calls) if made in calls[:at]]
@@ -283,9 +279,9 @@ def find_repeated_tools(messages: tuple[Message, ...]) -> set[str]:
 
 
 def list_editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
-    """When the last edit of this turn failed: the lines of that file, for the model to choose from.
+    """Return the lines of the file if the last edit of this turn failed, for the model to choose from.
 
-    Copying exactly, with every quote escaped, is what small models are worst at, and a grammar does it for them.
+    Exact copying with escaped quotes is what small models do worst, and a grammar does it for them.
     """
     calls = {call.id: call.args for reply in _replies_of_turn(messages) for call in reply.calls}
     results = [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
@@ -301,7 +297,7 @@ def list_editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
 
 
 def _replies_of_turn(messages: tuple[Message, ...]) -> list[ReplyMessage]:
-    """The replies since the last prompt."""
+    """Return the replies since the last prompt."""
     replies: list[ReplyMessage] = []
     for message in reversed(messages):
         if isinstance(message, PromptMessage) and message.text:
@@ -321,7 +317,7 @@ _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))
 
 
 class ExplanationReader:
-    """Takes the JSON of a reply piece by piece and gives out its explanation as it becomes readable."""
+    """Extracts the explanation from the JSON of a reply while it streams in."""
 
     def __init__(self) -> None:
         self._buffer = ""
@@ -363,7 +359,7 @@ class ExplanationReader:
             yield _ESCAPE_VALUES[escape[3]] if escape[3] else _decode_unicode_escape(escape[1], escape[2])
 
     def _is_incomplete(self, escape: re.Match[str]) -> bool:
-        """Whether the second half of a surrogate pair may still be on its way."""
+        """True if the second half of a surrogate pair may still arrive."""
         high = escape[1] and escape[1][:2].casefold() in ("d8", "d9", "da", "db")
         return bool(high and not escape[2] and len(self._buffer) - escape.end() < 6)
 
@@ -377,7 +373,7 @@ def _decode_unicode_escape(first: str, second: str | None) -> str:
 
 
 def make_call_id(model: str) -> str:
-    """A fresh id that also says by which model the call was written as text, so that a resumed session knows it."""
+    """Return a new id that names the model that wrote the call as text, so that a resumed session knows it."""
     return _id_prefix_of(model) + os.urandom(6).hex()
 
 
@@ -386,24 +382,24 @@ def _id_prefix_of(model: str) -> str:
 
 
 def has_written_calls(request: Request) -> bool:
-    """Whether this model wrote a call as text earlier in the conversation."""
+    """True if this model wrote a tool call as text earlier in the conversation."""
     prefix = _id_prefix_of(request.model)
     calls = (call for message in request.messages if isinstance(message, ReplyMessage) for call in message.calls)
     return any(call.id.startswith(prefix) for call in calls)
 
 
 class ContractReply(Struct, frozen=True):
-    """A finished reply: what is still to be said, and the calls with their arguments as JSON."""
+    """A finished reply: the text not yet shown, and the tool calls with their arguments as JSON."""
 
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
 
 
 def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], truncated: bool, cwd: str) -> ContractReply:
-    """What a reply that began like a JSON object comes to.
+    """Parse a reply that starts like a JSON object.
 
-    `given` is the explanation already shown. `cut` means that the token limit ended the reply: what is broken then is
-    no mistake of the model's, and no part of it is run.
+    `shown` is the explanation shown so far. `truncated`: the token limit ended the reply, so broken JSON is not the
+    model's mistake and nothing in it runs.
     """
     value = parse_leading_object(raw)
     if value is not None and is_contract_reply(value):
@@ -420,7 +416,7 @@ def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], trunc
 
 
 def parse_prose_reply(held: str, tools: tuple[ToolSpec, ...], cwd: str) -> ContractReply:
-    """What the held-back end of a reply comes to: the calls written in it, or the text it is."""
+    """Parse the held-back end of a reply: the tool calls written in it, or plain text."""
     found = find_calls(held, tools)
     if not found.calls and not found.contract:
         return ContractReply(held)
@@ -428,7 +424,7 @@ def parse_prose_reply(held: str, tools: tuple[ToolSpec, ...], cwd: str) -> Contr
 
 
 def _encode_arguments(args: dict[str, Any], cwd: str) -> str:
-    """Arguments as JSON, with relative paths made absolute: a model this small names files as the user does."""
+    """Return arguments as JSON with relative paths made absolute: small models name files as the user does."""
     if cwd:
         args = {name: _make_absolute(value, cwd) if name in _PATH_ARGUMENTS else value for name, value in args.items()}
     return dump_json(args)
@@ -441,7 +437,7 @@ def _make_absolute(value: Any, cwd: str) -> Any:
 
 
 def _parse_entries(entries: Any, cwd: str) -> Iterable[tuple[str, str]]:
-    """The calls of `executeTool`: a list, one object, or nothing. What is no call is passed on as a broken one."""
+    """Yield the calls of `executeTool`: a list, one object, or nothing. Anything else becomes a malformed call."""
     if not entries:
         return
     for entry in cast("list[Any]", entries) if isinstance(entries, list) else [entries]:
@@ -454,7 +450,7 @@ def _parse_entries(entries: Any, cwd: str) -> Iterable[tuple[str, str]]:
 
 
 def finish_reply(outcome: ContractReply, stop: StopChunk, model: str) -> Iterable[Chunk]:
-    """The last pieces of a reply: what is still to be said, the calls, and how it stopped."""
+    """Yield the last chunks of a reply: remaining text, tool calls, and the stop reason."""
     if outcome.text:
         yield TextChunk(_SURROGATE.sub("\ufffd", outcome.text))
     for index, (name, arguments) in enumerate(outcome.calls):
@@ -466,7 +462,7 @@ def finish_reply(outcome: ContractReply, stop: StopChunk, model: str) -> Iterabl
 
 
 class ContractReplyReader:
-    """Follows one reply by the contract. A server may ignore the schema, so prose and written calls may come too."""
+    """Follows one reply. A server may ignore the schema, so prose and written calls are handled, too."""
 
     def __init__(self, tools: tuple[ToolSpec, ...], cwd: str = "") -> None:
         self._tools = tools
@@ -475,7 +471,7 @@ class ContractReplyReader:
         self._prose: TextCallFilter | None = None
 
     def feed(self, text: str) -> str:
-        """Add a piece of the reply; returns what may be shown now."""
+        """Add a chunk of the reply and return what can be shown now."""
         if self._prose is not None:
             return self._prose.feed(text)
         shown = self._object.feed(text)
@@ -497,7 +493,7 @@ _STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")
 
 
 class JsonContract:
-    """Asks a model for the planner's JSON object and gives out what it means as ordinary pieces."""
+    """Requests the JSON object from a model and yields its meaning as ordinary chunks."""
 
     def __init__(self, provider: Provider, *, cwd: str = "", temperature: float | None = 0.0) -> None:
         self.name = provider.name
@@ -510,7 +506,7 @@ class JsonContract:
         await self._provider.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
-        """A server that refuses the schema is asked again with a simpler one, and at last with none."""
+        """If the server rejects the schema, retry with a simpler one, then without one."""
         if not request.tools:
             async with open_stream(
                 self._provider, replace(request, messages=flatten_messages(request.messages))
@@ -561,7 +557,7 @@ class JsonContract:
         )
 
 
-# --- few and short tools for small windows ---
+# --- tools for small windows ---
 
 SMALL_WINDOW = 16_384
 MIDDLE_WINDOW = 32_768
@@ -574,14 +570,14 @@ _SMALL_TOOLSET: dict[str, tuple[str, ...]] = {
     "WriteFile": ("file_path", "content"),
     "EditTool": ("file_path", "old_string", "new_string", "replace_all"),
 }
-"""The tools a small model works with, and those of their parameters that it needs."""
+"""The tools offered to a small model, with the parameters it needs."""
 
 
 def fit_tools_to_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context: int) -> tuple[ToolSpec, ...]:
-    """The tools to offer to a model with this many tokens of context, 0 when that is unknown.
+    """Return the tools for a model with this context window, 0 if unknown.
 
-    A small window gets the six tools of everyday work with few parameters, a middling one all tools in one sentence
-    each. `brief` are the same tools as `tools`, described shortly.
+    A small window gets six everyday tools with few parameters, a medium one all tools described in one sentence.
+    `brief` are the same tools as `tools` with short descriptions.
     """
     if not 0 < context <= MIDDLE_WINDOW:
         return tools

@@ -1,7 +1,7 @@
-"""The OpenAI Chat Completions API, and the many servers that speak it more or less.
+"""The OpenAI Chat Completions API, and the many servers that implement it more or less.
 
-System blocks are joined to one system message. Notes follow the prompt in the same message; after tool results they
-are a user message of their own. Reasoning is read but not sent back, except to the one vendor whose API demands it.
+System blocks are joined into one system message. Notes follow the prompt in the same message; after tool results they
+are a user message. Reasoning is not sent back, except to the one vendor whose API requires it.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -38,7 +38,7 @@ _IMAGES_INTRO = "Images of the results above:"
 
 
 class ChatProvider(WireProvider):
-    """Asks one server that has {base_url}/chat/completions."""
+    """One server with {base_url}/chat/completions."""
 
     path = "/chat/completions"
 
@@ -51,11 +51,12 @@ class ChatProvider(WireProvider):
         )
 
 
-# --- the request ---
+# --- request ---
 
 
 def encode_request(request: Request, url: str, provider: str = "", album: ImageSelection | None = None) -> bytes:
-    """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
+    """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
+    one."""
     reasoner = is_reasoning_model(request.model)
     limit = "max_completion_tokens" if reasoner or "://api.openai.com/" in url else "max_tokens"
     body: dict[str, Any] = {
@@ -85,7 +86,7 @@ def encode_request(request: Request, url: str, provider: str = "", album: ImageS
 
 
 def _is_deepseek(url: str) -> bool:
-    """DeepSeek thinks unless told not to, and wants the thoughts behind each call back in every later request."""
+    """DeepSeek thinks by default, and requires the thinking behind each call in every later request."""
     return "://api.deepseek.com/" in url
 
 
@@ -118,7 +119,7 @@ def _encode_user_texts(*texts: str) -> list[dict[str, Any]]:
 
 
 def _encode_user(shown: ShownContent, *notes: str) -> list[dict[str, Any]]:
-    """What a person said, with the images beside it."""
+    """Return a user message with its images."""
     if not shown.images:
         return _encode_user_texts(shown.text, *notes)
     text = _join_texts(shown.text, *notes)
@@ -150,7 +151,7 @@ def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, A
 
 
 def _encode_results(message: ToolMessage, ids: CallIdMap, album: ImageSelection) -> list[dict[str, Any]]:
-    """Messages of results hold text only, so their images follow in a message of the user, before the notes."""
+    """Tool messages hold only text, so images follow in a user message before the notes."""
     shown = [album.render(one) for one in message.results]
     found: list[dict[str, Any]] = [
         {
@@ -167,7 +168,7 @@ def _encode_results(message: ToolMessage, ids: CallIdMap, album: ImageSelection)
     return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES_INTRO}, *images, *told]}]
 
 
-# --- the answer ---
+# --- response ---
 
 
 class _ChatFunction(Struct):
@@ -233,10 +234,10 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 
 class _CallTracker:
-    """Finds out which call a fragment belongs to, though servers differ in what they tell.
+    """Assigns streamed fragments to tool calls, although servers differ in what they send.
 
-    Some leave out the index, some the id, some give every call the same index or the same id, some repeat the name in
-    every fragment. `earlier` counts the calls of the conversation so far, so that an invented id is used only once.
+    Some omit the index or the id, some give every call the same index or id, some repeat the name in every fragment.
+    `earlier` counts the calls of the conversation, so that a generated id is unique.
     """
 
     def __init__(self, earlier: int) -> None:
@@ -262,7 +263,7 @@ class _CallTracker:
             yield CallChunk(number, json=text)
 
     def end(self) -> Iterator[CallChunk]:
-        """Mark the calls so far as complete."""
+        """Mark all calls so far as complete."""
         for number in range(len(self._ids)):
             if number not in self._done:
                 self._done.add(number)
@@ -357,7 +358,7 @@ def _text_of(value: Any) -> str:
 
 
 def _read_parts(content: Any) -> Iterator[Chunk]:
-    """Content as a list of parts: text, and thinking that is itself a list of text."""
+    """Yield chunks from content given as a list of parts: text, and thinking as a list of texts."""
     for part in cast("list[Any]", content) if isinstance(content, list) else []:
         if not isinstance(part, dict):
             continue
@@ -374,9 +375,9 @@ def _read_parts(content: Any) -> Iterator[Chunk]:
 
 
 def _build_usage(usage: _ChatUsage) -> Usage:
-    """Our kinds do not overlap: cached input is taken out of the input, reasoning out of the output.
+    """Return usage without overlaps: cached tokens are subtracted from input, reasoning from output.
 
-    One vendor counts reasoning beside the output instead of inside it; the total tells.
+    One vendor counts reasoning in addition to output; the total shows which.
     """
     details = usage.prompt_tokens_details or _ChatPromptDetails()
     read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0

@@ -1,7 +1,7 @@
-"""The OpenAI Responses API, without anything kept on the server.
+"""The OpenAI Responses API, without server-side state.
 
-Reasoning comes encrypted. It is kept as the signature of a thinking part and goes back only inside the running tool
-loop, to the very model that had it.
+Reasoning arrives encrypted. It is stored as the signature of a thinking part and sent back only inside the running tool
+loop, to the model that produced it.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -34,11 +34,11 @@ from odin.providers.sse import ServerEvent
 from odin.providers.wire import WireProvider
 
 _MIN_OUTPUT_TOKENS = 16
-"""The API refuses to be limited to fewer tokens than this."""
+"""The API's minimum for max_output_tokens."""
 
 
 class ResponsesProvider(WireProvider):
-    """Asks one server that has {base_url}/responses."""
+    """One server with {base_url}/responses."""
 
     path = "/responses"
 
@@ -49,18 +49,18 @@ class ResponsesProvider(WireProvider):
         )
 
 
-# --- the request ---
+# --- request ---
 
 
 class _SealedReasoning(Struct):
-    """What must come back unchanged of a reasoning item; it is kept as the signature of a thinking part."""
+    """The parts of a reasoning item that must be sent back unchanged, stored as a signature."""
 
     id: str
     encrypted_content: str
 
 
 def encode_request(request: Request, provider: str, album: ImageSelection | None = None) -> bytes:
-    """Keys in a fixed order, input last, so that each request continues the bytes of the one before."""
+    """Return the body with keys in a fixed order and input last, so each request extends the previous one."""
     reasons = is_reasoning_model(request.model) or (request.thinking > 0 and accepts_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
@@ -131,14 +131,14 @@ def _encode_images(shown: ShownContent) -> list[dict[str, Any]]:
 
 
 def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What a person said, with the images beside it."""
+    """Return a user message with its images."""
     texts = [{"type": "input_text", "text": text} for text in (shown.text, *notes) if text.strip()]
     content = [*texts, *_encode_images(shown)]
     return [{"type": "message", "role": "user", "content": content}] if content else []
 
 
 def _encode_assistant(message: ReplyMessage, replay: bool, ids: CallIdMap) -> list[dict[str, Any]]:
-    """What the model said and called. Reasoning that led to nothing is left out: the API wants what followed it."""
+    """Return the reply's items. Reasoning without a following item is dropped: the API rejects it."""
     items: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Text):
@@ -169,12 +169,12 @@ def _encode_reasoning(part: Thinking) -> list[dict[str, Any]]:
 
 
 def _encode_texts(role: str, kind: str, *texts: str) -> list[dict[str, Any]]:
-    """One message with a part for each text; nothing when there is nothing to say."""
+    """Return one message with a part per text, or nothing."""
     content = [{"type": kind, "text": text} for text in texts if text.strip()]
     return [{"type": "message", "role": role, "content": content}] if content else []
 
 
-# --- the answer ---
+# --- response ---
 
 
 class _ResponsesPart(Struct):
@@ -309,7 +309,7 @@ class _ResponsesReader:
         yield CallChunk(number, id=item.call_id or f"call_{self._earlier + number}", name=item.name or "")
 
     def _end_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
-        """An item is complete. What no delta brought is in it."""
+        """Finish an item, adding what no delta contained."""
         item = event.item or _ResponsesItem()
         heard = event.output_index in self._received_items
         if item.type == "function_call":
@@ -354,7 +354,7 @@ class _ResponsesReader:
 
 
 def _build_usage(usage: _ResponsesUsage) -> Usage:
-    """Our kinds do not overlap: cached input is taken out of the input, reasoning out of the output."""
+    """Return usage without overlaps: cached tokens are subtracted from input, reasoning from output."""
     details = usage.input_tokens_details or _ResponsesInputDetails()
     read = details.cached_tokens or 0
     write = details.cache_write_tokens or 0

@@ -1,4 +1,4 @@
-"""What the wire adapters share when they write requests and read answers."""
+"""Shared parts of the wire formats: encoding requests and decoding responses."""
 
 import re
 from binascii import crc32
@@ -12,11 +12,11 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, To
 T = TypeVar("T")
 
 NO_OUTPUT = "(no output)"
-"""Stands for a tool result without text: no API takes an empty one everywhere."""
+"""Stands for a tool result without text, which some APIs reject."""
 
 
 def encode_body(body: dict[str, Any]) -> bytes:
-    """The body as JSON. Text that is not Unicode (lone surrogates) becomes U+FFFD: no API accepts it."""
+    """Return the body as JSON. Lone surrogates become U+FFFD, because no API accepts them."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
@@ -36,7 +36,7 @@ def _replace_surrogates(value: Any) -> Any:
 
 
 def decode_event(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
-    """One event's JSON. Broken UTF-8 and broken surrogate escapes are mended, not refused."""
+    """Return one decoded event. Invalid UTF-8 and surrogate escapes are repaired."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError):
@@ -50,28 +50,28 @@ def decode_event(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
 
 
 def encode_arguments(value: Any) -> str:
-    """A call's arguments as JSON text: some servers send the object itself."""
+    """Return a call's arguments as JSON text; some servers send the object itself."""
     if value is None:
         return ""
     return value if isinstance(value, str) else encode_body({"value": value})[9:-1].decode()
 
 
 def make_legal_id(call_id: str) -> str:
-    """The id of a call in a form every API takes. The same id always comes out the same, different ones differ."""
+    """Return a call id every API accepts. Deterministic, and different ids stay different."""
     if _is_legal(call_id) and len(call_id) <= 40:
         return call_id
     return f"{_replace_illegal(call_id)[:31]}_{crc32(call_id.encode('utf-8', 'replace')):08x}"
 
 
 def make_short_id(call_id: str) -> str:
-    """Nine letters and digits, the only form one API takes."""
+    """Return nine letters and digits, the only form one API accepts."""
     if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
         return call_id
     return f"{crc32(call_id.encode('utf-8', 'replace')):08x}0"
 
 
 def make_legal_name(name: str) -> str:
-    """The name of a called tool as the APIs take it; a model may have called something that cannot be a name."""
+    """Return a tool name the APIs accept; a model may have called something that is not a valid name."""
     return name if _is_legal(name) and len(name) <= 64 else _replace_illegal(name)[:64] or "unknown"
 
 
@@ -84,10 +84,10 @@ def _replace_illegal(text: str) -> str:
 
 
 class CallIdMap:
-    """Ids of calls as one request has them: legal, and each used once.
+    """The call ids of one request: legal, and each used once.
 
-    A history may hold ids of another API, and some servers begin to count anew with every reply. What an id becomes
-    depends only on the messages before it, so earlier bytes of a request never change.
+    A history may contain ids of another API, and some servers restart counting with every reply. An id depends only on
+    the messages before it, so bytes already sent never change.
     """
 
     def __init__(self, legal: Callable[[str], str] = make_legal_id) -> None:
@@ -105,23 +105,22 @@ class CallIdMap:
         return found
 
     def take_result_id(self, call_id: str) -> str:
-        """The id the oldest call without a result got."""
+        """Return the id of the oldest call that has no result yet."""
         waiting = self._open.get(call_id)
         return waiting.pop(0) if waiting else self._legal(call_id)
 
 
 def format_result(text: str, is_error: bool) -> str:
-    """The OpenAI APIs have no flag for a failed call, so the text says it."""
+    """Return the text, marked as an error if needed: the OpenAI APIs have no flag for failed calls."""
     text = text if text.strip() else NO_OUTPUT
     return f"Error: {text}" if is_error and not text.lower().startswith("error") else text
 
 
 def find_loop_start(messages: tuple[Message, ...]) -> int:
-    """Where the running tool loop begins: after the prompt that opened it. Only there is thinking shown again.
+    """Return the index where the running tool loop starts: after the prompt that opened it.
 
-    A prompt or a note that follows the results of tools opens none: to an API it stands in one turn with them, and the
-    calls they answer still need the thinking behind them. A reply without a word or a call is never sent, so it ends
-    no loop.
+    Only there is thinking sent back. A prompt or note right after tool results does not start a loop: for an API it
+    belongs to the same turn, and the calls still need their thinking. An empty reply is never sent, so it ends no loop.
     """
     start, running = 0, False
     for index, message in enumerate(messages):
@@ -135,12 +134,12 @@ def find_loop_start(messages: tuple[Message, ...]) -> int:
 
 
 def may_replay(message: ReplyMessage, provider: str, model: str) -> bool:
-    """Whether this message's thinking came from the very model that is asked now."""
+    """True if the message's thinking came from the model that is being asked."""
     return message.provider == provider and message.model == model
 
 
 def model_of_reply(reported: str | None, requested: str) -> str:
-    """The model of a reply. An API tells the exact version of the name it was asked by; that is the same model."""
+    """Return the model of a reply. An API may report the exact version of the requested name."""
     reported = reported or requested
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
 
@@ -155,14 +154,14 @@ def count_calls(messages: Iterable[Message]) -> int:
 
 
 def effort_of(budget: int) -> str:
-    """A thinking budget in tokens, as the APIs that only know three steps take it."""
+    """Return a thinking budget as low, medium or high."""
     if budget < 4096:
         return "low"
     return "medium" if budget < 16384 else "high"
 
 
 def is_reasoning_model(model: str) -> bool:
-    """Whether an OpenAI model reasons before it answers; such a model takes no temperature."""
+    """True if an OpenAI model reasons before it answers; such a model takes no temperature."""
     name = model.rpartition("/")[2]
     if name.startswith("gpt-"):
         return name[4:5] in "56789" and "-chat" not in name
@@ -170,5 +169,5 @@ def is_reasoning_model(model: str) -> bool:
 
 
 def accepts_effort(model: str) -> bool:
-    """Whether a model on an OpenAI-shaped server may be told how much to reason."""
+    """True if a model on an OpenAI-compatible server accepts a reasoning effort."""
     return not model.rpartition("/")[2].startswith(("gpt-3", "gpt-4"))

@@ -1,7 +1,7 @@
-"""A recorded session is a provider, too: it says again what the model said then, agent by agent and turn by turn.
+"""A provider that replays the recorded replies of a session, agent by agent and turn by turn.
 
-What it was asked is not its business: whoever plays a session compares what came of it. Where the recording has nothing
-more to say in a turn that was cut off, it stays silent until somebody cuts it off again.
+It ignores the request: replay compares the outcome instead. Where a turn was cut off, it stays silent until the turn is
+cut off again, so an interrupt happens at the same place.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ JOB_MARKER = "odin-job: "
 
 
 class RecordedReply(msgspec.Struct, frozen=True):
-    """One reply. `seq` is the number of its event and `turn` the prompt it belongs to.
+    """One reply. `seq` is its event number and `turn` its prompt.
 
-    `error` names a failure, after what the message holds; `discarded` says why a reply was not stored. With `holds` it
-    was never finished.
+    `error` names the failure after the message; `discarded` says why a reply was not stored. `is_unfinished`: it was
+    cut off.
     """
 
     seq: int
@@ -46,10 +46,10 @@ class RecordedReply(msgspec.Struct, frozen=True):
 
 
 class PlaybackHooks(msgspec.Struct, frozen=True):
-    """What goes on while a recording speaks.
+    """Callbacks of a replay.
 
-    `turn` gives the prompt that is being answered, `ready` waits until everything before that event has been done, and
-    `silent` is called when there is nothing more to say in a turn that was cut off.
+    `turn` returns the current prompt, `ready` waits until everything before an event has happened, and `silent` is
+    called when a cut-off turn has nothing more to say.
     """
 
     get_turn: Callable[[], Awaitable[str]]
@@ -58,9 +58,9 @@ class PlaybackHooks(msgspec.Struct, frozen=True):
 
 
 class RecordedProvider:
-    """`speeches` by agent, `tasks` what each sub-agent was told, `cut` the turns that did not come to their end.
+    """`speeches` by agent, `tasks` of the sub-agents, `cut` the turns that were cut off.
 
-    `jobs` are the answers to small jobs, by their names.
+    `jobs` are the answers to small jobs by name.
     """
 
     def __init__(
@@ -123,7 +123,8 @@ class RecordedProvider:
             yield piece
 
     def _agent_of(self, request: Request) -> str:
-        """Sub-agents begin with their task. Of several with the same one, it is the one that has said as much."""
+        """Return the agent of a request. Sub-agents start with their task; of several with the same task, take the one
+        that has said as much."""
         first = request.messages[0] if request.messages else None
         if not isinstance(first, PromptMessage) or any(tool.name == "AgentTool" for tool in request.tools):
             return ""
@@ -141,7 +142,7 @@ def _job_of(request: Request) -> str:
 
 
 def _chunks_of(speech: RecordedReply) -> Iterable[Chunk]:
-    """The reply as a model would have streamed it. Raises the failure it ended in."""
+    """Yield the reply as streamed chunks, then raise its failure, if any."""
     if speech.message is not None:
         yield from _chunks_of_message(speech.message)
     if speech.usage.total:

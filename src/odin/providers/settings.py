@@ -1,4 +1,4 @@
-"""What a person may say about a provider and its models in the configuration: `providers.<name>`."""
+"""The `providers` section of the configuration."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses"]
 DEFAULT_IDLE_TIMEOUT = 90.0
 DEFAULT_HEADER_TIMEOUT = 120.0
 LOCAL_TIMEOUT = 900.0
-"""Seconds a server on this machine may work on a prompt before it says something."""
+"""Seconds a local server may work on a prompt before it responds."""
 
 Tokens = Annotated[int, Meta(ge=0)]
 Price = Annotated[float, Meta(ge=0)]
@@ -19,12 +19,12 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 
 class ModelSettings(Struct, frozen=True, omit_defaults=True):
-    """What is known of one model; it wins over the built-in catalogue. What is left out keeps the catalogue's value."""
+    """Properties of one model; they override the catalog."""
 
     context: Tokens | None = None
-    """Tokens the model can hold, prompt and answer together."""
+    """The context window in tokens."""
     max_output: Tokens | None = None
-    """Tokens one answer may have."""
+    """Maximum tokens of one reply."""
     price_input: Price | None = None
     """USD per million tokens of input."""
     price_output: Price | None = None
@@ -34,32 +34,32 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     price_cache_write: Price | None = None
     """USD per million tokens written to the provider's cache."""
     tools: ToolStyleSetting = "auto"
-    """How the model calls tools: by the API's own calls, by the JSON contract, or as it turns out."""
+    """How the model calls tools: natively, with the JSON contract, or detected automatically."""
     thinking: bool | None = None
     """Whether the model can reason before it answers."""
     images: bool | None = None
-    """Whether the model can be shown images."""
+    """Whether the model accepts images."""
     calls_in_thinking: bool | None = None
-    """Whether calls that it writes into its reasoning are run. Left out: by a model whose `tools` are not `native`,
-    when its reply has nothing else."""
+    """Whether tool calls written inside the reasoning are run. Default: only for models whose `tools` are not `native`,
+    if the reply has nothing else."""
 
 
 class ProviderSettings(Struct, frozen=True, omit_defaults=True):
-    """Where a provider is and how to speak to it. A name that is a preset needs only what differs from it."""
+    """A provider's address and API. A preset name needs only what differs."""
 
     type: ProviderType | None = None
-    """The API it speaks. `openai` means Responses at api.openai.com and Chat Completions at any other address."""
+    """The API type. `openai` means Responses at api.openai.com and Chat Completions elsewhere."""
     base_url: str = ""
-    """The address before /messages, /chat/completions or /responses, for example http://localhost:11434/v1."""
+    """The URL before /messages, /chat/completions or /responses, for example http://localhost:11434/v1."""
     api_key: str = ""
-    """The key, or $NAME to take it from an environment variable."""
+    """The key, or $NAME to read it from an environment variable."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
-    """Sent with every request; they win over Odin's own."""
+    """Additional request headers; they override Odin's own."""
     models: dict[str, ModelSettings] = field(default_factory=dict[str, ModelSettings])
-    """What is known of its models, by their ids. The first is used when no model was chosen."""
+    """Properties of its models by id. The first is the default model."""
     prompt_caching: bool = True
-    """Whether an Anthropic-shaped server is asked to cache prompts; some gateways refuse the request for it."""
+    """Request prompt caching from an Anthropic-compatible server; some gateways reject it."""
     idle_timeout: Seconds | None = None
-    """Seconds of silence in the middle of an answer after which it is given up: 90, or 900 on this machine."""
+    """Seconds of silence within a reply before it is abandoned: 90, or 900 on this machine."""
     header_timeout: Seconds | None = None
-    """Seconds to wait for an answer to begin: 120, or 900 on this machine."""
+    """Seconds to wait for a reply to start: 120, or 900 on this machine."""

@@ -1,4 +1,4 @@
-"""Server-sent events from bytes that may be split anywhere."""
+"""Parses server-sent events from bytes split anywhere."""
 
 from msgspec import Struct
 
@@ -13,9 +13,9 @@ class ServerEvent(Struct, frozen=True):
 
 
 class SseParser:
-    """Feed it bytes as they come; it gives back the events that are complete.
+    """Takes bytes and returns the complete events.
 
-    Lines end in LF, CR or CRLF. An event larger than `limit` is refused, so that memory stays bounded.
+    Lines end in LF, CR or CRLF. An event larger than `limit` is rejected to bound memory.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
@@ -50,7 +50,7 @@ class SseParser:
         return events
 
     def flush(self) -> list[ServerEvent]:
-        """What an end of the stream completes: some servers leave out the last blank line."""
+        """Return the events completed by the end of the stream: some servers omit the last blank line."""
         events: list[ServerEvent] = []
         self._handle_line(b"".join(self._tail), events)
         self._handle_line(b"", events)

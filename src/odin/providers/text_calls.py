@@ -1,11 +1,9 @@
-"""Reads JSON as models write it, with the slips repaired that leave no doubt about what was meant.
+"""Finds tool calls that a model wrote as text, because it cannot make native calls or did not.
 
-Finds tool calls that a model wrote as text, because it cannot make them through the API or forgot to.
-
-Only a complete block that names an offered tool and carries its arguments counts, so ordinary JSON in an answer is text
-and half a block is never run. What a model says after its last call is dropped: it was said before the result was seen.
-
-Watches a reply for written calls while it is still coming in, so that one is never shown as text.
+Only a complete block that names an offered tool and has arguments counts, so ordinary JSON stays text and half a block
+never runs. Text after the last call is dropped: it was written before the result was known. `TextCallFilter` watches a
+reply while it streams, so that a written call is never shown as text. JSON is repaired only where the meaning is
+unambiguous.
 """
 
 import json
@@ -26,20 +24,20 @@ _BRACKET = re.compile(rf"{_JSON_STRING}|'(?:[^'\\\n]|\\.)*'|[{{}}\[\]]|[\"']", r
 
 
 def parse_loose_json(raw: str) -> Any:
-    """One JSON value, with the slips repaired that leave no doubt about what was meant; None when it is broken."""
+    """Return one JSON value, repairing unambiguous mistakes; None if it is broken."""
     raw = raw.strip()
     value, end = read_json(raw, 0)
     return value if end == len(raw) else None
 
 
 def parse_leading_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text begins with, whatever comes after it."""
+    """Return the JSON object a text starts with, ignoring the rest."""
     value, _ = read_json(text, len(text) - len(text.lstrip()))
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def read_json(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that starts at a position and where it ends, or an end of -1."""
+    """Return the JSON value at a position and its end, or an end of -1."""
     try:
         return _JSON_DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
@@ -52,7 +50,7 @@ def read_json(text: str, at: int) -> tuple[Any, int]:
 
 
 def _find_balanced_end(text: str, at: int) -> int:
-    """Where the bracket that opens at a position is closed again, strings left aside; -1 when it never is."""
+    """Return where the bracket opened at a position is closed, ignoring strings; -1 if it is not."""
     depth = 0
     for token in _BRACKET.finditer(text, at):
         found = token[0]
@@ -70,7 +68,7 @@ def _find_balanced_end(text: str, at: int) -> int:
 
 
 def _parse_repaired(raw: str) -> Any:
-    """Trailing commas, invalid escapes such as \\d, and Python literals: each has only one sensible reading."""
+    """Repair trailing commas, invalid escapes such as \\d, and Python literals."""
     mended = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
     for candidate in (mended, _BAD_ESCAPE.sub(_fix_escape, mended)):
         try:
@@ -95,7 +93,7 @@ WrittenCall = tuple[str, dict[str, Any]]
 
 
 class TextCalls(Struct, frozen=True):
-    """A reply taken apart. `contract` says that the planner's own JSON object was among it, even without a call."""
+    """A parsed reply. `contract`: it contained the JSON contract's object, even without a call."""
 
     text: str
     calls: tuple[WrittenCall, ...] = ()
@@ -103,7 +101,7 @@ class TextCalls(Struct, frozen=True):
 
 
 class _CallBlock(Struct):
-    """One recognised block: its calls, what it says to the person, and where it ends in the text."""
+    """A recognized block: its tool calls, its text for the user, and its end."""
 
     calls: list[WrittenCall]
     end: int
@@ -136,14 +134,14 @@ _MISTRAL_NAME = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*)?(?:\[ARGS\])
 _END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(CALL_TAGS)})>|(?=<(?:{'|'.join(CALL_TAGS)})>)|\Z)")
 _SEPARATOR = re.compile(r"[\s,;]*")
 _MAX_JSON_TRIES = 50
-"""How many JSON values are looked at in one reply: each may cost a look through all the rest of it."""
+"""Maximum number of JSON values tried per reply: each may scan the rest of it."""
 JSON_HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
 
 
 def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> TextCalls:
-    """The calls written in a reply, under the names they were offered by, and the text around them.
+    """Return the tool calls written in a reply, by their offered names, and the text around them.
 
-    Given the tools themselves and not only their names, parameters written as XML get the types of their schema.
+    Given the tool specs instead of names, parameters written as XML get the types of their schema.
     """
     blocks = _CallBlockReader(offered)
     kept: list[str] = []
@@ -169,7 +167,7 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> TextCa
 
 
 def _skip_opener(text: str, opener: re.Match[str]) -> int:
-    """Where to look on after an opener that led nowhere. A code block is skipped whole."""
+    """Return where to continue after an opener that led nowhere. A code block is skipped whole."""
     if opener["fence"]:
         close = find_code_end(text, opener.end(), opener["fence"])
         return len(text) if close < 0 else close
@@ -177,13 +175,13 @@ def _skip_opener(text: str, opener: re.Match[str]) -> int:
 
 
 def find_code_end(text: str, at: int, fence: str) -> int:
-    """Where the code block that was opened with this fence before `at` is over, or -1."""
+    """Return where the code block opened with this fence before `at` ends, or -1."""
     close = re.compile(rf"^[ \t]*{fence}[ \t]*$", re.MULTILINE).search(text, at)
     return close.end() if close else -1
 
 
 class _CallBlockReader:
-    """Reads one block of any known form, for one set of offered tools."""
+    """Reads one block in any known format, for one set of offered tools."""
 
     def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
         self._schemas: dict[str, dict[str, Any]] = {}
@@ -210,13 +208,13 @@ class _CallBlockReader:
         return self._read_values(text, start, bool(opener["llama"]), _find_text_end)
 
     def _ends_like_json(self, text: str) -> bool:
-        """A bare object has to reach the end of the text, so most texts need not be tried at every bracket."""
+        """A bare object must reach the end of the text, so most texts need not be tried."""
         if self._ending is None:
             self._ending = text.rstrip()[-1:]
         return self._ending in ("}", "]")
 
     def resolve_name(self, name: Any) -> str | None:
-        """The offered name that a written name means."""
+        """Return the offered name that a written name means."""
         if not isinstance(name, str):
             return None
         plain = name.strip().removeprefix("functions.").removeprefix("default_api.")
@@ -255,7 +253,7 @@ class _CallBlockReader:
     def _read_values(
         self, text: str, start: int, explicit: bool, closed: Callable[[str, int], int | None]
     ) -> _CallBlock | None:
-        """JSON values one after another until `closed` says where the block ends; all of them must be calls."""
+        """Read JSON values until `closed` says where the block ends; all of them must be calls."""
         block = _CallBlock([], start)
         while (end := closed(text, block.end)) is None or block.end == start:
             at = _skip_blank(text, block.end)
@@ -323,7 +321,7 @@ class _CallBlockReader:
         return block if block.calls else None
 
     def _add_calls(self, block: _CallBlock, value: Any, explicit: bool) -> bool:
-        """Put the calls that one JSON value holds into the block; False when any part of it is no call."""
+        """Add the calls in a JSON value to the block; False if any part of it is not a call."""
         if isinstance(value, list):
             items = cast("list[Any]", value)
             return bool(items) and all(self._add_calls(block, item, explicit) for item in items)
@@ -361,20 +359,20 @@ class _CallBlockReader:
 
 
 def is_contract_reply(value: Mapping[str, Any]) -> bool:
-    """Whether an object is the planner's reply. One key alone may be a coincidence, except the one that runs tools."""
+    """True if an object is a JSON contract reply. One key may be a coincidence, except the one that runs tools."""
     keys = value.keys()
     return keys <= _CONTRACT_KEYS and ("executeTool" in keys or len(keys) == 2)
 
 
 def split_call(value: Mapping[str, Any]) -> tuple[Any, Any] | None:
-    """The name and the arguments under whichever of their keys a model used; arguments None when there are none."""
+    """Return name and arguments under whichever keys the model used; arguments None if there are none."""
     name = next((value[key] for key in NAME_KEYS if key in value), None)
     args = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
     return None if name is None else (name, args)
 
 
 def parse_arguments(args: Any) -> dict[str, Any] | None:
-    """Arguments as an object, whether they came as one or as a JSON string of one. None means they are neither."""
+    """Return arguments given as an object or as a JSON string of one; None if they are neither."""
     if isinstance(args, str):
         args = parse_loose_json(args) if args.strip() else {}
         return cast("dict[str, Any]", args) if isinstance(args, dict) else None
@@ -398,9 +396,9 @@ _CALL_MARKS = (*(f"<{tag}>" for tag in CALL_TAGS), "<function=", "<|python_tag|>
 
 
 class TextCallFilter:
-    """Lets the text of a reply through at once, except from where a written call may begin.
+    """Passes the text of a reply through, holding back from where a written call may start.
 
-    What is held back is let go as soon as it turns out to be no call; `rest()` is what is still held at the end.
+    Held text is released as soon as it cannot be a call.
     """
 
     def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
@@ -411,7 +409,7 @@ class TextCallFilter:
         self._fence: str = ""
 
     def feed(self, text: str) -> str:
-        """Add a piece of the reply; returns what may be shown now."""
+        """Add a chunk of the reply and return what can be shown now."""
         self._text += text
         start = self._shown
         self._shown = self._find_safe_end(text)
@@ -421,7 +419,7 @@ class TextCallFilter:
         return self._text[self._shown :]
 
     def _find_safe_end(self, newest: str) -> int:
-        """Up to where the text so far is no call."""
+        """Return up to where the text so far cannot be a call."""
         while self._leave_code():
             suspect = _SUSPECT_START.search(self._text, self._scanned)
             if suspect is None:
@@ -436,7 +434,7 @@ class TextCallFilter:
         return len(self._text)
 
     def _leave_code(self) -> bool:
-        """Go past the end of the code block we are in; False while it is still open."""
+        """Skip past the end of the current code block; False while it is open."""
         if not self._fence:
             return True
         close = find_code_end(self._text, self._scanned, self._fence)
@@ -469,7 +467,7 @@ class TextCallFilter:
         return language in FENCE_LANGUAGES and head and not self._is_ruled_out(held, newest, opener["fence"])
 
     def _is_ruled_out(self, held: str, newest: str, closing: str) -> bool:
-        """Whether the held block is complete and is no call. Looked into only when its last character may have come."""
+        """True if the held block is complete and not a call. Checked only when its last character may have arrived."""
         if closing[0] not in newest:
             return False
         if closing != "}":
@@ -483,7 +481,7 @@ class TextCallFilter:
 
 
 def _may_be_mark(held: str) -> bool:
-    """Whether the text is, or may become, one of the openers, followed by something that can be a call."""
+    """True if the text is, or may become, an opener followed by a call."""
     mark = next((mark for mark in _CALL_MARKS if held.startswith(mark)), None)
     if mark is None:
         return any(mark.startswith(held) for mark in _CALL_MARKS)
@@ -494,7 +492,7 @@ def _may_be_mark(held: str) -> bool:
 
 
 def _may_be_call_json(held: str) -> bool:
-    """Whether JSON that starts like this may be a call: its first key is one that calls have."""
+    """True if JSON that starts like this may be a call: its first key is one that calls have."""
     if not held.strip("[{ \t\r\n"):
         return len(held) < 200
     head = JSON_HEAD.match(held)

@@ -1,11 +1,7 @@
-"""How a model is asked for tool calls: in the API's own way or by a contract in plain text, by what it shows it can do.
+"""Chooses how a model is asked for tool calls: natively, or with the JSON contract, depending on what it can do.
 
-The contract and what reads calls out of prose are loaded when a model needs them.
-
-Calls that a model wrote into its reasoning, where no API looks for them.
-
-Some reasoning models forget to leave their thoughts before they call a tool: the reply then has reasoning, no call and
-mostly no text, and would count as empty.
+Also finds calls that a model wrote into its reasoning: some reasoning models call a tool without leaving their
+thinking, and the reply would count as empty. The contract and the text parser are imported on demand.
 """
 
 import os
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def open_stream(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
-    """A provider's stream that is closed together with ours, so that an interrupt reaches the connection."""
+    """Return a provider's stream that closes together with ours, so that an interrupt reaches the connection."""
     stream = provider.stream(request)
     if hasattr(stream, "aclose"):
         return aclosing(cast("AsyncGenerator[Chunk]", stream))
@@ -53,10 +49,10 @@ _NO_TOOLS_PATTERN = (
 
 
 class AdaptiveTools:
-    """Asks a model in the way it understands.
+    """Requests tool calls in the style a model understands.
 
-    `native` and `json` are fixed. With `auto` a model is asked by the API's own tools until the server says that it has
-    none, or the model writes a call as text; that call is recognised, and from then on the contract is used.
+    `native` and `json` are fixed. With `auto` native tools are used until the server says it has none, or the model
+    writes a call as text; that call is run, and from then on the JSON contract is used.
     """
 
     def __init__(
@@ -86,7 +82,7 @@ class AdaptiveTools:
         await self._provider.close()
 
     def style_of(self, request: Request) -> ToolStyle:
-        """How this request will be asked, by what is known of the model and what it did earlier in the conversation."""
+        """Return the style for this request, from the model's properties and its earlier replies."""
         if self._style != "auto":
             return self._style
         return "json" if request.model in self._contract_models or _has_written_calls(request) else "native"
@@ -120,7 +116,7 @@ class AdaptiveTools:
             self._on_style(model, "json")
 
     async def _stream_native(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Pass a native reply through, taking out the calls that are written in its text."""
+        """Pass a native reply through, extracting calls written in its text."""
         sieve: TextCallFilter | None = None
         native = False
         async with open_stream(self._provider, request) as pieces:
@@ -148,7 +144,7 @@ class AdaptiveTools:
 
 
 def _make_call_filter(tools: tuple[ToolSpec, ...]) -> "TextCallFilter":
-    """Made when the reply begins: by then the request is on its way."""
+    """Created when the reply starts: by then the request has been sent."""
     from odin.providers.text_calls import TextCallFilter
 
     return TextCallFilter(tools)
@@ -166,9 +162,9 @@ _CALL_MARKERS = r"<(?:{})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
 
 
 class ReasoningCalls:
-    """A provider around a provider that finds such calls.
+    """A provider around a provider that finds tool calls in the reasoning.
 
-    `always` looks for them in every reply that ends without a call; otherwise only in one that says nothing.
+    `always` searches every reply that ends without a call; otherwise only replies without text.
     """
 
     def __init__(self, provider: Provider, *, always: bool = False) -> None:
@@ -200,7 +196,7 @@ class ReasoningCalls:
 
 
 class _ReplySoFar:
-    """A reply so far: its reasoning, and whether there is anything else."""
+    """The reasoning of a reply so far, and whether it has anything else."""
 
     def __init__(self) -> None:
         self.thoughts: list[str] = []
@@ -228,7 +224,7 @@ class _ReplySoFar:
 
 
 def _finish_reply(heard: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ...]) -> list[Chunk]:
-    """The calls and the stop. Raises UnreadableCall when there is a call, nothing else, and it cannot be read."""
+    """Return the calls and the stop chunk. Raise UnreadableCall if the only content is a call that cannot be parsed."""
     from odin.providers.text_calls import CALL_TAGS, find_calls
 
     thought = "".join(heard.thoughts)

@@ -1,7 +1,7 @@
-"""Pages of the web, over the same client that reaches the models: its proxies, its certificates, its bounded waits.
+"""Fetches web pages with the same client as model requests: same proxies, certificates and timeouts.
 
-Redirects are followed within one host only. A redirect to another host is told and not followed, because whoever
-allowed the first address has not seen the second.
+Redirects are followed within one host only. A redirect to another host is reported, not followed, because the user
+approved only the first address.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _SAFE_URL_CHARS = "/?#[]@!$&'()*+,;=:%~"
 
 
 class WebFetcher:
-    """Gets pages for one session. What was fetched without headers of one's own is kept for a while."""
+    """Fetches pages for one session. Pages fetched without custom headers are cached for a while."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WebFetcher:
     async def fetch(
         self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 5_000_000
     ) -> FetchResponse:
-        """GET it. At most `limit` bytes of the body are read."""
+        """GET the URL. At most `limit` bytes of the body are read."""
         if headers is not None:
             return await self._get(url, headers, limit)
         gate = self._locks.setdefault(url, asyncio.Lock())  # two questions about one page in one reply run together
@@ -100,7 +100,7 @@ class WebFetcher:
         return self._cache[url, limit][1] if (url, limit) in self._cache else None
 
     def _cache_page(self, url: str, limit: int, found: FetchResponse) -> None:
-        """The oldest go when there is no room; what is kept is never renewed, so a page is at most so old."""
+        """Evict the oldest pages if needed. Entries are never renewed, which bounds a page's age."""
         self._cache[url, limit] = self._clock(), found
         while sum(len(page.body) for _, page in self._cache.values()) > CACHE_BYTES:
             del self._cache[next(iter(self._cache))]
@@ -114,7 +114,7 @@ async def _read_page(response: HttpResponse, address: Address, timeout: float, l
 
 
 def _redirect_target_of(response: HttpResponse, address: Address) -> Address | None:
-    """Where a redirect points; None when the answer is no redirect."""
+    """Return where a redirect points, or None if the response is not a redirect."""
     location = response.headers.get("location", "")
     if response.status not in _REDIRECT_STATUSES or not location:
         return None
@@ -130,12 +130,12 @@ def _redirect_target_of(response: HttpResponse, address: Address) -> Address | N
 
 
 def _is_same_host(one: Address, other: Address) -> bool:
-    """The same name on any port. A way back from https to http is another place: it would be read in the open."""
+    """True for the same host on any port. Downgrading from https to http counts as another host."""
     return one.host == other.host and not (one.scheme == "https" and other.scheme == "http")
 
 
 def _rewrite_error(error: ProviderError) -> ProviderError:
-    """The same fault without the advice that is about models."""
+    """Return the same error without the hint about models."""
     about_the_way = isinstance(error, TlsFailed | AuthFailed) or "proxy" in str(error)
     kept = about_the_way or error.hint.startswith("This page")
     return type(error)(str(error), error.hint if kept else "Check the address, or try again later.")

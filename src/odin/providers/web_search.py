@@ -1,4 +1,4 @@
-"""Search engines: what each is asked, and how its answer is read."""
+"""Web search engines."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _MAX_BYTES = 2_000_000
 
 
 def make_engine(backend: str, fetch: Fetch, *, url: str = "", key: str = "") -> "WebSearchEngine":
-    """The engine the configuration names. `url` takes the place of its usual address."""
+    """Return the configured engine. `url` overrides its default address."""
     if backend == "brave":
         if not key:
             raise ConfigError("Searching with Brave needs a key.", "Set web.search.api_key, such as $BRAVE_API_KEY.")
@@ -31,7 +31,7 @@ def make_engine(backend: str, fetch: Fetch, *, url: str = "", key: str = "") -> 
 
 
 class WebSearchEngine:
-    """One engine, reached by a plain GET. Only what is asked and how the answer is read differs."""
+    """A search engine reached by GET. Subclasses build the query and parse the response."""
 
     name = ""
     accept = "application/json"
@@ -73,7 +73,7 @@ class WebSearchEngine:
         return kind(f"{self.name} answered with HTTP status {status}.", "Try again later.", status=status)
 
     def parse_rows(self, body: bytes, *path: str) -> list[Mapping[str, Any]]:
-        """The list of results in a JSON answer."""
+        """Return the list of results in a JSON response."""
         try:
             value: Any = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeError):
@@ -113,7 +113,7 @@ class SearXNG(WebSearchEngine):
 
 
 class DuckDuckGo(WebSearchEngine):
-    """Its page for browsers without scripts; there is no key, and now and then it asks for a human instead."""
+    """The HTML page for browsers without scripts; it needs no key, but sometimes asks for a human."""
 
     name = "DuckDuckGo"
     accept = "text/html"
@@ -135,7 +135,7 @@ class DuckDuckGo(WebSearchEngine):
 
 
 def _parse_result(part: str) -> SearchHit:
-    """One result of the page: a link with the title, and the snippet that follows it."""
+    """Return one result of the page: a link with the title, and the snippet after it."""
     link = re.match(r"<a\b([^>]*)>(.*?)</a>", part, re.DOTALL)
     href = re.search(r'\bhref="([^"]*)"', link[1]) if link else None
     snippet = re.search(r'class="[^"]*\bresult__snippet\b[^"]*"[^>]*>(.*?)</(?:a|div|td)>', part, re.DOTALL)
@@ -153,7 +153,7 @@ def _make_hit(row: Mapping[str, Any], snippet: str) -> SearchHit:
 
 
 def _strip_html(text: str) -> str:
-    """Text without tags and entities, in one line."""
+    """Return the text without tags and entities, on one line."""
     from html import unescape
 
     return " ".join(unescape(re.sub(r"<[^>]{0,500}>", "", text)).split())

@@ -1,9 +1,7 @@
-"""What an answer's headers say is left of a provider's rate limits.
+"""One request and its streamed response, shared by all wire formats.
 
-One request and its streamed answer, the same for every wire API.
-
-An adapter encodes the request and gives a `Reader` that turns its API's events into pieces. All waiting, failing and
-letting go of connections happens here.
+An adapter encodes the request and provides a `WireReader` that turns its API's events into chunks. Waiting, error
+handling and releasing connections happen here.
 """
 
 import asyncio
@@ -29,7 +27,7 @@ _HEADER_FORMS = ("anthropic-ratelimit-{what}-{field}", "x-ratelimit-{field}-{wha
 
 
 def parse_rate_limits(headers: Mapping[str, str], now: float) -> RateLimitChunk | None:
-    """The limits, or None when the headers tell of none."""
+    """Return the rate limits in the headers, or None."""
     if not any("ratelimit" in name for name in headers):
         return None
 
@@ -59,17 +57,17 @@ def _read_limit_header(headers: Mapping[str, str], what: str, field: str) -> str
 
 
 QUIET_FACTOR = 4
-"""An answer that only pings is given up after this many times the silence that is allowed otherwise."""
+"""A response that only pings is abandoned after this many times the idle timeout."""
 
 TRAILER_WAIT = 2.0
-"""Seconds to wait for usage and end marks once the stop reason is known."""
+"""Seconds to wait for usage and end markers once the stop reason is known."""
 
 
 class WireReader(Protocol):
-    """Turns the events of one answer into pieces.
+    """Turns the events of one response into chunks.
 
-    `settled` means that the stop reason is known and only usage can follow; `done` that the answer is complete.
-    `finish` gives the last pieces: usage, then the stop.
+    `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `finish` returns
+    the last chunks: usage, then the stop.
     """
 
     settled: bool
@@ -91,7 +89,7 @@ class WireRequest(Struct, frozen=True):
 
 
 class WireProvider:
-    """What the adapters have in common: an address, a key and the time they wait."""
+    """Base class of the adapters: address, key and timeouts."""
 
     path: ClassVar[str]
 
@@ -109,7 +107,7 @@ class WireProvider:
         bearer: bool = False,
         prompt_caching: bool = True,
     ) -> None:
-        """`key_places` says in words where the key is set; `bearer` sends it as a token whatever the API prefers."""
+        """`key_places` says where the key can be set; `bearer` sends it as a bearer token whatever the API prefers."""
         self.name = name
         self.url = self.resolve_url(base_url.strip().rstrip("/"))
         self._http = http
@@ -123,7 +121,7 @@ class WireProvider:
         self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
 
     def resolve_url(self, base_url: str) -> str:
-        """The address to post to. A base URL that already is the whole address is taken as it is."""
+        """Return the URL to post to. A base URL that already is the full URL is used as it is."""
         return base_url if base_url.endswith(self.path) else base_url + self.path
 
     def build_headers(self, key: str, bearer: bool) -> dict[str, str]:
@@ -135,7 +133,8 @@ class WireProvider:
     async def ask(
         self, request: Request, encode: Callable[[ImageSelection], bytes], read: Callable[[Peer], WireReader]
     ) -> AsyncGenerator[Chunk]:
-        """Ask, and if the API will not have the images, ask without: one bad image must not end a conversation."""
+        """Send the request; if the API rejects the images, send it without them: one bad image must not end a
+        conversation."""
         peer = self.make_peer(request.model)
         while True:
             album, silent = self._image_budget.select_images(request), True
@@ -157,11 +156,11 @@ class WireProvider:
                 return
 
     async def close(self) -> None:
-        """Nothing of its own to close: connections belong to the Http client."""
+        """Nothing to close: connections belong to the HttpClient."""
 
 
 async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader) -> AsyncGenerator[Chunk]:
-    """Ask, and give the pieces of the answer as they come; the last one is the stop. Raises a named error instead."""
+    """Send the request and yield the chunks of the response; the last one is the stop. Raise a named error on failure."""
     address = parse_address(call.peer.url)
     yield WaitChunk("connecting")
     wire = await http.lease(address)
@@ -194,7 +193,7 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
 
 
 def _read_rate_limits(response: HttpResponse) -> RateLimitChunk | None:
-    """Most answers of local servers tell of no limits, and the first request need not wait for who reads them."""
+    """Parse rate limits only if the headers contain any."""
     if not any("ratelimit" in name for name in response.headers):
         return None
 
@@ -202,7 +201,7 @@ def _read_rate_limits(response: HttpResponse) -> RateLimitChunk | None:
 
 
 class _ErrorInText:
-    """Some gateways tell of a failure as if the model had said it: the whole answer is the JSON of an API's error."""
+    """Some gateways report a failure as text of the model: the whole reply is an API's error JSON."""
 
     _MAX_CHARS = 4000
 
@@ -244,7 +243,7 @@ def _feed_event(peer: Peer, reader: WireReader, event: ServerEvent, ended: bool)
 
 
 class _EventStream:
-    """The events of an answer, some at a time. Pings keep it alive only for a while: they are not progress."""
+    """The events of a response, in batches. Pings keep it alive only for a while."""
 
     def __init__(self, response: HttpResponse, call: WireRequest, reader: WireReader) -> None:
         self.ended = False
@@ -288,7 +287,7 @@ class _EventStream:
             raise errors.make_idle_timeout_error(parse_address(self._call.peer.url), QUIET_FACTOR * idle) from None
 
     async def _check_start(self, data: bytes) -> None:
-        """A stream of events begins with a field or a comment; a page, a JSON object or a sentence does not."""
+        """Reject a response that does not start like an event stream: a page, a JSON object or a sentence."""
         if _may_begin_events(data):
             return
         if not errors.is_web_page(data):
@@ -302,6 +301,6 @@ _SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
 
 def _may_begin_events(data: bytes) -> bool:
-    """Whether a stream of events may begin like this; perhaps its first bytes are all that has come."""
+    """True if an event stream may start with these bytes."""
     begun = data.lstrip(b"\xef\xbb\xbf \t\r\n")
     return not begun or any(begun.startswith(field) or field.startswith(begun) for field in _SSE_FIELDS)
