@@ -217,7 +217,7 @@ def test_continue_says_who_has_the_only_sessions_there_are(run_odin: Run, store:
         done = run_odin("-p", "go on", "--continue", env=server.env("anthropic"))
         assert server.requests == []
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"bb2 is open elsewhere (PID {os.getpid()} on " in done.stderr
+    assert f"bb2 is open in another process (PID {os.getpid()} on " in done.stderr
     for log in held:
         log.close()
 

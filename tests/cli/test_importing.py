@@ -73,11 +73,11 @@ def test_a_transcript_of_another_agent(here: Here, store: SessionStore, file: Pa
     made = json.loads(printed)
     assert (made["title"], made["prompts"]) == ("Fixing the parser", 2)
     assert made["skipped"] == {
-        "lines of the kind 'file-history-snapshot'": 1,
-        "lines of the kind 'user'": 1,
-        "blocks of the kind 'image'": 1,
+        "lines of type 'file-history-snapshot'": 1,
+        "lines of type 'user'": 1,
+        "blocks of type 'image'": 1,
         "lines of sub-agents": 1,
-        "lines that are no JSON": 1,
+        "lines that are not JSON": 1,
     }
     path = store.path_of(made["session"])
     state = SessionState.fold(read_log(path), made["session"])
@@ -210,5 +210,5 @@ def test_the_stream_of_a_run_without_its_prompt() -> None:
         ("user", NO_PROMPT),
         ("assistant", "First.\n\nSecond."),
     ]
-    assert found.skipped == {"results without a call": 1, "lines of the kind 'result'": 1}
+    assert found.skipped == {"results without a call": 1, "lines of type 'result'": 1}
     assert (found.model, found.cwd) == ("m", "/w")

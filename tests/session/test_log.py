@@ -145,7 +145,7 @@ def test_wrong_ids_are_refused(tmp_path: Path) -> None:
     log = store.create("/w", "taken")
     log.append(envelope(0))
     log.close()
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         store.create("/w", "taken")
 
 

@@ -30,7 +30,7 @@ def test_a_session_is_found_by_the_beginning_of_its_id_and_by_words_of_its_title
     assert store.find("20260102") == "20260102bbb"
     assert store.find("LOGIN mend") == "20260101aaa"
     assert store.find(" faster ") == "20260102bbb"
-    with pytest.raises(SessionNotFound, match="fits 2 sessions") as caught:
+    with pytest.raises(SessionNotFound, match="matches 2 sessions") as caught:
         store.find("2026")
     assert "20260101aaa" in caught.value.hint
     with pytest.raises(SessionNotFound, match="no session nothing like it"):
@@ -63,7 +63,7 @@ def test_the_latest_has_something_asked_in_it_and_is_not_open_elsewhere(store: S
     also.hold()
     with pytest.raises(SessionNotFound) as caught:
         store.find_latest(unlocked=True)
-    assert f"good is open elsewhere (PID {os.getpid()} " in caught.value.hint
+    assert f"good is open in another process (PID {os.getpid()} " in caught.value.hint
     taken.close()
     also.close()
 

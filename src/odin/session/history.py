@@ -1,12 +1,8 @@
-"""A conversation made smaller: results that are shown as one line, and older messages in whose place a summary stands.
+"""Pruning, compaction and context summaries as functions on a list of messages.
 
-Everything here is part of the fold, so what comes out of it must be a history that every provider accepts, whatever
-the event says.
-
-Summaries in a conversation: what there is to summarise, and the history with a summary in its place.
-
-What was summarised stays where it was, shortened to one line, so that each call keeps its one result. The originals are
-not lost: they are in the log, and come into view again when the conversation is taken back to before the summary.
+All of this is part of the fold, so the result must be a history that every provider accepts, no matter what the event
+says. Shortened tool results keep their place as one line, so each call keeps its one result. The originals stay in the
+log, and a rewind to before the summary brings them back.
 """
 
 import re
@@ -20,19 +16,19 @@ from odin.core.event import Compacted, ResultsPruned
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.tool import CollectedItem
 
-SUMMARY_OPENING = "(The conversation before this point was summarised.)"
+SUMMARY_OPENING = "(The conversation before this point was summarized.)"
 IMAGE_REMOVED = "(image removed to save room; read its file again to see it)"
-SUMMARIZED_RESULT = "(summarised by ContextSummarizer)"
+SUMMARIZED_RESULT = "(summarized by ContextSummarizer)"
 _PRUNED_PREFIX = "[Output of "
 _ATTACHED_FILE = re.compile(r"Context from ([^\n]+?)(?::\d+-\d+)?:\n")
-"""How a note begins that holds a file, or some lines of one."""
+"""The first line of a note that contains a file or a range of its lines."""
 
 _TITLE_ARGUMENT_CHARS = 80
 _MAX_PATH_CHARS = 4096
 
 
 def prune_results(messages: Sequence[Message], event: ResultsPruned) -> list[Message]:
-    """The messages with one line in the place of these results, and without these images."""
+    """Replace the event's results by one line each and remove its images."""
     calls, images = frozenset(event.calls), frozenset(event.images)
     titles = titles_of(messages) if calls else {}
     return [_prune_message(message, calls, images, titles, event.archive) for message in messages]
@@ -51,8 +47,8 @@ def _prune_message(
         else _remove_result_images(result, images)
         for result in message.results
     )
-    same = all(old is new for old, new in zip(message.results, results, strict=True))
-    return message if same else ToolMessage(results, message.notes)
+    unchanged = all(old is new for old, new in zip(message.results, results, strict=True))
+    return message if unchanged else ToolMessage(results, message.notes)
 
 
 def _make_pruned_result(result: ToolResult, title: str, archive: str) -> ToolResult:
@@ -78,7 +74,7 @@ def _remove_result_images(result: ToolResult, gone: Collection[str]) -> ToolResu
 
 
 def titles_of(messages: Iterable[Message]) -> dict[str, str]:
-    """For every call its tool and the first of its arguments, in a few words."""
+    """Map each call id to a short title: the tool and its first text argument."""
     return {
         call.id: call_title_of(call)
         for message in messages
@@ -98,17 +94,17 @@ def call_title_of(call: ToolCall) -> str:
 
 
 def compact_messages(messages: Sequence[Message], event: Compacted) -> list[Message]:
-    """The older prompts that are kept word for word, then the newest messages. No call is parted from its results."""
+    """Return the older prompts kept verbatim, followed by the latest messages. Calls stay with their results."""
     start = find_kept_start(messages, event.kept_messages)
-    found: list[Message] = [PromptMessage(text) for text in event.user_prompts]
-    found += messages[start:]
-    if not found or not isinstance(found[0], PromptMessage):
-        found.insert(0, PromptMessage(SUMMARY_OPENING))
-    return found
+    kept: list[Message] = [PromptMessage(text) for text in event.user_prompts]
+    kept += messages[start:]
+    if not kept or not isinstance(kept[0], PromptMessage):
+        kept.insert(0, PromptMessage(SUMMARY_OPENING))
+    return kept
 
 
 def find_kept_start(messages: Sequence[Message], kept: int) -> int:
-    """Where the newest `kept` messages begin; with results, the calls they answer are kept as well."""
+    """Index of the first of the latest `kept` messages, moved back so that results stay with their calls."""
     start = len(messages) - min(max(kept, 0), len(messages))
     while 0 < start < len(messages) and isinstance(messages[start], ToolMessage):
         start -= 1
@@ -116,8 +112,8 @@ def find_kept_start(messages: Sequence[Message], kept: int) -> int:
 
 
 def find_paths_in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]:
-    """Those of the files that a call of the conversation names whose result is still whole, or that were attached."""
-    gone = {
+    """The files among `paths` whose content the conversation still shows: attached, or named by an unpruned call."""
+    pruned = {
         result.call_id
         for message in messages
         if isinstance(message, ToolMessage)
@@ -129,7 +125,7 @@ def find_paths_in_view(messages: Sequence[Message], paths: Iterable[str]) -> fro
         for message in messages
         if isinstance(message, ReplyMessage)
         for call in message.calls
-        if call.id not in gone
+        if call.id not in pruned
         for value in _walk_strings(call.args)
     }
     named.update(_find_attached_paths(messages))
@@ -137,11 +133,10 @@ def find_paths_in_view(messages: Sequence[Message], paths: Iterable[str]) -> fro
 
 
 def _find_attached_paths(messages: Iterable[Message]) -> Iterator[str]:
-    """The files that stand in notes beside a prompt."""
     for message in messages:
         for note in message.notes if isinstance(message, PromptMessage) else ():
-            if found := _ATTACHED_FILE.match(note):
-                yield found[1]
+            if match := _ATTACHED_FILE.match(note):
+                yield match[1]
 
 
 def is_pruned(result: ToolResult) -> bool:
@@ -163,53 +158,56 @@ def _walk_strings(value: Any) -> Iterator[str]:
 
 
 def _path_suffixes_of(path: str) -> Iterator[str]:
-    """The path as it may be written: whole, or from any folder above it."""
+    """All forms in which a call may name the path: absolute, or relative to any folder above it."""
     yield path
-    at = path.find("/")
-    while at >= 0:
-        yield path[at + 1 :]
-        at = path.find("/", at + 1)
+    slash = path.find("/")
+    while slash >= 0:
+        yield path[slash + 1 :]
+        slash = path.find("/", slash + 1)
 
 
 _TITLE_CHARS = 300
 
 
 class ContextSummary(Struct, frozen=True):
-    """One summary: the reply that asked for it and its place, and the results and notes it stands for."""
+    """A summary of `calls` and `notes`, requested by the reply at position `index`.
 
-    at: int
+    It applies for as long as that reply is in the conversation, so a rewind reverses it without touching the log.
+    """
+
+    index: int
     reply: Message
     calls: frozenset[str]
     notes: frozenset[str] = frozenset()
 
     def is_part_of(self, messages: Sequence[Message]) -> bool:
-        """Whether the summary is still part of the conversation."""
-        return self.at < len(messages) and messages[self.at] is self.reply
+        return self.index < len(messages) and messages[self.index] is self.reply
 
 
 def make_context_summary(
     messages: Sequence[Message], calls: Iterable[str], notes: Iterable[str]
 ) -> ContextSummary | None:
-    """A summary that the newest reply asked for."""
-    for at in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[at], ReplyMessage):
-            return ContextSummary(at, messages[at], frozenset(calls), frozenset(notes))
+    """Make the summary that the latest reply requested; None if there is no reply."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], ReplyMessage):
+            return ContextSummary(index, messages[index], frozenset(calls), frozenset(notes))
     return None
 
 
-def apply_summaries(messages: Sequence[Message], covers: Iterable[ContextSummary]) -> tuple[Message, ...]:
-    """The messages with one line in the place of everything that was summarised."""
-    held = [cover for cover in covers if cover.is_part_of(messages)]
-    if not held:
+def apply_summaries(messages: Sequence[Message], summaries: Iterable[ContextSummary]) -> tuple[Message, ...]:
+    """Shorten the summarized results to one line and remove the summarized notes."""
+    current = [summary for summary in summaries if summary.is_part_of(messages)]
+    if not current:
         return tuple(messages)
     return tuple(
-        _apply_to_message(message, [cover for cover in held if at < cover.at]) for at, message in enumerate(messages)
+        _apply_to_message(message, [summary for summary in current if index < summary.index])
+        for index, message in enumerate(messages)
     )
 
 
-def _apply_to_message(message: Message, covers: Sequence[ContextSummary]) -> Message:
+def _apply_to_message(message: Message, summaries: Sequence[ContextSummary]) -> Message:
     if isinstance(message, ToolMessage):
-        calls = {call for cover in covers for call in cover.calls}
+        calls = {call for summary in summaries for call in summary.calls}
         if not any(result.call_id in calls for result in message.results):
             return message
         results = tuple(
@@ -217,8 +215,8 @@ def _apply_to_message(message: Message, covers: Sequence[ContextSummary]) -> Mes
         )
         return ToolMessage(results, message.notes)
     if isinstance(message, PromptMessage):
-        gone = {note for cover in covers for note in cover.notes}
-        kept = tuple(note for note in message.notes if note not in gone)
+        removed = {note for summary in summaries for note in summary.notes}
+        kept = tuple(note for note in message.notes if note not in removed)
         return message if len(kept) == len(message.notes) else PromptMessage(message.text, kept, message.images)
     return message
 
@@ -228,13 +226,13 @@ def _make_summarized_result(result: ToolResult) -> ToolResult:
 
 
 def results_of(messages: Iterable[Message]) -> Iterator[CollectedItem]:
-    """The results of finished calls, oldest first, each with the call it answers."""
+    """The results of finished calls with their call titles, oldest first."""
     titles: dict[str, str] = {}
     for message in messages:
         if isinstance(message, ReplyMessage):
             for call in message.calls:
-                written = msgspec.json.encode(call.args).decode()
-                titles[call.id] = f"{call.name} {written[:_TITLE_CHARS]}"
+                arguments = msgspec.json.encode(call.args).decode()
+                titles[call.id] = f"{call.name} {arguments[:_TITLE_CHARS]}"
         elif isinstance(message, ToolMessage):
             for result in message.results:
                 yield CollectedItem(titles.get(result.call_id, ""), result.text, result.call_id)

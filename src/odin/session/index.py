@@ -1,21 +1,14 @@
-"""What a session spent, added up by day, model, agent and purpose, so that a report need not read its log again.
+"""The index of a project's sessions: one entry per log with everything a session list or usage report shows.
 
-One session in one line, folded from its log: what a list shows of it.
-
-A log that grew is read from where it was left. Only lines that matter here are decoded: most of a log is replies and
-results, which are passed over by their first bytes.
-
-The list of a project's sessions, at once: a cache beside the logs of what a list shows of each.
-
-It is never the truth. A row counts only as long as its log has the size and time it had; a row whose log is gone goes;
-and a file that is missing, damaged or of another version is made anew from the logs.
+The index file is only a cache of digests. An entry counts while its log has the recorded size and mtime; a log that
+grew is read from where the last read stopped. A missing, damaged or outdated index is rebuilt from the logs. Only
+events that matter here are decoded; the rest of a log, mostly replies and results, is skipped by its first bytes.
 """
 
 import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -44,11 +37,11 @@ from odin.session.log import LOG_FORMAT, LogHeader, is_session_id
 from odin.session.store import scan_logs
 
 UsageByBucket = dict[str, UsageTotals]
-"""By the four words of a `Place`, as one text."""
+"""Usage by the tab-separated fields of a `UsageBucket`."""
 
 
 class UsageBucket(Struct, frozen=True):
-    """What something was spent on. `day` is YYYY-MM-DD in local time; the main agent has no name."""
+    """`day` is YYYY-MM-DD in local time. `agent` is "" for the main agent."""
 
     day: str
     model: str
@@ -57,33 +50,33 @@ class UsageBucket(Struct, frozen=True):
 
 
 def add_usage(spending: UsageByBucket, envelope: Envelope, event: UsageRecorded) -> None:
-    words = (day_of(envelope.ts), event.model, envelope.agent, event.purpose)
-    key = "\t".join(word.replace("\t", " ") for word in words)
+    fields = (day_of(envelope.ts), event.model, envelope.agent, event.purpose)
+    key = "\t".join(field.replace("\t", " ") for field in fields)
     spending[key] = spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
 
 
 def parse_bucket(key: str) -> UsageBucket:
-    words = key.split("\t")
-    return UsageBucket(*words, *("" for _ in range(4 - len(words))))
+    fields = key.split("\t")
+    return UsageBucket(*fields, *("" for _ in range(4 - len(fields))))
 
 
-def day_of(moment: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(moment))
+def day_of(timestamp: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(timestamp))
 
 
 def get_time_zone() -> str:
-    """Where days begin and end here. Sums by day that were made elsewhere do not hold."""
+    """Identify the local time zone. Sums by day from another zone are not valid here."""
     return f"{time.timezone} {'/'.join(time.tzname)}"
 
 
 PREVIEW_CHARS = 80
 _SUMMARY_CHARS = 2_000
 _TYPE_WITHIN_BYTES = 400
-"""The type of an event stands within so many bytes of its line: number, time and session come before it."""
+"""The event type is within the first bytes of a line, after sequence number, time and session id."""
 
 _TYPE_MARK = b'"event":{"type":"'
-_INDEXED_EVENTS = {
-    kind.__name__.encode(): kind
+_INDEXED_EVENTS = frozenset(
+    kind.__name__.encode()
     for kind in (
         SessionOpened,
         TitleSet,
@@ -97,15 +90,15 @@ _INDEXED_EVENTS = {
         Redone,
         UsageRecorded,
     )
-}
+)
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 _header_decoder = msgspec.json.Decoder(LogHeader)
 
 
 class IndexEntry(msgspec.Struct, array_like=True, gc=False):
-    """What is known of a log up to `offset`. `size` and `mtime_ns` are the file's when it was read.
+    """The digest of a log up to `offset`. `size` and `mtime_ns` are those of the file when it was read.
 
-    `readable` is false for a file that is no log of ours, or of a version to come.
+    `readable` is False for a file that is not an Odin log or has a newer format.
     """
 
     id: str
@@ -127,29 +120,28 @@ class IndexEntry(msgspec.Struct, array_like=True, gc=False):
     cost_usd: float = 0.0
     forked_seq: int = -1
     spending: UsageByBucket = msgspec.field(default_factory=dict[str, UsageTotals])
-    """Without what was copied from another session, where it counts already."""
+    """Excludes usage copied from the original of a fork, which counts there."""
 
 
 class _FullReadNeeded(Exception):
-    """The conversation went back, so what was left out of the digest is needed: read the log from its beginning."""
+    """The new events refer to prompts that the digest does not keep, so the whole log must be read."""
 
 
 class _IndexEntryFold:
-    """Adds events to a digest. The prompts are known only when the log is read from its beginning."""
+    """Adds events to an entry. `_prompts` is complete only if the log is read from the beginning."""
 
-    def __init__(self, digest: IndexEntry) -> None:
-        self._entry = digest
-        self._is_full_read = digest.offset == 0
+    def __init__(self, entry: IndexEntry) -> None:
+        self._entry = entry
+        self._is_full_read = entry.offset == 0
         self._prompts: list[tuple[str, str]] = []
         self._undone: list[tuple[list[tuple[str, str]], str]] = []
 
     def add_line(self, line: bytes) -> None:
-        at = line.find(_TYPE_MARK, 0, _TYPE_WITHIN_BYTES)
-        if at < 0:
+        mark = line.find(_TYPE_MARK, 0, _TYPE_WITHIN_BYTES)
+        if mark < 0:
             return
-        start = at + len(_TYPE_MARK)
-        kind = _INDEXED_EVENTS.get(line[start : line.find(b'"', start)])
-        if kind is None:
+        start = mark + len(_TYPE_MARK)
+        if line[start : line.find(b'"', start)] not in _INDEXED_EVENTS:
             return
         try:
             envelope = _envelope_decoder.decode(line)
@@ -161,9 +153,31 @@ class _IndexEntryFold:
             self._add_event(envelope.event)
 
     def _add_event(self, event: AnyEvent) -> None:
-        step = _INDEX_HANDLERS.get(type(event))
-        if step is not None:
-            step(self, event)
+        match event:
+            case TurnStarted() if not event.continues:
+                self._undone.clear()
+                self._add_prompt(event.id, event.display_text or event.text)
+            case TurnEnded() if event.error_kind == PromptBlocked.__name__:
+                self._require_full_read()
+                self._keep_prompts(self._prompts[:-1])
+            case PromptInjected() if not self._entry.turns:
+                self._add_prompt(event.id, event.display_text or event.text)
+            case SessionOpened():
+                self._entry.cwd, self._entry.model = event.cwd, event.model
+            case TitleSet():
+                self._entry.title = event.title
+            case ModelChanged():
+                self._entry.model = event.model
+            case Compacted():
+                self._compact(event)
+            case ContextSummarized():
+                self._entry.summary = event.text[:_SUMMARY_CHARS]
+            case Rewound():
+                self._rewind(event)
+            case Redone():
+                self._redo()
+            case _:
+                pass
 
     def _add_usage(self, event: UsageRecorded, envelope: Envelope) -> None:
         self._entry.usage += event.usage
@@ -171,39 +185,15 @@ class _IndexEntryFold:
         if envelope.seq > self._entry.forked_seq:
             add_usage(self._entry.spending, envelope, event)
 
-    def _on_session_opened(self, event: SessionOpened) -> None:
-        self._entry.cwd, self._entry.model = event.cwd, event.model
-
-    def _on_title_set(self, event: TitleSet) -> None:
-        self._entry.title = event.title
-
-    def _on_model_changed(self, event: ModelChanged) -> None:
-        self._entry.model = event.model
-
-    def _on_turn_started(self, event: TurnStarted) -> None:
-        if event.continues:
-            return
-        self._undone.clear()
-        self._add_prompt(event.id, event.display_text or event.text)
-
-    def _on_prompt_joined(self, event: PromptInjected) -> None:
-        if not self._entry.turns:
-            self._add_prompt(event.id, event.display_text or event.text)
-
     def _add_prompt(self, prompt: str, text: str) -> None:
-        shown = make_preview(text)
+        preview = make_preview(text)
         if self._is_full_read:
-            self._prompts.append((prompt, shown))
+            self._prompts.append((prompt, preview))
         self._entry.turns += 1
-        self._entry.first = self._entry.first or shown
-        self._entry.original = self._entry.original or shown
+        self._entry.first = self._entry.first or preview
+        self._entry.original = self._entry.original or preview
 
-    def _on_turn_ended(self, event: TurnEnded) -> None:
-        if event.error_kind == PromptBlocked.__name__:
-            self._require_full_read()
-            self._keep_prompts(self._prompts[:-1])
-
-    def _on_compacted(self, event: Compacted) -> None:
+    def _compact(self, event: Compacted) -> None:
         self._require_full_read()
         self._entry.summary = event.text[:_SUMMARY_CHARS]
         if event.user_prompts:
@@ -211,17 +201,14 @@ class _IndexEntryFold:
         elif self._prompts:
             self._entry.first = self._prompts[-1][1]
 
-    def _on_context_summarized(self, event: ContextSummarized) -> None:
-        self._entry.summary = event.text[:_SUMMARY_CHARS]
-
-    def _on_rewound(self, event: Rewound) -> None:
+    def _rewind(self, event: Rewound) -> None:
         self._require_full_read()
-        at = [number for number, (prompt, _) in enumerate(self._prompts) if prompt == event.turn]
+        indexes = [index for index, (prompt, _) in enumerate(self._prompts) if prompt == event.turn]
         self._undone.append((list(self._prompts), self._entry.first))
-        if event.chat and at:
-            self._keep_prompts(self._prompts[: at[-1]])
+        if event.chat and indexes:
+            self._keep_prompts(self._prompts[: indexes[-1]])
 
-    def _on_redone(self, event: Redone) -> None:
+    def _redo(self) -> None:
         self._require_full_read()
         if self._undone:
             prompts, first = self._undone.pop()
@@ -235,22 +222,8 @@ class _IndexEntryFold:
     def _keep_prompts(self, prompts: list[tuple[str, str]]) -> None:
         self._prompts = prompts
         self._entry.turns = len(prompts)
-        if not any(shown == self._entry.first for _, shown in prompts):
+        if not any(preview == self._entry.first for _, preview in prompts):
             self._entry.first = prompts[0][1] if prompts else ""
-
-
-_INDEX_HANDLERS: dict[type[AnyEvent], Any] = {
-    SessionOpened: _IndexEntryFold._on_session_opened,
-    TitleSet: _IndexEntryFold._on_title_set,
-    ModelChanged: _IndexEntryFold._on_model_changed,
-    TurnStarted: _IndexEntryFold._on_turn_started,
-    TurnEnded: _IndexEntryFold._on_turn_ended,
-    PromptInjected: _IndexEntryFold._on_prompt_joined,
-    Compacted: _IndexEntryFold._on_compacted,
-    ContextSummarized: _IndexEntryFold._on_context_summarized,
-    Rewound: _IndexEntryFold._on_rewound,
-    Redone: _IndexEntryFold._on_redone,
-}
 
 
 def make_preview(text: str) -> str:
@@ -261,7 +234,7 @@ def make_preview(text: str) -> str:
 def index_entry_of(
     session: str, path: str | Path, size: int, mtime_ns: int, known: IndexEntry | None = None
 ) -> IndexEntry:
-    """The digest of a log as it is now, from the one before when the log has only grown since."""
+    """Return the entry of a log as it is now. Reads only the new part if the log grew since `known`."""
     if known is not None and known.readable and 0 < known.offset <= known.size < size:
         try:
             return _read_entry(msgspec.structs.replace(known), path, size, mtime_ns)
@@ -270,38 +243,38 @@ def index_entry_of(
     return _read_entry(IndexEntry(session), path, size, mtime_ns)
 
 
-def _read_entry(digest: IndexEntry, path: str | Path, size: int, mtime_ns: int) -> IndexEntry:
-    fold = _IndexEntryFold(digest)
-    digest.size, digest.mtime_ns = size, mtime_ns
+def _read_entry(entry: IndexEntry, path: str | Path, size: int, mtime_ns: int) -> IndexEntry:
+    fold = _IndexEntryFold(entry)
+    entry.size, entry.mtime_ns = size, mtime_ns
     try:
         with Path(path).open("rb") as file:
-            if digest.offset:
-                file.seek(digest.offset)
-            elif not _apply_header(digest, file.readline()):
-                return digest
+            if entry.offset:
+                file.seek(entry.offset)
+            elif not _apply_header(entry, file.readline()):
+                return entry
             else:
-                digest.offset = file.tell()
+                entry.offset = file.tell()
             for line in file:
                 if not line.endswith(b"\n"):
                     break
                 fold.add_line(line)
-                digest.offset += len(line)
+                entry.offset += len(line)
     except OSError:
-        digest.readable = False
-    return digest
+        entry.readable = False
+    return entry
 
 
-def _apply_header(digest: IndexEntry, line: bytes) -> bool:
-    """Take what the header says; False when it is none of ours."""
+def _apply_header(entry: IndexEntry, line: bytes) -> bool:
+    """Copy the header fields into `entry`; False if the line is not a header this version can read."""
     try:
         header = _header_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         header = None
     if header is None or header.odin_log > LOG_FORMAT:
-        digest.readable = False
+        entry.readable = False
         return False
-    digest.created, digest.cwd = header.created, header.cwd
-    digest.forked_from, digest.forked_seq, digest.key = header.forked_from, header.forked_seq, header.key
+    entry.created, entry.cwd = header.created, header.cwd
+    entry.forked_from, entry.forked_seq, entry.key = header.forked_from, header.forked_seq, header.key
     return True
 
 
@@ -313,11 +286,11 @@ class _IndexCache(msgspec.Struct, array_like=True):
     version: int
     rows: list[IndexEntry]
     zone: str
-    """Where the days of their spending begin and end."""
+    """The time zone of the sums by day."""
 
 
 class _IndexVersion(msgspec.Struct, array_like=True):
-    """The beginning of the file, so that one of another version is not read with today's eyes."""
+    """The first field of the file, decoded alone to detect other versions."""
 
     version: int
 
@@ -335,37 +308,37 @@ class SessionIndex:
         self._file = folder / INDEX_NAME
 
     def list_entries(self) -> list[IndexEntry]:
-        """Every readable session, the one written to last first."""
+        """Every readable session, latest modified first."""
         known = self._load()
         rows: list[IndexEntry] = []
-        fresh = False
+        is_stale = False
         for session, path, info in scan_logs(self._folder):
             if not is_session_id(session):
                 continue
             row = known.pop(session, None)
             if row is None or row.size != info.st_size or row.mtime_ns != info.st_mtime_ns:
                 row = index_entry_of(session, path, info.st_size, info.st_mtime_ns, row)
-                fresh = True
+                is_stale = True
             rows.append(row)
-        if fresh or known:
+        if is_stale or known:
             self._save(rows)
         rows.sort(key=lambda row: (-row.mtime_ns, row.id))
         return [row for row in rows if row.readable]
 
     def list_summaries(self) -> tuple[SessionSummary, ...]:
-        """What a front end shows, with whoever has a session open."""
-        rows, taken = self.list_entries(), self._find_lock_holders()
-        return tuple(_session_summary_of(row, taken.get(row.id, "")) for row in rows)
+        """The sessions for a session list, each with its lock holder."""
+        rows, holders = self.list_entries(), self._find_lock_holders()
+        return tuple(_session_summary_of(row, holders.get(row.id, "")) for row in rows)
 
     def _find_lock_holders(self) -> dict[str, str]:
-        """Only sessions with an owner's file beside them are looked at."""
-        owners: dict[str, str] = {}
+        """Map each session that has a lock file to its lock holder."""
+        holders: dict[str, str] = {}
         with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
                 session, _, suffix = entry.name.partition(".")
                 if suffix == "lock" and session:
-                    owners[session] = lock_holder_of(self._folder / session / "log")
-        return owners
+                    holders[session] = lock_holder_of(self._folder / session / "log")
+        return holders
 
     def _load(self) -> dict[str, IndexEntry]:
         try:
@@ -378,16 +351,16 @@ class SessionIndex:
             return {}
 
     def _save(self, rows: list[IndexEntry]) -> None:
-        """A list that cannot be kept is still a list."""
-        fresh = self._folder / f"{INDEX_NAME}-{os.getpid()}-{time.monotonic_ns():x}"
+        """Write the index. Errors are ignored: it is only a cache."""
+        temporary = self._folder / f"{INDEX_NAME}-{os.getpid()}-{time.monotonic_ns():x}"
         try:
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(_cache_encoder.encode(_IndexCache(INDEX_VERSION, rows, get_time_zone())))
-            fresh.replace(self._file)
+            temporary.replace(self._file)
         except OSError:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
 
 
 def _session_summary_of(row: IndexEntry, locked: str) -> SessionSummary:

@@ -1,13 +1,7 @@
-"""Full-text search over sessions: prompts, answers, results, titles and summaries.
+"""Full-text search, previews and recent prompts, read directly from session logs.
 
-ripgrep says which logs can match at all; whether one does is seen in its decoded events, because a log is JSON: a
-word may be written differently there, or be the name of a field.
-
-The end of a conversation at a glance: its last prompts and the words they were answered with.
-
-Only the end of the log is read, so a session of any length is shown at once. Nothing is decided by what it says.
-
-What was asked lately in a project, for whoever wants to say it again. Read from the ends of its newest logs.
+Search: ripgrep selects the logs that can match; the decoded events decide, because in JSON a word may be escaped or be
+a field name. Previews and recent prompts read only the end of a log, so they are fast for sessions of any length.
 """
 
 import contextlib
@@ -42,7 +36,7 @@ MAX_WORDS = 12
 _BEFORE, _AFTER = 40, 120
 _RIPGREP_TIMEOUT_S = 30
 _VERBATIM_CHARS = re.compile(r"[^\x00-\x1f\"\\/\x7f-\x9f]+")
-"""Characters that a log writes as they are. A slash may be escaped by other writers of JSON."""
+"""Characters that JSON writes unescaped. Other JSON writers may escape a slash."""
 
 _FIELD_OF_EVENT: dict[bytes, MatchField] = {
     b"TurnStarted": "prompt",
@@ -58,40 +52,45 @@ _TYPE_MARK = b'"event":{"type":"'
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
 
-def words_of(said: str) -> list[str]:
-    return list(dict.fromkeys(word.lower() for word in said.split()))[:MAX_WORDS]
+def words_of(query: str) -> list[str]:
+    return list(dict.fromkeys(word.lower() for word in query.split()))[:MAX_WORDS]
 
 
-def search_sessions(folder: Path, said: str, *, ripgrep: str = "", most: int = 100) -> tuple[SessionMatch, ...]:
-    """The sessions of a project in which all the words occur, newest first, each with the best place they stand in."""
-    words = words_of(said)
+def search_sessions(folder: Path, query: str, *, ripgrep: str = "", most: int = 100) -> tuple[SessionMatch, ...]:
+    """The sessions that contain all words of the query, latest first, each with its best matching text."""
+    words = words_of(query)
     if not words:
         return ()
-    likely = _find_candidates(folder, words, ripgrep)
-    found: list[SessionMatch] = []
+    candidates = _find_candidates(folder, words, ripgrep)
+    matches: list[SessionMatch] = []
     for summary in SessionIndex(folder).list_summaries():
-        if likely is not None and summary.id not in likely:
+        if candidates is not None and summary.id not in candidates:
             continue
         match = _search_log(folder / summary.id / LOG_NAME, summary, words)
         if match is not None:
-            found.append(match)
-            if len(found) >= most:
+            matches.append(match)
+            if len(matches) >= most:
                 break
-    return tuple(found)
+    return tuple(matches)
 
 
 def _find_candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[str] | None:
-    """The sessions whose files hold the most telling parts of the words; None when that cannot be told."""
-    parts = sorted((max(_VERBATIM_CHARS.findall(word), key=len, default="") for word in words), key=len, reverse=True)
-    likely: set[str] | None = None
+    """The sessions whose logs contain the two longest word parts; None if ripgrep cannot tell."""
+    parts = sorted(map(_verbatim_part_of, words), key=len, reverse=True)
+    candidates: set[str] | None = None
     for part in parts[:2]:
         if not part or not ripgrep:
             break
         found = _find_logs_with(folder, part, ripgrep)
         if found is None:
-            return likely
-        likely = found if likely is None else likely & found
-    return likely
+            return candidates
+        candidates = found if candidates is None else candidates & found
+    return candidates
+
+
+def _verbatim_part_of(word: str) -> str:
+    """The longest part of the word that JSON writes unescaped."""
+    return max(_VERBATIM_CHARS.findall(word), key=len, default="")
 
 
 def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
@@ -110,30 +109,30 @@ def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
 
 
 def _search_log(log: Path, summary: SessionSummary, words: Sequence[str]) -> SessionMatch | None:
-    """Where in one session they stand. All must occur in it; the place that holds the most of them is shown."""
+    """The text of the session that contains most of the words; None unless all words occur in the session."""
     missing = set(words)
-    best: tuple[int, int] = (0, 0)
-    shown: SessionMatch | None = None
-    for seq, where, text in _read_texts(log, words):
-        low = text.lower()
-        here = [word for word in words if word in low]
-        missing.difference_update(here)
-        worth = (len(here), -_RANK[where])
-        if here and worth > best:
-            best = worth
-            shown = SessionMatch(summary, where, make_snippet(text, here), seq)
-    return shown if not missing else None
+    best_score: tuple[int, int] = (0, 0)
+    best: SessionMatch | None = None
+    for seq, field, text in _read_texts(log, words):
+        lowered = text.lower()
+        present = [word for word in words if word in lowered]
+        missing.difference_update(present)
+        score = (len(present), -_RANK[field])
+        if present and score > best_score:
+            best_score = score
+            best = SessionMatch(summary, field, make_snippet(text, present), seq)
+    return best if not missing else None
 
 
 def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchField, str]]:
-    """What was said in it, where one of the words may stand."""
-    plain = [part.encode() for word in words for part in [max(_VERBATIM_CHARS.findall(word), key=len, default="")]]
+    """The texts of the log in which one of the words may occur."""
+    plain = [_verbatim_part_of(word).encode() for word in words]
     with contextlib.suppress(OSError), log.open("rb") as lines:
         for line in lines:
-            at = line.find(_TYPE_MARK, 0, 400)
-            start = at + len(_TYPE_MARK)
-            where: MatchField | None = _FIELD_OF_EVENT.get(line[start : line.find(b'"', start)]) if at >= 0 else None
-            if where is None or not _may_contain(line, plain):
+            mark = line.find(_TYPE_MARK, 0, 400)
+            start = mark + len(_TYPE_MARK)
+            field: MatchField | None = _FIELD_OF_EVENT.get(line[start : line.find(b'"', start)]) if mark >= 0 else None
+            if field is None or not _may_contain(line, plain):
                 continue
             try:
                 envelope = _envelope_decoder.decode(line)
@@ -141,13 +140,13 @@ def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchFie
                 continue
             text = _text_of_event(envelope.event)
             if text:
-                yield envelope.seq, where, text
+                yield envelope.seq, field, text
 
 
 def _may_contain(line: bytes, plain: Iterable[bytes]) -> bool:
-    """A first look that spares the decoding of most lines. Outside ASCII, bytes have no case: those always may."""
-    low = line.lower()
-    return any(not part.isascii() or part in low for part in plain)
+    """A cheap test that avoids decoding most lines. Always True for non-ASCII words: bytes have no case."""
+    lowered = line.lower()
+    return any(not part.isascii() or part in lowered for part in plain)
 
 
 def _text_of_event(event: AnyEvent) -> str:
@@ -161,11 +160,11 @@ def _text_of_event(event: AnyEvent) -> str:
 
 
 def make_snippet(text: str, words: Sequence[str]) -> str:
-    """The words around the first of them, in one line."""
-    low = text.lower()
-    at = min((found for word in words if (found := low.find(word)) >= 0), default=0)
-    start = max(0, min(at, len(text)) - _BEFORE)
-    end = at + _AFTER
+    """The text around the first match, on one line."""
+    lowered = text.lower()
+    first = min((index for word in words if (index := lowered.find(word)) >= 0), default=0)
+    start = max(0, min(first, len(text)) - _BEFORE)
+    end = first + _AFTER
     cut = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
 
@@ -173,29 +172,28 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
 PREVIEW_BYTES = 512_000
 MAX_EXCHANGES = 6
 EXCHANGE_CHARS = 600
-"""Characters that are kept of a prompt, and of an answer."""
+"""Characters kept of a prompt or an answer."""
 
 _EXCHANGE_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptInjected"', b'"event":{"type":"Replied"')
-_exchange_decoder = msgspec.json.Decoder(Envelope)
 
 
 def preview_session(log: Path, session: str) -> SessionPreview:
-    """The last prompts of the session with this log; of sub-agents nothing is shown."""
-    lines, earlier = _read_tail(log)
-    found: list[Exchange] = []
+    """The last prompts of a session with their answers, without sub-agents."""
+    lines, has_earlier = _read_tail(log)
+    exchanges: list[Exchange] = []
     for envelope in _decode_exchanges(lines):
         event = envelope.event
         if isinstance(event, TurnStarted | PromptInjected):
             text = event.display_text or event.text
             if text:
-                found.append(Exchange(_shorten_text(text), "", envelope.ts))
-        elif isinstance(event, Replied) and found and event.message.text.strip():
-            found[-1] = msgspec.structs.replace(found[-1], answer=_shorten_text(event.message.text))
-    return SessionPreview(session, tuple(found[-MAX_EXCHANGES:]), earlier or len(found) > MAX_EXCHANGES)
+                exchanges.append(Exchange(_shorten_text(text), "", envelope.ts))
+        elif isinstance(event, Replied) and exchanges and event.message.text.strip():
+            exchanges[-1] = msgspec.structs.replace(exchanges[-1], answer=_shorten_text(event.message.text))
+    return SessionPreview(session, tuple(exchanges[-MAX_EXCHANGES:]), has_earlier or len(exchanges) > MAX_EXCHANGES)
 
 
 def _read_tail(log: Path) -> tuple[list[bytes], bool]:
-    """The last lines, whole ones, and whether there are others before them."""
+    """The last complete lines, and whether the log has earlier ones."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         size = file.seek(0, 2)
         start = max(0, size - PREVIEW_BYTES)
@@ -208,7 +206,7 @@ def _decode_exchanges(lines: list[bytes]) -> Iterator[Envelope]:
     for line in lines:
         if any(mark in line[:400] for mark in _EXCHANGE_MARKS):
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
-                envelope = _exchange_decoder.decode(line)
+                envelope = _envelope_decoder.decode(line)
                 if not envelope.agent:
                     yield envelope
 
@@ -218,13 +216,13 @@ def _shorten_text(text: str) -> str:
 
 
 MAX_LOGS = 30
-"""Logs that are looked at, the newest first."""
+"""The number of logs to read, latest first."""
 
 TAIL_BYTES = 2_000_000
-"""How much of the end of one log is looked at."""
+"""The bytes to read from the end of a log."""
 
 MAX_PROMPT_CHARS = 100_000
-"""A longer prompt is not one that somebody typed."""
+"""Longer prompts were not typed by the user."""
 
 _PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptInjected"')
 _MARK_WITHIN_BYTES = 400
@@ -245,22 +243,22 @@ _prompt_decoder = msgspec.json.Decoder(_PromptLine)
 
 
 def read_recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
-    """As they were typed, the newest first, each once."""
-    found: dict[str, None] = {}
+    """The prompts as typed, latest first, without duplicates. There is no separate history file."""
+    prompts: dict[str, None] = {}
     logs = sorted(scan_logs(folder), key=lambda log: -log[2].st_mtime_ns)
     for session, path, info in logs[:MAX_LOGS]:
         if not is_session_id(session):
             continue
         for prompt in reversed(list(_read_prompts(path, info.st_size))):
-            found.setdefault(prompt)
-            if len(found) >= most:
-                return tuple(found)
-    return tuple(found)
+            prompts.setdefault(prompt)
+            if len(prompts) >= most:
+                return tuple(prompts)
+    return tuple(prompts)
 
 
 def _read_prompts(path: str, size: int) -> Iterator[str]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 (paths come as text)
+        with open(path, "rb") as file:  # noqa: PTH123 (scandir returns str paths)
             if size > TAIL_BYTES:
                 file.seek(size - TAIL_BYTES, os.SEEK_SET)
                 file.readline(TAIL_BYTES)
@@ -273,12 +271,12 @@ def _read_prompts(path: str, size: int) -> Iterator[str]:
 
 
 def _prompt_of(line: bytes) -> str:
-    """What a person said in this line of a log; empty when it is anything else."""
+    """The user's prompt in this log line; "" for any other line."""
     if len(line) > 4 * MAX_PROMPT_CHARS or not any(mark in line[:_MARK_WITHIN_BYTES] for mark in _PROMPT_MARKS):
         return ""
     try:
-        found = _prompt_decoder.decode(line)
+        decoded = _prompt_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         return ""
-    text = found.event.display_text or found.event.text
-    return "" if found.agent or found.event.continues or len(text) > MAX_PROMPT_CHARS else text
+    text = decoded.event.display_text or decoded.event.text
+    return "" if decoded.agent or decoded.event.continues or len(text) > MAX_PROMPT_CHARS else text

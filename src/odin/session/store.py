@@ -1,4 +1,4 @@
-"""Where sessions live on disk: one folder per project, one per session in it, the log inside."""
+"""Where sessions are stored: `<state>/sessions/<project>/<session>/main.jsonl`."""
 
 import os
 import stat
@@ -26,15 +26,15 @@ class SessionFile(msgspec.Struct, frozen=True):
 
 
 def project_key_of(root: str) -> str:
-    """A folder name for a project: readable, and unique by the checksum of the full path."""
+    """A readable folder name for a project, made unique by a checksum of the full path."""
     name = "".join(char if char in ID_CHARS else "-" for char in root).strip("-")[-60:]
     return f"{name or 'root'}-{zlib.crc32(root.encode('utf-8', 'surrogateescape')):08x}"
 
 
 def make_session_id(now: float | None = None) -> str:
-    """Seventeen digits, YYYYMMDDHHmmSSfff, so that names sort by time."""
-    moment = time.time() if now is None else now
-    return time.strftime("%Y%m%d%H%M%S", time.localtime(moment)) + f"{int(moment * 1000) % 1000:03d}"
+    """Seventeen digits, YYYYMMDDHHmmSSfff, so that ids sort by time."""
+    timestamp = time.time() if now is None else now
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(timestamp)) + f"{int(timestamp * 1000) % 1000:03d}"
 
 
 class SessionStore:
@@ -45,25 +45,25 @@ class SessionStore:
 
     @classmethod
     def from_folder(cls, folder: Path) -> "SessionStore":
-        """The sessions in this folder, whatever project it is of."""
+        """The sessions in this folder, for any project."""
         store = cls.__new__(cls)
         store.folder = folder
         return store
 
     def path_of(self, session: str) -> Path:
         if not is_session_id(session):
-            raise UsageError(f"{session!r} is not a session id.", "Ids are letters, digits, '-' and '_'.")
+            raise UsageError(f"{session!r} is not a session id.", "Ids consist of letters, digits, '-' and '_'.")
         return self.folder / session / LOG_NAME
 
     def create(self, cwd: str, session: str = "", *, key: str = "", copied: LogHeader | None = None) -> SessionLog:
-        """A log that does not exist yet, its id claimed. Its file appears with the first event.
+        """Reserve an id and return its log. The file is created by the first event.
 
-        `copied` has the `forked_…` fields of a fork.
+        `copied` has the `forked_…` fields of a fork. Raise UsageError if the requested id is in use.
         """
         now = time.time()
-        wanted = session
+        requested = session
         while True:
-            session = wanted or make_session_id(now)
+            session = requested or make_session_id(now)
             path = self.path_of(session)
             fields = msgspec.structs.asdict(copied) if copied is not None else {}
             fields |= {
@@ -75,62 +75,62 @@ class SessionStore:
             }
             log = SessionLog(path, LogHeader(**fields))
             log.prepare()
-            claimed = log.reserve() or (wanted and not lock_holder_of(path))
-            if claimed and not is_log_started(path):
+            is_reserved = log.reserve() or (requested and not lock_holder_of(path))
+            if is_reserved and not is_log_started(path):
                 return log
             log.close()
-            if wanted:
+            if requested:
                 raise UsageError(
-                    f"Session {session} exists already.", f"Continue it with --resume {session}, or choose another id."
+                    f"Session {session} already exists.", f"Continue it with --resume {session}, or choose another id."
                 )
             now += 0.001
 
     def open(self, session: str) -> SessionLog:
-        """An existing log, for reading and for writing on. Also found when it belongs to another project."""
+        """Open an existing log, in this project or another. Raise SessionNotFound."""
         path = self.find_log(session)
         if path is None:
             raise SessionNotFound(f"There is no session {session}.", self._suggest_sessions())
         return SessionLog(path, msgspec.structs.replace(read_header(path), session=session))
 
     def find_log(self, session: str) -> Path | None:
-        """The log of this id, here or in another project; None when there is none."""
+        """The log with this id, in this project or another; None if it does not exist."""
         path = self.path_of(session)
         if path.is_file():
             return path
         return next((path for path in self.folder.parent.glob(f"*/{session}/{LOG_NAME}") if path.is_file()), None)
 
-    def find(self, said: str) -> str:
-        """The id of the session a person means by its id, by the beginning of one, or by words of its title."""
-        said = said.strip()
-        if is_session_id(said) and self.find_log(said) is not None:
-            return said
-        if not said:
+    def find(self, name: str) -> str:
+        """Return the id of the session named by its id, the start of its id, or words of its title."""
+        name = name.strip()
+        if is_session_id(name) and self.find_log(name) is not None:
+            return name
+        if not name:
             raise SessionNotFound("No session was named.", self._suggest_sessions())
         ids = [entry.id for entry in self.list()]
-        found = [name for name in ids if name.startswith(said)] if is_session_id(said) else []
-        found = found or self._find_by_title(said)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            named = ", ".join(found[:_MAX_NAMED_SESSIONS]) + (", …" if len(found) > _MAX_NAMED_SESSIONS else "")
-            raise SessionNotFound(f"{said!r} fits {len(found)} sessions.", f"Say more of one of them: {named}.")
-        if not is_session_id(said) and " " not in said:
-            self.path_of(said)
-        raise SessionNotFound(f"There is no session {said}.", self._suggest_sessions())
+        matches = [session for session in ids if session.startswith(name)] if is_session_id(name) else []
+        matches = matches or self._find_by_title(name)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            listed = ", ".join(matches[:_MAX_NAMED_SESSIONS]) + (", …" if len(matches) > _MAX_NAMED_SESSIONS else "")
+            raise SessionNotFound(f"{name!r} matches {len(matches)} sessions.", f"Be more specific: {listed}.")
+        if not is_session_id(name) and " " not in name:
+            self.path_of(name)
+        raise SessionNotFound(f"There is no session {name}.", self._suggest_sessions())
 
-    def _find_by_title(self, said: str) -> list[str]:
+    def _find_by_title(self, query: str) -> list[str]:
         from odin.session.index import SessionIndex
 
-        words = said.lower().split()
+        words = query.lower().split()
         rows = SessionIndex(self.folder).list_entries()
         return [row.id for row in rows if all(word in f"{row.title}\n{row.original}".lower() for word in words)]
 
     def find_latest(self, *, unlocked: bool = False, exclude: Container[str] = ()) -> str:
-        """The session written to last in this project in which something was asked.
+        """The latest modified session of this project that has a prompt and is not in `exclude`.
 
-        With `free` those that somebody has open are passed over, and in any case those in `but`.
+        With `unlocked`, skip sessions that are open in another process. Raise SessionNotFound if none is left.
         """
-        taken = ""
+        locked = ""
         for entry in self.list():
             if entry.id in exclude:
                 continue
@@ -140,32 +140,30 @@ class SessionStore:
                 continue
             if not _has_prompt(entry.path):
                 continue
-            if unlocked and (owner := lock_holder_of(entry.path)):
-                taken = taken or f"{entry.id} is open elsewhere ({owner}). "
+            if unlocked and (holder := lock_holder_of(entry.path)):
+                locked = locked or f"{entry.id} is open in another process ({holder}). "
                 continue
             return entry.id
         raise SessionNotFound(
-            "There is no earlier session in this project.", f"{taken}Start one without --continue.".strip()
+            "There is no earlier session in this project.", f"{locked}Start one without --continue.".strip()
         )
 
     def list(self) -> tuple[SessionFile, ...]:
-        """All sessions of this project, newest first."""
-        found = [
+        """All sessions of this project, latest modified first."""
+        files = [
             SessionFile(name, Path(path), info.st_mtime)
             for name, path, info in scan_logs(self.folder)
             if is_session_id(name)
         ]
-        return tuple(sorted(found, key=lambda item: (-item.modified, item.id)))
+        return tuple(sorted(files, key=lambda item: (-item.modified, item.id)))
 
     def _suggest_sessions(self) -> str:
-        known = [entry.id for entry in self.list()[:3]]
-        return f"The latest here: {', '.join(known)}." if known else "This project has no sessions yet."
+        latest = [entry.id for entry in self.list()[:3]]
+        return f"Latest sessions: {', '.join(latest)}." if latest else "This project has no sessions yet."
 
 
 def is_log_started(path: Path) -> bool:
-    """Whether anything was ever written there. A kill may leave a folder or an empty file, and a power cut a part of
-    the first line: that is no session.
-    """
+    """True if the log has a complete header. A crash can leave an empty file or part of the header: not a session."""
     try:
         with path.open("rb") as file:
             return has_header(file.fileno())
@@ -174,7 +172,7 @@ def is_log_started(path: Path) -> bool:
 
 
 def scan_logs(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
-    """The id, the path and what the file system knows of every log in a project's folder, in no order."""
+    """Yield id, path and stat result of every log in a project's folder, in no particular order."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -182,7 +180,7 @@ def scan_logs(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
                     continue
                 path = f"{entry.path}{os.sep}{LOG_NAME}"
                 try:
-                    info = os.stat(path)  # noqa: PTH116 (thousands of them, on the way to a list)
+                    info = os.stat(path)  # noqa: PTH116 (Path is slower, and there can be thousands)
                 except OSError:
                     continue
                 if stat.S_ISREG(info.st_mode):
@@ -192,7 +190,7 @@ def scan_logs(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
 
 
 def _has_prompt(path: Path) -> bool:
-    """Whether anything was ever asked in it. The first prompt stands near the beginning."""
+    """True if the log has a prompt. The first one is usually near the beginning."""
     try:
         with path.open("rb") as file:
             return any(any(mark in line[:400] for mark in _PROMPT_MARKS) for line in file)
