@@ -19,7 +19,7 @@ from odin.session.index import INDEX_NAME
 from odin.session.lifecycle import delete_session, fork_session
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
 from odin.session.store import SessionStore
-from odin.session.usage import LEDGER_NAME, keep_usage, read_usage, usage_of
+from odin.session.usage import LEDGER_NAME, read_usage, record_deleted_usage, usage_of
 from tests.conftest import Run
 
 MODEL, OTHER = "anthropic/claude-sonnet-4-5", "ollama/qwen3"
@@ -153,7 +153,7 @@ def test_a_deleted_session_stays_paid(store: SessionStore, workspace: Path, run_
 
 def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", spent(), ""))
-    assert keep_usage(store.folder, usage_of(log.path))
+    assert record_deleted_usage(store.folder, usage_of(log.path))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
     with (store.folder / LEDGER_NAME).open("ab") as file:
         file.write(b'{"session": "torn')
@@ -164,7 +164,7 @@ def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: SessionStore, w
 def test_a_ledger_that_cannot_be_written_keeps_no_session_alive(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", spent(), ""))
     (store.folder / LEDGER_NAME).mkdir()
-    assert not keep_usage(store.folder, usage_of(log.path))
+    assert not record_deleted_usage(store.folder, usage_of(log.path))
     delete_session(store, "s")
     assert not log.path.exists()
 

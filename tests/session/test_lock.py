@@ -110,7 +110,7 @@ def test_an_owner_that_cannot_be_read_is_said(
             lock_file_of(log).unlink()
         else:
             lock_file_of(log).write_text(damage)
-        with pytest.raises(SessionLockCorrupt, match="cannot be named"):
+        with pytest.raises(SessionLockCorrupt, match="an unknown process"):
             store.open("s1").hold()
         assert bool(SessionIndex(store.folder).list_summaries()[0].locked) is (damage is not None)
 
@@ -214,7 +214,7 @@ def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: SessionS
         file.write_text(damage)
     with pytest.raises(ValueError):
         read_lock_holder(file)
-    assert lock_holder_of(log) == "somebody who cannot be named"
+    assert lock_holder_of(log) == "unknown process"
     with pytest.raises(ValueError):
         read_lock_holder(log / "below a file")
 

@@ -67,7 +67,7 @@ def test_links_are_not_followed(store: SessionStore, tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "main.jsonl").write_text("precious")
     (store.folder / "linked").symlink_to(outside)
-    with pytest.raises(UsageError, match="leads elsewhere"):
+    with pytest.raises(UsageError, match="is a link"):
         delete_session(store, "linked")
     (store.path_of("one").parent / "outputs" / "link").symlink_to(outside)
     delete_session(store, "one")

@@ -86,7 +86,7 @@ def report_project_usage(
 
 def _build_report(found: Sequence[UsageEntry], begins: str, period: UsagePeriod, by: UsageGrouping) -> UsageReport:
     """`begins` is how the ids of the sessions that count begin."""
-    counted = [entry for entry in found if period.contains_day(entry.place.day) and entry.session.startswith(begins)]
+    counted = [entry for entry in found if period.contains_day(entry.bucket.day) and entry.session.startswith(begins)]
     name = _agent_of if by == "agent" and begins else _GROUP_KEYS[by]
     sums: dict[str, UsageTotals] = {}
     titles: dict[str, str] = {}
@@ -132,7 +132,7 @@ class TodaysCost:
                 entry.spent.cost_usd
                 for folder in _list_projects(self._projects)
                 for entry in read_usage(folder)
-                if entry.place.day == day
+                if entry.bucket.day == day
             )
         return self._cost_at_check + self._own_cost() - self._own_cost_at_check
 
@@ -152,12 +152,12 @@ def _list_folders(env: Mapping[str, str], cwd: str, everywhere: bool) -> Iterato
 
 
 def _agent_of(entry: UsageEntry) -> str:
-    return entry.place.agent or "main agent"
+    return entry.bucket.agent or "main agent"
 
 
 def _kind_of_agent(entry: UsageEntry) -> str:
     """Names of sub-agents mean something only within one session."""
-    return "sub-agents" if entry.place.agent else "main agent"
+    return "sub-agents" if entry.bucket.agent else "main agent"
 
 
 def _title_of(entry: UsageEntry) -> str:
@@ -165,11 +165,11 @@ def _title_of(entry: UsageEntry) -> str:
 
 
 _GROUP_KEYS: dict[UsageGrouping, Callable[[UsageEntry], str]] = {
-    "day": lambda entry: entry.place.day,
-    "model": lambda entry: entry.place.model,
+    "day": lambda entry: entry.bucket.day,
+    "model": lambda entry: entry.bucket.model,
     "agent": _kind_of_agent,
     "session": lambda entry: entry.session,
-    "purpose": lambda entry: entry.place.purpose,
+    "purpose": lambda entry: entry.bucket.purpose,
     "project": lambda entry: entry.project,
 }
 

@@ -1,12 +1,8 @@
-"""A copy of a session up to before a prompt. The original is only read.
+"""Forking and deleting sessions, and removing what crashes left of either.
 
-The copy has files of its own: pictures, outputs, notes. What the log says about them is changed to where they are
-now, so that the original can be deleted without harm to the copy.
-
-Deletes a session: its log and everything beside it. What sessions of the project share stays.
-
-The folder first gets a name that no list shows, so that a crash leaves either the session or leftovers, never half of
-it. Only a folder directly inside the project's is ever touched, and links are not followed.
+A fork copies the log up to a prompt together with the session's files (images, outputs, notes) and rewrites paths in
+the log to the copies, so that the original can be deleted. Deleting first renames the folder to a hidden name, so a
+crash leaves either the session or garbage, never half a session. Links are never followed.
 """
 
 import contextlib
@@ -24,7 +20,7 @@ from odin.session.lock import LOCK_SUFFIX, lock_file_of, lock_holder_of, read_lo
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, is_session_id, read_log
 from odin.session.state import SessionState
 from odin.session.store import LOG_NAME, SessionStore, is_log_started
-from odin.session.usage import keep_usage, usage_of
+from odin.session.usage import record_deleted_usage, usage_of
 
 _encode_envelope = msgspec.json.Encoder().encode
 _envelope_decoder = msgspec.json.Decoder(Envelope)
@@ -32,7 +28,7 @@ _QUEUE_EVENTS = (PromptQueued, PromptChanged, PromptDropped)
 
 
 class SessionFork(msgspec.Struct, frozen=True):
-    """The new log, held by us; what it begins with; and the prompt that was left out, to be edited and sent again."""
+    """The new, locked log with its events. `left_out_prompt` is the prompt before which the copy ends."""
 
     log: SessionLog
     past: list[Envelope]
@@ -42,12 +38,12 @@ class SessionFork(msgspec.Struct, frozen=True):
 def fork_session(
     store: SessionStore, original: SessionLog, cwd: str, *, session: str = "", at: str = ""
 ) -> SessionFork:
-    """A copy in `store`. `at` is the id of a prompt or its number counted from the last one; "" copies everything."""
+    """Copy a session into `store`, up to prompt `at`: an id or a number counted from the last; "" copies it all."""
     past = list(read_log(original.path))
     draft, turn = "", ""
     if at:
-        found = find_prompt(SessionState.fold(past).turns, at, original.session)
-        turn, draft = found.id, found.body
+        prompt = find_prompt(SessionState.fold(past).turns, at, original.session)
+        turn, draft = prompt.id, prompt.body
         past = cut_before_turn(past, turn)
     past = _drop_queued_prompts(past)
     last = past[-1].seq if past else -1
@@ -72,12 +68,12 @@ def find_prompt(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecor
         return turns[-int(at)]
     raise UsageError(
         f"There is no prompt {at!r} in session {session}.",
-        f"`odin sessions show {session}` numbers them; 1 is the last one." if turns else "Nothing was asked in it.",
+        f"`odin sessions show {session}` numbers them; 1 is the last one." if turns else "The session has no prompts.",
     )
 
 
 def cut_before_turn(past: Sequence[Envelope], turn: str) -> list[Envelope]:
-    """Everything that happened before that prompt was last begun."""
+    """The events before the last start of that turn."""
     for index in range(len(past) - 1, -1, -1):
         event = past[index].event
         if isinstance(event, TurnStarted) and event.id == turn and not past[index].agent:
@@ -86,19 +82,19 @@ def cut_before_turn(past: Sequence[Envelope], turn: str) -> list[Envelope]:
 
 
 def _drop_queued_prompts(past: Sequence[Envelope]) -> list[Envelope]:
-    """Prompts that had been queued by then and not begun belong to the original: here nobody waits for them."""
+    """Remove prompts that are still queued: they belong to the original."""
     kept: list[Envelope] = []
-    taken: set[str] = set()
+    used: set[str] = set()
     for item in reversed(past):
         event = item.event
         if isinstance(event, TurnStarted | PromptInjected):
-            taken.add(event.id)
+            used.add(event.id)
         if isinstance(event, PromptDropped):
-            taken.discard(event.id)
-        if not isinstance(event, _QUEUE_EVENTS) or event.id in taken:
+            used.discard(event.id)
+        if not isinstance(event, _QUEUE_EVENTS) or event.id in used:
             kept.append(item)
         if isinstance(event, PromptQueued):
-            taken.discard(event.id)
+            used.discard(event.id)
     kept.reverse()
     return kept
 
@@ -114,7 +110,7 @@ def _move_paths(envelope: Envelope, session: str, old: Path, new: Path) -> Envel
 
 
 def _replace_path(line: bytes, old: bytes, new: bytes) -> bytes:
-    """Only where the path ends there or goes on below it: /s/1 is no part of /s/12."""
+    """Replace only whole paths and their parents: /s/1 is not part of /s/12."""
     pieces = line.split(old)
     joined = pieces[0]
     for piece in pieces[1:]:
@@ -124,7 +120,7 @@ def _replace_path(line: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def _copy_files(old: Path, new: Path) -> None:
-    """Everything beside the log. A file that vanishes meanwhile is left out."""
+    """Copy everything but the log. Files that disappear meanwhile are skipped."""
     try:
         new.mkdir(parents=True, exist_ok=True, mode=0o700)
         for source in _list_files(old):
@@ -136,73 +132,69 @@ def _copy_files(old: Path, new: Path) -> None:
                 shutil.copy2(source, target, follow_symlinks=False)
     except OSError as error:
         raise StateUnwritable(
-            f"The session cannot be copied ({error.filename or new}: {error.strerror or error}).",
+            f"Cannot copy the session ({error.filename or new}: {error.strerror or error}).",
             "Free some space or set ODIN_STATE_DIR to a folder you can write.",
         ) from error
 
 
 def _list_files(folder: Path) -> Iterable[Path]:
-    """Not the log, which is copied in part, and not what was exported."""
-    left_out = {LOG_NAME, "exports"}
-    found = sorted(folder.rglob("*"))
+    """All files except the log, which is copied in part, and exports."""
+    excluded = {LOG_NAME, "exports"}
     return [
         path
-        for path in found
-        if path.relative_to(folder).parts[0] not in left_out and path.is_file() and not path.is_symlink()
+        for path in sorted(folder.rglob("*"))
+        if path.relative_to(folder).parts[0] not in excluded and path.is_file() and not path.is_symlink()
     ]
 
 
 DELETED_PREFIX = ".deleted-"
 _DAY = 86_400.0
 _TEMPORARY_NAME = re.compile(r"\.(?:index|.+\.lock)-\d+-[0-9a-f]+")
-"""What the list and the owner of a session are called while they are being written."""
+"""Temporary names of the index and of lock files."""
 
 
 def delete_session(store: SessionStore, session: str) -> None:
-    """Raises SessionLocked when somebody has it open, SessionNotFound when it is not in this project."""
+    """Delete a session of this project. Raise SessionLocked if it is open, SessionNotFound if it does not exist."""
     log = store.path_of(session)
     folder = log.parent
     if folder.parent != store.folder or not log.exists():
         raise SessionNotFound(f"There is no session {session} in this project.")
     if folder.is_symlink() or not folder.is_dir() or folder.resolve().parent != store.folder.resolve():
-        raise UsageError(f"{folder} leads elsewhere, so it is not deleted.", "Remove the link yourself.")
-    ours = SessionLog(log, LogHeader(LOG_FORMAT, session, "", 0.0))
-    ours.hold()
+        raise UsageError(f"{folder} is a link, so it was not deleted.", "Remove the link yourself.")
+    locked_log = SessionLog(log, LogHeader(LOG_FORMAT, session, "", 0.0))
+    locked_log.hold()
     try:
-        spent = usage_of(log)
-        kept = keep_usage(store.folder, spent)
-        gone = folder.with_name(f"{DELETED_PREFIX}{session}")
-        _remove_tree(gone)
-        folder.rename(gone)
-        _remove_tree(gone)
-        if not kept:
-            keep_usage(store.folder, spent)
+        usage = usage_of(log)
+        is_recorded = record_deleted_usage(store.folder, usage)
+        trash = folder.with_name(f"{DELETED_PREFIX}{session}")
+        _remove_tree(trash)
+        folder.rename(trash)
+        _remove_tree(trash)
+        if not is_recorded:  # the deletion may have freed the space for it
+            record_deleted_usage(store.folder, usage)
     except OSError as error:
-        raise StateUnwritable(f"Session {session} cannot be deleted ({error.strerror or error}).") from error
+        raise StateUnwritable(f"Cannot delete session {session} ({error.strerror or error}).") from error
     finally:
-        ours.close()
+        locked_log.close()
         if not log.exists():
             with contextlib.suppress(OSError):
                 lock_file_of(log).unlink()
 
 
 def sweep_leftovers(store: SessionStore) -> None:
-    """Remove what crashes left: of sessions that were being deleted or copied, of files that were being written, and
-    claims of ids that were never used.
-    """
+    """Remove garbage left by crashes: half-deleted and half-copied sessions, temporary files, unused reservations."""
     with contextlib.suppress(OSError):
         for path in store.folder.glob(f"{DELETED_PREFIX}*"):
             with contextlib.suppress(OSError, OdinError):
                 _remove_tree(path)
-        before = time.time() - _DAY
+        cutoff = time.time() - _DAY
         for path in list(store.folder.iterdir()):
             with contextlib.suppress(OSError):
-                if path.lstat().st_mtime < before and _is_leftover(store, path):
+                if path.lstat().st_mtime < cutoff and _is_leftover(store, path):
                     _remove_tree(path)
 
 
 def _is_leftover(store: SessionStore, path: Path) -> bool:
-    """Whether a crash left it and nobody will come back for it."""
     if path.name.startswith("."):
         return path.is_file() and _TEMPORARY_NAME.fullmatch(path.name) is not None
     if path.suffix not in ("", LOCK_SUFFIX) or not is_session_id(path.stem) or path.is_symlink():
@@ -211,9 +203,9 @@ def _is_leftover(store: SessionStore, path: Path) -> bool:
     return not is_log_started(log) and (not lock_holder_of(log) or not _has_holder(lock_file_of(log)))
 
 
-def _has_holder(owner: Path) -> bool:
+def _has_holder(lock_file: Path) -> bool:
     try:
-        return read_lock_holder(owner) is not None
+        return read_lock_holder(lock_file) is not None
     except ValueError:
         return False
 

@@ -1,8 +1,8 @@
-"""Who writes a session: never two processes at once, and the second one is told who the first is.
+"""The session lock: only one process writes a session, and a second one learns which process holds it.
 
-The operating system's lock on the log itself is what counts. Beside it a small file, `<session>.lock` in the project's
-folder, names the owner, so that a list can say who has a session open without touching the lock. Where there is no such
-lock (Windows), that file is the lock, and the owner's process id says whether it still holds.
+The operating system's lock on the log is what counts. In addition, `<session>.lock` in the project's folder names the
+lock holder, so that a session list can show it without trying the lock. Without `fcntl` (Windows), that file is the
+lock, and it is valid while the named process runs.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from odin.core.errors import OdinError, SessionLockCorrupt, SessionLocked, Sessi
 LOCK_SUFFIX = ".lock"
 _TRIES = 20
 _PAUSE_S = 0.025
-"""How long a lock is waited for whose owner is dead or not named yet: it is on its way out, or in."""
+"""Retry interval while the lock holder is dead or not named yet: it is just exiting or starting."""
 
 _TAKEOVER_S = 10.0
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """A process that writes a session. `birth` tells it from a later process with the same number."""
+    """The process that writes a session. `birth` distinguishes it from a later process with the same PID."""
 
     pid: int
     host: str
@@ -35,7 +35,7 @@ class LockHolder(msgspec.Struct, frozen=True):
 
     @property
     def is_alive(self) -> bool:
-        """Of a process on another machine nothing is known, so it counts as alive."""
+        """True if the process runs. A process on another machine counts as alive, because it cannot be checked."""
         if self.host != get_host_name():
             return True
         state, birth = _read_process_stat(self.pid)
@@ -49,14 +49,12 @@ def get_host_name() -> str:
 
 
 def birth_of(pid: int) -> str:
-    """When a process began, in the system's own count; "" where that cannot be told."""
+    """The start time of a process in the kernel's units; "" if unknown."""
     return _read_process_stat(pid)[1]
 
 
 def _read_process_stat(pid: int) -> tuple[str, str]:
-    """What the system says of a process, where it says something: its state and its birth. One that has ended and that
-    nobody has asked about yet still has a number; its state is Z.
-    """
+    """State and start time from /proc, or empty strings. A process that ended but was not reaped has state Z."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]
@@ -79,7 +77,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _is_running_on_windows(pid: int) -> bool:
-    """There `os.kill` would end the process, whatever the signal."""
+    """On Windows `os.kill` would end the process, whatever the signal."""
     import ctypes
 
     kernel = getattr(ctypes, "windll").kernel32  # noqa: B009
@@ -98,7 +96,7 @@ def lock_file_of(log: Path) -> Path:
 
 
 def read_lock_holder(path: Path) -> LockHolder | None:
-    """Who is named there; None when nobody is. Raises ValueError when it cannot be read."""
+    """The lock holder named in the file; None if the file does not exist. Raise ValueError if it is unreadable."""
     try:
         if not path.is_file() and os.path.lexists(path):
             raise ValueError(f"{path} is not a file")
@@ -112,16 +110,16 @@ def read_lock_holder(path: Path) -> LockHolder | None:
 
 
 def lock_holder_of(log: Path) -> str:
-    """Who has this session open, in words; "" for nobody. It only reads, so it gets in nobody's way."""
+    """Describe the process that has the session open; "" if none does. Does not touch the lock."""
     try:
-        owner = read_lock_holder(lock_file_of(log))
+        holder = read_lock_holder(lock_file_of(log))
     except ValueError:
-        return "somebody who cannot be named"
-    return str(owner) if owner is not None and owner.is_alive else ""
+        return "unknown process"
+    return str(holder) if holder is not None and holder.is_alive else ""
 
 
 class SessionLock:
-    """The right to write one log. It is gone with the process, however that ends."""
+    """The exclusive right to write one log. It ends with the process, even after a crash."""
 
     def __init__(self, log: Path, session: str) -> None:
         self._log = log
@@ -131,27 +129,27 @@ class SessionLock:
         self._is_signed = False
 
     def acquire(self, fd: int) -> None:
-        """Raises SessionLocked when another process has it, and SessionNotFound when it was deleted meanwhile."""
+        """Raise SessionLocked if another process holds the lock, SessionNotFound if the log was just deleted."""
         try:
             import fcntl
         except ImportError:
             self._acquire_by_file()
             return
-        for left in range(_TRIES, -1, -1):
+        for tries_left in range(_TRIES, -1, -1):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not left or not self._may_clear_soon():
+                if not tries_left or not self._may_clear_soon():
                     raise self._make_refusal() from None
                 time.sleep(_PAUSE_S)
         if not os.fstat(fd).st_nlink:
             raise SessionNotFound(f"Session {self._session} was deleted by another process.")
 
     def reserve(self) -> bool:
-        """Claim the id of a session that has no file yet; False when somebody else was faster.
+        """Reserve the id of a session that has no log yet; False if another process already did.
 
-        Where nothing can be written the claim is not made: the first event will say what is wrong.
+        True also if the lock file cannot be written: writing the first event then reports the error.
         """
         try:
             self._create(self._file)
@@ -163,64 +161,63 @@ class SessionLock:
         return True
 
     def write_holder(self) -> None:
-        """Write down who has it. A disk that is full is no reason to stop: the lock itself holds."""
+        """Write the lock file. Errors are ignored: the lock itself holds even on a full disk."""
         if not self._is_signed:
             with contextlib.suppress(OSError):
                 self._replace_holder_file()
                 self._is_signed = True
 
     def release(self) -> None:
-        """Before the log is closed, so that nobody finds our name on a lock that is no longer ours."""
+        """Remove the lock file. Must be called before the log is closed, which frees the lock."""
         if self._is_signed:
             self._is_signed = False
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
     def _may_clear_soon(self) -> bool:
-        """Whether the lock will be free, or its owner named, in a moment."""
+        """True if the lock holder is dead or not named yet, so that a retry makes sense."""
         try:
-            owner = read_lock_holder(self._file)
+            holder = read_lock_holder(self._file)
         except ValueError:
             return False
-        return owner is None or not owner.is_alive
+        return holder is None or not holder.is_alive
 
     def _make_refusal(self) -> OdinError:
         try:
-            owner = read_lock_holder(self._file)
+            holder = read_lock_holder(self._file)
         except ValueError:
-            owner = None
-        if owner is None:
+            holder = None
+        if holder is None:
             return SessionLockCorrupt(
-                f"Session {self._session} is open in another process, which cannot be named: {self._file} is missing "
-                "or unreadable.",
+                f"Session {self._session} is open in an unknown process: {self._file} is missing or unreadable.",
                 "Close it there, or start a new session.",
             )
-        here = "in this process" if owner.pid == os.getpid() and owner.host == get_host_name() else "in another process"
+        here = (
+            "in this process" if holder.pid == os.getpid() and holder.host == get_host_name() else "in another process"
+        )
         return SessionLocked(
-            f"Session {self._session} is already open {here} ({owner}).", "Close it there, or start a new session."
+            f"Session {self._session} is already open {here} ({holder}).", "Close it there, or start a new session."
         )
 
     def _replace_holder_file(self) -> None:
-        fresh = self._write_temporary()
+        temporary = self._write_temporary()
         try:
-            fresh.replace(self._file)
+            temporary.replace(self._file)
         except OSError:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
             raise
 
     def _write_temporary(self) -> Path:
-        """A file that names us, under a name of its own."""
-        fresh = self._file.with_name(f".{self._file.name}-{os.getpid()}-{time.monotonic_ns():x}")
+        """Write the lock file under a temporary name."""
+        temporary = self._file.with_name(f".{self._file.name}-{os.getpid()}-{time.monotonic_ns():x}")
         try:
-            fresh.write_bytes(msgspec.json.encode(self._holder))
+            temporary.write_bytes(msgspec.json.encode(self._holder))
         except OSError:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
             raise
-        return fresh
-
-    # Without a lock of the operating system.
+        return temporary
 
     def _acquire_by_file(self) -> None:
         while not self._is_signed:
@@ -231,33 +228,33 @@ class SessionLock:
                 self._take_over()
 
     def _create(self, path: Path) -> None:
-        """It appears with our name in it: a kill in between must not leave a claim that nobody can be asked about."""
-        fresh = self._write_temporary()
+        """Create the file with its content in one step, so that a crash never leaves a lock file without a holder."""
+        temporary = self._write_temporary()
         try:
-            path.hardlink_to(fresh)
+            path.hardlink_to(temporary)
         except FileExistsError:
             raise
         except OSError:
             self._create_in_place(path)
         finally:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
 
     def _create_in_place(self, path: Path) -> None:
-        """Not every file system has links."""
+        """For file systems without hard links."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(msgspec.json.encode(self._holder))
 
     def _take_over(self) -> None:
-        """Only one at a time may look whether the owner is dead and take its place."""
+        """Take the lock of a dead process. A guard file lets only one process at a time do so."""
         try:
-            owner = read_lock_holder(self._file)
+            holder = read_lock_holder(self._file)
         except ValueError:
             raise self._make_refusal() from None
-        if owner is None:
+        if holder is None:
             return
-        if owner.is_alive:
+        if holder.is_alive:
             raise self._make_refusal()
         guard = self._file.with_name(f"{self._file.name}-takeover")
         try:
@@ -269,7 +266,7 @@ class SessionLock:
             time.sleep(_PAUSE_S)
             return
         try:
-            if read_lock_holder(self._file) == owner:
+            if read_lock_holder(self._file) == holder:
                 self._replace_holder_file()
                 self._is_signed = True
         finally:

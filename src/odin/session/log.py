@@ -1,7 +1,7 @@
-"""The append-only log: one file per session, one JSON line per durable event, a header line first.
+"""The append-only session log: a header line, then one JSON line per durable event.
 
-The file only ever grows. A line torn by a crash or a full disk stays where it is and is passed over by the reader; the
-next line is written after a line break of its own.
+The file is created by the first event, so an unused session leaves nothing behind, and it only grows. A line torn by a
+crash or a full disk stays in place; readers skip it, and the next event starts on a new line.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ _HEADER_BYTES = 1_000_000
 
 
 def is_session_id(text: str) -> bool:
-    """Whether it can be the id of a session: the name of a folder, and harmless wherever it is written."""
+    """True for a valid session id, which is also a safe folder name."""
     return bool(text) and len(text) <= 100 and set(text) <= ID_CHARS
 
 
 class LogHeader(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line. `odin_log` is the format version; a higher one is left alone.
+    """The first line. `odin_log` is the format version; logs with a newer version are not touched.
 
-    A fork names the session it was copied from, the prompt before which the copy ends and the number of the last event
-    that was copied: what follows it is its own. `key` is the address a session is found by, such as "channel:chat".
+    For a fork, `forked_from` is the original session, `forked_turn` the turn before which the copy ends and
+    `forked_seq` the last copied event. `key` is an address to find a session by, such as "channel:chat".
     """
 
     odin_log: int
@@ -51,12 +51,12 @@ _header_decoder = msgspec.json.Decoder(LogHeader)
 
 @cache
 def _get_decoder() -> msgspec.json.Decoder[Envelope]:
-    """Reads one line. To know every kind of event takes a while, and a new session reads none."""
+    """Built on first use: building it takes a while, and a new session reads nothing."""
     return msgspec.json.Decoder(Envelope)
 
 
 class SessionLog:
-    """Writes one session's log. The file is made by the first event, so a session that says nothing leaves nothing."""
+    """Writes the log of one session."""
 
     def __init__(self, path: Path, header: LogHeader) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class SessionLog:
         return self._header.session
 
     def prepare(self) -> None:
-        """Make sure a new log can be written, before any work is done that would have to be recorded."""
+        """Raise StateUnwritable if a new log could not be written, before any work is done."""
         project = self.path.parent.parent
         try:
             project.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -85,11 +85,11 @@ class SessionLog:
             raise self._make_write_error(error) from error
 
     def reserve(self) -> bool:
-        """Claim the id of a new session before its file is there; False when another process did."""
+        """Reserve the id of a new session before its file exists; False if another process already did."""
         return self._lock.reserve()
 
     def hold(self) -> None:
-        """Take an existing log for ourselves, so that nobody adds to it between reading it and going on with it."""
+        """Lock an existing log, so that no process writes to it between reading and continuing it."""
         if self._fd is None:
             self._open(existing=True)
 
@@ -104,26 +104,26 @@ class SessionLog:
             raise self._make_write_error(error) from error
 
     def begin_with(self, envelopes: Iterable[Envelope]) -> None:
-        """A new log that appears with all of these in it and on the disk, or not at all."""
-        fresh = self.path.with_name(f".{self.path.name}-{os.getpid()}")
+        """Create the log with all these events, synced to disk, or not at all."""
+        temporary = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(_encoder.encode(self._header) + b"\n")
                 file.writelines(_encode_line(envelope) + b"\n" for envelope in envelopes)
                 file.flush()
                 os.fsync(fd)
-            fresh.replace(self.path)
+            temporary.replace(self.path)
             _sync_folders(self.path.parent, 3)
         except OSError as error:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
             raise self._make_write_error(error) from error
         self.hold()
 
     def sync(self) -> None:
-        """Bring what was written to the disk itself, and the first time also the names that lead to it."""
+        """Sync the log to disk; the first time also the folders that contain it."""
         if self._fd is not None:
             try:
                 os.fsync(self._fd)
@@ -140,7 +140,7 @@ class SessionLog:
             self._fd = None
 
     def _open(self, *, existing: bool = False) -> int:
-        """The file, ours alone. Children do not inherit it, so none can hold the lock after our end."""
+        """Open and lock the file. Child processes do not inherit it, so none can keep the lock after this process."""
         flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | (0 if existing else os.O_CREAT)
         try:
             if not existing:
@@ -178,7 +178,7 @@ class SessionLog:
 
 
 def _encode_line(envelope: Envelope) -> bytes:
-    """One line. Text that is not valid Unicode is mended rather than lost with its event."""
+    """Encode an event as JSON. Invalid Unicode is replaced, so that the event is not lost."""
     try:
         return _encoder.encode(envelope)
     except UnicodeEncodeError:
@@ -186,12 +186,12 @@ def _encode_line(envelope: Envelope) -> bytes:
 
 
 def has_header(fd: int) -> bool:
-    """Whether the first line is complete. Without it there is nothing in the file that could be lost."""
+    """True if the first line is complete. A file without a header contains nothing of value."""
     return b"\n" in os.pread(fd, _LONGEST_HEADER, 0)
 
 
 def _write_header(fd: int, line: bytes) -> None:
-    """All of it or nothing: a log that does not begin with a whole header could never be read."""
+    """Write all of the line or nothing: a log without a complete header is unreadable."""
     try:
         _write_all(fd, line)
     except OSError:
@@ -201,7 +201,7 @@ def _write_header(fd: int, line: bytes) -> None:
 
 
 def _sync_folders(folder: Path, count: int) -> None:
-    """A new file is only safe when the folders that name it are on the disk, too. Not every file system can do this."""
+    """Sync a folder and its parents, so that a new file survives a power cut. Not every file system supports it."""
     for each in (folder, *list(folder.parents)[: count - 1]):
         with contextlib.suppress(OSError):
             fd = os.open(each, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -218,8 +218,8 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def read_header(path: Path) -> LogHeader:
-    """The first line of a log. Raises LogTooNew for a format this version does not know."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for, a device read for ever
+    """Read the first line of a log. Raise LogDamaged, or LogTooNew for a newer format."""
+    if path.exists() and not path.is_file():  # reading a pipe or a device could block
         raise LogDamaged(f"{path} is not a file.", "Choose another session, or start a new one.")
     try:
         with path.open("rb") as file:
@@ -232,19 +232,19 @@ def read_header(path: Path) -> LogHeader:
             raise msgspec.ValidationError("the session has no id")
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise LogDamaged(
-            f"{path} does not begin like a session log of Odin.", "Choose another session, or start a new one."
+            f"{path} is not an Odin session log.", "Choose another session, or start a new one."
         ) from error
     if header.odin_log > LOG_FORMAT:
         raise LogTooNew(
             f"Session {header.session} was written by a newer version of Odin (log format {header.odin_log}; "
-            f"this version knows {LOG_FORMAT}).",
+            f"this version supports {LOG_FORMAT}).",
             "Update Odin to open it. The file was not changed.",
         )
     return header
 
 
 def read_log(path: Path) -> Iterator[Envelope]:
-    """Every readable event in order. Torn lines, and events of a later version, are passed over."""
+    """Yield every readable event in order. Torn lines and unknown events are skipped."""
     decode = _get_decoder().decode
     with path.open("rb") as file:
         file.readline()
