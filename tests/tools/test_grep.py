@@ -180,7 +180,7 @@ async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monk
         box.write(f"f{number:02}.txt", f"x{number} {'y' * 60}\n" * 400)
     rows = await lines(box, "x", head_limit=3)
     assert rows[:3] == [f"f00.txt:{line}:x0 {'y' * 60}" for line in (1, 2, 3)]
-    assert rows[3].startswith("(showing the first 3 results; there are so many that the search was stopped")
+    assert rows[3].startswith("(showing the first 3 results; the search was stopped because there are too many")
     assert len((await box.ok("Grep", pattern="x")).text) < 40_000
 
 

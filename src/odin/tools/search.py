@@ -1,7 +1,4 @@
-"""Searching in files, by ripgrep or by the built-in scan: two programs that print the same, run and read here.
-
-What a search found without the files that the rules keep back, and the line that says so.
-"""
+"""Searches files with ripgrep or, without it, with the built-in search, which prints the same format."""
 
 import functools
 import os
@@ -41,7 +38,7 @@ class LineHit(Struct, frozen=True):
 
 
 class FileHits(Struct, frozen=True):
-    """What was found in one file. `rows` are the lines it fills when shown, marks of lines left out included."""
+    """The hits of one file. `rows` is the number of output lines, including `--` separators."""
 
     path: str
     rows: int
@@ -50,22 +47,22 @@ class FileHits(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True):
-    """In order of path. Without `complete` these are only the first of far more."""
+    """Hits sorted by path. `complete=False`: only the first of many more."""
 
     files: list[FileHits]
     complete: bool = True
 
 
 class FileCounts(Struct, frozen=True):
-    """How many matching lines each file has, in order of path. Without `complete` these are some of far more."""
+    """Number of matching lines per file, sorted by path. `complete=False`: there are more."""
 
     files: list[tuple[str, int]]
     complete: bool = True
 
 
 async def find_lines(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> SearchResult:
-    """Ripgrep prints file by file in no order. When it is too much to wait for the end, the first ones are asked for
-    in order, so that the same search gives the same lines."""
+    """Return the matching lines. Ripgrep prints files in no order; if there are too many matches to read all of them, it
+    is run again with sorting, so that the same search gives the same first lines."""
     found = await _run_search(query, "lines", rg, runner, _LINES_BYTES)
     if not found.stopped:
         return SearchResult(parse_lines(found.data, query.context))
@@ -77,27 +74,27 @@ async def find_lines(query: SearchQuery, rg: str | None, runner: ProcessRunner) 
 async def find_in_range(
     query: SearchQuery, first: int, last: int, rg: str | None, runner: ProcessRunner
 ) -> SearchResult:
-    """The lines of one file whose number is within the range, however many there are outside of it."""
+    """Return the matches of one file within the line range, however many lie outside of it."""
     kept: list[bytes] = []
     rest, size = b"", 0
     number = re.compile(rb"(?:[^\0]*\0)?(\d+)[:-]", re.DOTALL)
 
-    def keep(piece: bytes) -> None:
+    def keep_in_range(chunk: bytes) -> None:
         nonlocal rest, size
-        whole, ended, rest = (rest + piece).rpartition(b"\n")
-        for line in whole.split(b"\n") if ended else ():
-            found = number.match(line)
-            if found is not None and first <= int(found[1]) <= last and size < _LINES_BYTES:
-                kept.append(line[found.start(1) :])
+        whole, separator, rest = (rest + chunk).rpartition(b"\n")
+        for line in whole.split(b"\n") if separator else ():
+            match = number.match(line)
+            if match is not None and first <= int(match[1]) <= last and size < _LINES_BYTES:
+                kept.append(line[match.start(1) :])
                 size += len(line)
 
-    await _run_search(query, "lines", rg, runner, _RANGE_BYTES, on_data=keep)
+    await _run_search(query, "lines", rg, runner, _RANGE_BYTES, on_data=keep_in_range)
     body = b"\n".join(kept)
     return SearchResult([_make_file_hits(query.path, body, query.context)] if kept else [], size < _LINES_BYTES)
 
 
 async def count_matches(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
-    """Ripgrep's own count is one of matches where these may reach across lines, so there the lines are counted."""
+    """Return the number of matching lines per file. Multiline: ripgrep would count matches, so count lines here."""
     if query.across_lines:
         lines = await find_lines(replace(query, before=0, after=0), rg, runner)
         return FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
@@ -111,7 +108,7 @@ async def find_paths(query: SearchQuery, rg: str | None, runner: ProcessRunner) 
 
 
 def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
-    """Folder by folder, as a person would walk through them: `src/b` comes before `src-a`."""
+    """Sort folder by folder: `src/b` comes before `src-a`."""
     return sorted(found, key=lambda item: item[0].replace(b"/", b"\0"))
 
 
@@ -125,23 +122,23 @@ async def _run_search(
     in_order: bool = False,
     on_data: Callable[[bytes], None] | None = None,
 ) -> CapturedOutput:
-    """In the searched folder, because ripgrep reads a glob with a slash relative to where it runs.
+    """Run the search, in the searched folder, because ripgrep applies a glob with a slash relative to its cwd.
 
-    A ripgrep that cannot be started is as good as none.
+    Falls back to the built-in search if ripgrep cannot be started.
     """
     folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
     run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
-    own = build_scan_argv(query, answer)
+    fallback = build_scan_argv(query, answer)
     try:
-        found = await run(own if rg is None else build_ripgrep_argv(rg, query, answer, in_order))
+        found = await run(fallback if rg is None else build_ripgrep_argv(rg, query, answer, in_order))
     except OSError:
-        found = await run(own)
+        found = await run(fallback)
     if found.timed_out:
         raise make_timeout_refusal()
     if found.code == 2 and found.errors and not found.data:
         raise Refusal(f"The search is not valid: {found.errors.removeprefix('rg: ').strip()}")
     if found.code not in (0, 1, 2) and not found.stopped:
-        raise Refusal(f"The search program ended with code {found.code}. Search in a smaller folder. {found.errors}")
+        raise Refusal(f"The search program exited with code {found.code}. Search a smaller folder. {found.errors}")
     return found
 
 
@@ -160,18 +157,18 @@ def parse_paths(data: bytes) -> list[tuple[str, int]]:
 
 
 def parse_lines(data: bytes, context: bool) -> list[FileHits]:
-    """The lines of each file, below its path. Only what is shown is taken apart further, by `FileHits.hits`.
+    """Parse the output into one FileHits per file; the lines are parsed only when shown, by `FileHits.hits`.
 
-    Every line begins with its number, so an empty one ends a file. A line without a number says that the file turned
-    out to be binary.
+    Every line starts with its number, so an empty line ends a file. A line without a number means that the file is
+    binary.
     """
     found: list[tuple[bytes, bytes]] = []
-    border, odd = re.compile(rb"\n\r?\n"), re.compile(rb"^(?!\d+[:-]|--\r?$)", re.MULTILINE)
+    file_end, unnumbered = re.compile(rb"\n\r?\n"), re.compile(rb"^(?!\d+[:-]|--\r?$)", re.MULTILINE)
     at = 0
     while (name_end := data.find(b"\0", at)) >= 0:
-        end = border.search(data, name_end)
+        end = file_end.search(data, name_end)
         body = data[name_end + 1 : end.start() if end else len(data)].removesuffix(b"\n")
-        if odd.search(body) is None:
+        if unnumbered.search(body) is None:
             found.append((data[at:name_end], body))
         at = end.end() if end else len(data)
     return [_make_file_hits(os.fsdecode(path), body, context) for path, body in _sort_by_path(found)]
@@ -198,20 +195,20 @@ MAX_NAMED = 5
 def split_hidden(
     found: Iterable[T], path: Callable[[T], str], is_hidden: Callable[[str], bool]
 ) -> tuple[list[T], list[str]]:
-    """What may be shown, and the paths of the rest."""
+    """Return the items that may be shown, and the paths of those that permission rules withhold."""
     shown: list[T] = []
-    kept: list[str] = []
+    withheld: list[str] = []
     for item in found:
         if is_hidden(path(item)):
-            kept.append(path(item))
+            withheld.append(path(item))
         else:
             shown.append(item)
-    return shown, kept
+    return shown, withheld
 
 
-def describe_hidden(kept: Sequence[str]) -> list[str]:
-    """The line for the model; none when nothing was kept back."""
-    if not kept:
+def describe_hidden(withheld: Sequence[str]) -> list[str]:
+    """Return the line about withheld files, or [] if there are none."""
+    if not withheld:
         return []
-    names = join_some(sorted(kept), MAX_NAMED)
-    return [f"(left out, because a rule or a secret keeps it back: {names}; name a file by itself to ask for it)"]
+    names = join_some(sorted(withheld), MAX_NAMED)
+    return [f"(left out because of a permission rule or a secret: {names}; search a file by its path to ask for it)"]

@@ -1,11 +1,7 @@
-"""Glob patterns: `*` and `?` within a name, `**` across folders, `[…]` and `{a,b}`.
+"""Walks a file tree like ripgrep, for machines without it, and matches glob patterns and ignore files.
 
-The lines of .gitignore and the like.
-
-The files of a tree as ripgrep sees them, for machines without it.
-
-Hidden files and what an ignore file names are left out. Symbolic links are not followed, and what is not a regular file
-is left out too.
+Hidden and ignored files are left out. Symbolic links are not followed, and only regular files are returned. Glob
+patterns support `*` and `?` within a name, `**` across folders, `[...]` and `{a,b}`.
 """
 
 import functools
@@ -21,12 +17,12 @@ from odin.tools.files import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
 _VARIABLE_PIECES = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
-"""Pieces of an expression of which it is not fixed what they match, and the marks of a list."""
+"""Tokens of variable length, and the tokens of a brace list."""
 
 
 @functools.lru_cache(maxsize=256)
 def compile_glob(glob: str) -> Callable[[str], bool]:
-    """Tells whether a path relative to the searched folder matches. Without a slash the name matches at any depth."""
+    """Return a matcher for paths relative to the searched folder. A glob without a slash matches at any depth."""
     pattern = glob.removeprefix("./")
     if "/" not in pattern.rstrip("/"):
         pattern = f"**/{pattern}"
@@ -38,9 +34,9 @@ def compile_glob(glob: str) -> Callable[[str], bool]:
 
 
 def extract_name_glob(glob: str) -> tuple[str, bool]:
-    """A glob on names alone that every match fits, or "", and whether it says all that the pattern says.
+    """Return a glob on the file name that every match fulfills, or "", and True if it is equivalent to the pattern.
 
-    Only what every program that knows globs reads alike: plain names, `*` and lists in braces.
+    Uses only syntax that all programs interpret alike: plain names, `*` and brace lists.
     """
     folders, _, name = glob.removeprefix("./").rpartition("/")
     anywhere = all(part in ("**", "") for part in folders.split("/"))
@@ -52,7 +48,7 @@ def extract_name_glob(glob: str) -> tuple[str, bool]:
 
 
 def translate_glob(glob: str) -> str:
-    """The regular expression for one pattern. What is not closed, `[` or `{`, stands for itself."""
+    """Translate a glob into a regular expression. An unclosed `[` or `{` is literal."""
     out: list[str] = []
     at, depth = 0, 0
     while at < len(glob):
@@ -64,8 +60,8 @@ def translate_glob(glob: str) -> str:
 
 
 def _make_atomic(pieces: list[str]) -> list[str]:
-    """The same without a search that takes forever: what stands between two stars may as well be the first that fits,
-    because the second star takes whatever comes after it. And a folder at any depth need not be said twice."""
+    """Avoid exponential backtracking: the text between two stars can match at its first occurrence, because the second
+    star matches the rest. Repeated `**/` is reduced to one."""
     out: list[str] = []
     at = 0
     while at < len(pieces):
@@ -111,7 +107,7 @@ def _translate_set(rest: str) -> tuple[str, int]:
 
 
 class IgnoreRule(Struct, frozen=True):
-    """One line of an ignore file, applied byte by byte to paths below the folder the file is in."""
+    """One line of an ignore file, matched bytewise against paths below the file's folder."""
 
     base: str
     pattern: "re.Pattern[bytes]"
@@ -138,7 +134,7 @@ def read_ignore_file(folder: str, name: str) -> list[IgnoreRule]:
 
 
 def parse_ignore_line(folder: str, line: str) -> IgnoreRule | None:
-    """None for a comment, an empty line, and what is no pattern."""
+    """Parse a line; None for a comment, an empty line or an invalid pattern."""
     if line.startswith("#"):
         return None
     line = re.sub(r"(?<!\\)\s+$", "", line)
@@ -161,7 +157,7 @@ def parse_ignore_line(folder: str, line: str) -> IgnoreRule | None:
 
 
 def decide_ignored(path: str, is_folder: bool, groups: Sequence[Sequence[IgnoreRule]]) -> bool | None:
-    """Whether it is ignored; None when no rule speaks of it. Within a group the last rule that fits decides."""
+    """Return whether a path is ignored; None if no rule matches. Within a group the last matching rule wins."""
     for rules in groups:
         for rule in reversed(rules):
             if rule.fits(path, is_folder):
@@ -170,10 +166,10 @@ def decide_ignored(path: str, is_folder: bool, groups: Sequence[Sequence[IgnoreR
 
 
 _IGNORE_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
-"""The ignore files. What one of them says goes before what a later one says, however near that is."""
+"""The ignore files, by precedence: an earlier kind wins over a later one, at any depth."""
 
 _GIT_FILES = (2, 3)
-"""Those that git reads: they hold up to the top of the repository, the others all the way up."""
+"""Indexes of the files that git reads: they apply up to the top of the repository, the others up to the root."""
 
 _RuleGroups = tuple[list[IgnoreRule], ...]
 
@@ -187,10 +183,10 @@ def walk_files(
     matches_type: Callable[[str], bool] | None = None,
     seconds: float = 60.0,
 ) -> Iterator[str]:
-    """Absolute paths of the files below `root`. Gives up when the time is over.
+    """Yield the absolute paths of the files below `root`. Raise Refusal after `seconds`.
 
-    `named` is a glob: with it only the files it names are found, be they hidden or ignored; negated, all but those.
-    `kind` tells by name which files are wanted otherwise; those may be hidden, but not ignored.
+    `glob_rule` yields only matching files, even hidden or ignored ones; negated, all others. `matches_type` filters
+    files by name; hidden files may match, ignored ones not.
     """
     deadline = time.monotonic() + seconds
     tops = is_in_repository(root)
@@ -214,7 +210,7 @@ def walk_files(
 
 
 def _decide_by_glob(path: str, is_folder: bool, glob_rule: IgnoreRule | None) -> bool | None:
-    """Whether the glob decides on it, and how."""
+    """Return whether the glob includes the path; None if it does not decide."""
     if glob_rule is None:
         return None
     if glob_rule.fits(path, is_folder):
@@ -246,7 +242,7 @@ def _scan_folder(folder: str) -> "list[os.DirEntry[str]]":
 
 
 def _read_rules_above(root: str, tops: bool) -> _RuleGroups:
-    """The rules of the folders above."""
+    """Return the rules of all parent folders."""
     folders = list(Path(root).parents)
     rules: _RuleGroups = tuple([] for _ in _IGNORE_FILES)
     for folder in reversed(folders):
@@ -255,7 +251,7 @@ def _read_rules_above(root: str, tops: bool) -> _RuleGroups:
 
 
 def _read_rules_within(folder: str, above: _RuleGroups, tops: bool) -> _RuleGroups:
-    """What holds in a folder. Among repositories each begins anew with the rules of git."""
+    """Return the rules that apply in a folder. Each repository starts with its own git rules."""
     is_top = tops and os.path.lexists(f"{folder}/.git")
     return tuple(
         [*([] if is_top and number in _GIT_FILES else above[number]), *read_ignore_file(folder, name)]

@@ -1,9 +1,4 @@
-"""WriteFile: create a file or replace all of it.
-
-AppendFile: more at the end of a file.
-
-Delete: files and symbolic links, each by its own name.
-"""
+"""WriteFile, AppendFile and Delete: tools that create, replace, extend or delete whole files."""
 
 import os
 import stat
@@ -79,7 +74,7 @@ class WriteFileTool(FileTool[WriteArgs]):
 
 
 def _match_style(old: DecodedText | None, content: str) -> tuple[str, str]:
-    """The content with the line endings of the file it replaces, and a remark when that changed it."""
+    """Return the content with the line endings of the replaced file, and a remark if that changed it."""
     (old or DecodedText("")).check_text(content, "content")
     if old is None:
         return content, ""
@@ -123,7 +118,7 @@ class AppendFileTool(FileTool[AppendArgs]):
         text = old.text + _match_line_endings(old, args.content)
         after = old.encode(text)
         if not after.startswith(before or b""):
-            raise Refusal(f"{path} is written in a way that appending text would change. Use a command instead.")
+            raise Refusal(f"Appending text would change the existing bytes of {path}. Use a command instead.")
         target = os.path.realpath(path)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         known = self._has_seen_all(path, before)
@@ -148,16 +143,16 @@ class AppendFileTool(FileTool[AppendArgs]):
 
 
 def _match_line_endings(old: DecodedText, content: str) -> str:
-    """The content with the line endings of the file it is added to."""
+    """Return the content with the line endings of the file."""
     old.check_text(content, "content")
     return content.replace("\n", "\r\n") if is_crlf(old.text) and "\r" not in content else content
 
 
 def _describe_seam(old: str, content: str) -> str:
-    """What the model should know about the seam and the end."""
+    """Return remarks about missing newlines before and at the end of the appended text."""
     remarks = ""
     if old and not old.endswith("\n"):
-        remarks = " The file had no newline at its end, so the content goes on in what was its last line."
+        remarks = " The file had no final newline, so the content continues its last line."
     if not content.endswith("\n"):
         remarks += " It ends without a newline."
     return remarks
@@ -195,28 +190,28 @@ class DeleteTool(FileTool[DeleteArgs]):
         return True
 
     async def work(self, args: DeleteArgs, ctx: ToolContext) -> ToolOutput:
-        fates: dict[_DeleteStatus, list[str]] = {fate: [] for fate in get_args(_DeleteStatus)}
-        gone: list[str] = []
+        lines_by_status: dict[_DeleteStatus, list[str]] = {status: [] for status in get_args(_DeleteStatus)}
+        deleted: list[str] = []
         for path in dict.fromkeys(args.paths):
-            if fates["Failed"]:
-                fates["Not attempted"].append(path)
+            if lines_by_status["Failed"]:  # an error of the system: leave the rest alone
+                lines_by_status["Not attempted"].append(path)
                 continue
-            fate, line = self._delete(path, ctx.cwd)
-            fates[fate].append(line)
-            if fate == "Deleted":
-                gone.append(line)
-        text = "\n".join(_format_group(fate, lines) for fate, lines in fates.items() if lines)
-        absent = fates["Already absent"]
+            status, line = self._delete(path, ctx.cwd)
+            lines_by_status[status].append(line)
+            if status == "Deleted":
+                deleted.append(line)
+        text = "\n".join(_format_group(status, lines) for status, lines in lines_by_status.items() if lines)
+        absent = lines_by_status["Already absent"]
         return ToolOutput(
             text=to_printable(text),
-            is_error=not gone and len(absent) < sum(map(len, fates.values())),
-            note=to_printable(f"Deleted {', '.join(gone)}" if gone else "Deleted nothing"),
+            is_error=not deleted and len(absent) < sum(map(len, lines_by_status.values())),
+            note=to_printable(f"Deleted {', '.join(deleted)}" if deleted else "Deleted nothing"),
             view=to_printable(text),
-            files=tuple(to_printable(path) for path in gone),
+            files=tuple(to_printable(path) for path in deleted),
         )
 
     def _delete(self, given: str, cwd: str) -> tuple[_DeleteStatus, str]:
-        """What became of one path, and the line about it. After a failure of the system the rest is left alone."""
+        """Delete one path. Return its status and the line about it."""
         try:
             path = require_absolute(given, cwd, "a path")
             info = _lookup_path(path)
@@ -237,7 +232,7 @@ class DeleteTool(FileTool[DeleteArgs]):
         return "Deleted", path
 
     def _check_unchanged(self, path: str, cwd: str) -> None:
-        """What was read before must still be what is there. A file that was never read has no such promise."""
+        """Raise Refusal if a file that was read has changed since. Unread files are not checked."""
         if self._files.compare(path, "") in ("unread", "stale"):
             return
         import hashlib
@@ -248,12 +243,12 @@ class DeleteTool(FileTool[DeleteArgs]):
         now = Path(path).lstat()
         moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
         if moved or self._files.compare(path, sha256) == "changed":
-            said = f"{path} changed on disk since you read it. Read it again, then decide."
-            raise make_stale_refusal(self._files, path, sha256, said)
+            message = f"{path} changed on disk since you read it. Read it again, then decide."
+            raise make_stale_refusal(self._files, path, sha256, message)
 
 
 def _lookup_path(path: str) -> os.stat_result | None:
-    """What is at the path itself, a link not followed."""
+    """Return the status of the path itself, without following links; None if it does not exist."""
     try:
         return Path(path).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -272,5 +267,5 @@ def _check_kind(path: str, info: os.stat_result) -> None:
         raise Refusal(f"{path} is a device, pipe or socket, not a file.")
 
 
-def _format_group(fate: _DeleteStatus, lines: list[str]) -> str:
-    return "\n".join([f"{fate}:", *(f"  {line}" for line in lines)])
+def _format_group(status: _DeleteStatus, lines: list[str]) -> str:
+    return "\n".join([f"{status}:", *(f"  {line}" for line in lines)])
