@@ -117,7 +117,7 @@ async def test_what_other_programs_obey_is_pointed_out(start: Start, workspace: 
     talk = await start([run("echo 'echo hi' >.envrc"), say("ok")], permission_mode="bypassPermissions")
     await talk.say("go")
     if (workspace / ".envrc").exists():
-        assert re.search(r"left or changed \.envrc, which other programs obey", last(talk).text)
+        assert re.search(r"created or changed \.envrc, which other programs execute or obey", last(talk).text)
         assert ".envrc" in last(talk).for_user
 
 

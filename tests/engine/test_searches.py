@@ -45,7 +45,7 @@ async def test_what_is_denied_asked_about_or_secret_is_left_out(
     for name in ("private/b.py", "plan.txt", "drafts/c.md", "config/secrets.json", ".env", "key.pem"):
         assert name not in found
     assert ("src/a.py" in found) == (glob != ".env*")
-    assert "because of a permission rule or a secret" in remark
+    assert "because a permission rule or secret protects them" in remark
     assert WORD not in remark
 
 

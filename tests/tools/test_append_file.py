@@ -18,7 +18,7 @@ async def test_content_is_added_as_it_is_and_the_seam_is_told(box: Toolbox):
     path = box.write("a.txt", "one\ntwo")
     output = await box.ok("AppendFile", file_path=path, content=" and a half\nthree")
     assert Path(path).read_text() == "one\ntwo and a half\nthree"
-    assert "goes on in what was its last line" in output.text
+    assert "continues its last line" in output.text
     assert "ends without a newline" in output.text
     assert "+two and a half" in output.view
 

@@ -200,7 +200,7 @@ async def test_what_is_no_text_is_named(box: Toolbox) -> None:
 
 async def test_half_a_character_is_refused(box: Toolbox) -> None:
     box.write("a.txt", "x\n")
-    assert "half a character" in await box.refused("Grep", pattern="\ud83d")
+    assert "half a surrogate pair" in await box.refused("Grep", pattern="\ud83d")
     assert "glob" in await box.refused("Grep", pattern="x", glob="\ud83d")
 
 

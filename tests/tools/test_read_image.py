@@ -50,14 +50,14 @@ async def test_of_an_animated_gif_the_first_frame_is_shown(box: Toolbox) -> None
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (pictures.png(8001, 2), "it has 8001x2 pixels and at most 8000 a side"),
+        (pictures.png(8001, 2), "it has 8001x2 pixels; at most 8000 per side"),
         (pictures.png(2, 9000), "2x9000 pixels"),
-        (pictures.jpeg(6_000_000), "it has 6.0 MB and at most 3.9 MB are taken"),
+        (pictures.jpeg(6_000_000), "it has 6.0 MB; at most 3.9 MB are allowed"),
         (pictures.png()[:20], "its header is cut off"),
         (pictures.png(50, 50)[:-20], "it is cut off"),
         (pictures.png(50, 50).replace(b"IEND", b"iEND"), "it is damaged"),
         (pictures.png(50, 50)[:33] + pictures.png(50, 40)[33:], "its pixels are cut off"),
-        (pictures.png(5, 5)[:33] + pictures.png(5000, 5000)[33:], "it unpacks to more than its size"),
+        (pictures.png(5, 5)[:33] + pictures.png(5000, 5000)[33:], "it unpacks to more data than its size allows"),
         (pictures.jpeg()[:-2], "it is cut off"),
         (pictures.gif()[:-6], "it is cut off"),
         (b"GIF89a" + bytes(7) + b";", "no size"),

@@ -70,7 +70,7 @@ async def test_cells_come_with_source_and_outputs(box: Toolbox) -> None:
         "chart",
         "--- output ---",
         "(text/html, not shown)",
-        "(to edit it, see its raw lines with Grep in content mode first)",
+        "(to edit it, view its raw lines with Grep in content mode first)",
     ]
 
 

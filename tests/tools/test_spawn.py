@@ -72,7 +72,7 @@ async def test_stopping_ends_the_whole_group_however_stubborn(box: Toolbox) -> N
     assert "was stopped after" in output.text
     assert not any(alive(pid) for pid in found)
     assert ": stopped, killed by signal SIGKILL" in (await box.ok("SpawnStatus", id="spawn-1")).text
-    assert "is over already" in (await box.ok("SpawnStop", id="spawn-1")).text
+    assert "has already ended" in (await box.ok("SpawnStop", id="spawn-1")).text
 
 
 async def test_what_a_finished_one_left_running_can_be_stopped(box: Toolbox) -> None:
@@ -80,21 +80,21 @@ async def test_what_a_finished_one_left_running_can_be_stopped(box: Toolbox) -> 
     (pid,) = await asyncio.to_thread(pids_in, box.folder / "pids", 1)
     assert (await over(box)).status == "finished"
     assert alive(pid)
-    assert "something it started still runs" in (await box.ok("SpawnStatus", id="spawn-1")).text
+    assert "a process it started still runs" in (await box.ok("SpawnStatus", id="spawn-1")).text
     assert "left running" in (await box.ok("SpawnStop", id="spawn-1")).text
     gone([pid])
 
 
 async def test_unknown_ids_name_the_known(box: Toolbox) -> None:
     for unknown in ("spawn-7", "spawn-" + "9" * 5000):
-        assert "Known are: none." in await box.refused("SpawnStatus", id=unknown)
+        assert "Known: none." in await box.refused("SpawnStatus", id=unknown)
     await box.ok("Spawn", command="sleep 1000")
     for name in ("SpawnStatus", "SpawnStop"):
         assert "no background process 'x'. Known are: spawn-1 (running)." in await box.refused(name, id="x")
 
 
 async def test_the_list(box: Toolbox) -> None:
-    assert (await box.ok("SpawnStatus")).text == "There are no background processes."
+    assert (await box.ok("SpawnStatus")).text == "No background processes."
     await box.ok("Spawn", command="sleep 1000", description="a")
     await box.ok("Spawn", command="exit 1", description="b")
     await over(box, "spawn-2")
@@ -167,7 +167,7 @@ async def test_ids_go_on_after_a_resume(box: Toolbox) -> None:
     again = BackgroundProcesses(box.runner, box.session / "spawn-logs", used_ids=3)
     box.tools["SpawnStatus"]._background = again  # pyright: ignore[reportAttributeAccessIssue]
     assert "before this session was resumed" in await box.refused("SpawnStatus", id="spawn-2")
-    assert "no background process" in await box.refused("SpawnStatus", id="spawn-4")
+    assert "Unknown background process" in await box.refused("SpawnStatus", id="spawn-4")
     log = box.session / "spawn-logs" / "spawn-4.log"
     log.parent.mkdir(parents=True)
     log.write_text("of a run that was killed")

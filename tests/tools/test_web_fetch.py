@@ -161,7 +161,7 @@ async def test_other_text_passes_as_it_is(browser: Browser, kind: str, body: str
         ("image/png", b"\x89PNG\r\n\x1a\n" + b"1" * 992, "image/png (1,000 bytes)"),
         ("application/pdf", b"%PDF-1.7 text", "application/pdf (13 bytes)"),
         ("text/html", b"<p>\0\1\2", "text/html (6 bytes)"),
-        ("", b"\0" * 10, "of no stated type (10 bytes)"),
+        ("", b"\0" * 10, "of unknown type (10 bytes)"),
     ],
 )
 async def test_what_is_not_text_is_named_with_its_size(browser: Browser, kind: str, body: bytes, words: str):
@@ -176,7 +176,7 @@ async def test_a_page_that_never_ends_is_cut_and_it_is_said(browser: Browser):
     shown = len(browser.asked[0][1].page)
     assert 45_000 < shown <= MAX_MODEL_CHARS
     assert f"longer than {MAX_BYTES:,} bytes" in output.text
-    assert f"({shown:,} of 4,999,999 characters were looked at" in output.text
+    assert f"({shown:,} of 4,999,999 characters were read" in output.text
     assert "of the first 200,000. For all of it, download the page" in output.text
 
 
@@ -184,7 +184,7 @@ async def test_a_long_html_page_is_cut_and_it_is_said(browser: Browser):
     output = await browser.call(browser.site.page("/", "<p>" + "word " * 60_000))
     shown = len(browser.asked[0][1].page)
     assert 45_000 < shown <= MAX_MODEL_CHARS
-    assert f"({shown:,} of 299,999 characters were looked at" in output.text
+    assert f"({shown:,} of 299,999 characters were read" in output.text
 
 
 async def test_of_a_long_page_the_lesser_model_is_given_what_matches_the_prompt(browser: Browser):
@@ -201,7 +201,7 @@ async def test_of_a_long_page_the_lesser_model_is_given_what_matches_the_prompt(
 async def test_a_redirect_elsewhere_is_a_result_and_nothing_is_read(browser: Browser):
     output = await browser.call(browser.site.redirect("/a", "https://other.test/b"))
     assert not output.is_error
-    assert "https://other.test/b\nCall WebFetch with that address" in output.text
+    assert "https://other.test/b\nCall WebFetch with that URL" in output.text
     assert not browser.asked
 
 
@@ -211,21 +211,21 @@ async def test_an_http_error_is_an_error_with_what_the_page_says(browser: Browse
     assert f"HTTP status {status[:3]}" in said
     assert said.endswith("The page says: No luck")
     picture = browser.site.page("/y", b"\0", "image/png", status=status)
-    assert await browser.refused(picture) == f"{picture} answered with HTTP status {status[:3]}. Check the address."
+    assert await browser.refused(picture) == f"{picture} returned HTTP status {status[:3]}. Check the URL."
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("ftp://example.org/x", "http and https addresses, not ftp:"),
+        ("ftp://example.org/x", "http and https URLs, not ftp:"),
         ("file:///etc/passwd", "not file:"),
         ("example.org/page", "without http:// or https://"),
-        ("http://", "no host"),
-        ("http://exa mple.org/", "no host"),
-        ("http://[::1/", "cannot be read"),
-        ("http://example.org:99999/", "cannot be read"),
-        ("http://me:hunter2@example.org/", "has a login in it"),
-        ("http://example.org/" + "x" * 9000, "8,000 is the limit"),
+        ("http://", "no valid host"),
+        ("http://exa mple.org/", "no valid host"),
+        ("http://[::1/", "URL is invalid"),
+        ("http://example.org:99999/", "URL is invalid"),
+        ("http://me:hunter2@example.org/", "contains a login"),
+        ("http://example.org/" + "x" * 9000, "the limit is 8,000"),
     ],
 )
 async def test_an_address_that_cannot_be_used_is_refused_in_words(browser: Browser, url: str, words: str):
@@ -266,8 +266,8 @@ async def test_when_the_lesser_model_fails_the_page_itself_is_shown(browser: Bro
     output = await browser.call(browser.site.page("/", "page text " * 2000, "text/plain"))
     assert not output.is_error
     assert "page text " * 190 in output.text
-    assert "The lesser model could not be asked (It is overloaded.): this is the page itself." in output.text
-    assert "of 19,999 characters were looked at" in output.text
+    assert "The small model failed (It is overloaded.): this is the page itself." in output.text
+    assert "of 19,999 characters were read" in output.text
     assert len(output.text) < MAX_FALLBACK_CHARS + 500
 
 

@@ -132,7 +132,7 @@ async def test_nothing_found_is_no_error(web: Searching, backend: str, body: str
     web.site.page("/s", body)
     output = await web.call(backend, "xyzzy")
     assert not output.is_error
-    assert output.text == "Nothing was found for 'xyzzy'. Try other words."
+    assert output.text == "No results for 'xyzzy'. Try other words."
 
 
 def test_the_rules_see_the_address_and_never_the_key(web: Searching):

@@ -1,16 +1,7 @@
-"""Commands that would wait for a person, recognised before they run.
+"""ExecuteCommand, Spawn, SpawnStatus and SpawnStop: run shell commands in the foreground and in the background.
 
-This is a courtesy, not a guard: a program that slips through finds no terminal and no input, and ends or times out.
-
-Spawn: start a process that goes on after the call.
-
-SpawnStatus: how the background processes are, and what they have printed.
-
-SpawnStop: end a background process.
-
-Progress of a running command: its newest line, now and then.
-
-ExecuteCommand: run a shell command and show what it printed.
+Commands that would wait for a person (editors, pagers, `git rebase -i`) are refused before they run. That is a
+courtesy, not a guard: a program that slips through has no terminal and no input, and exits or times out.
 """
 
 import asyncio
@@ -52,23 +43,23 @@ _OPTIONS_WITH_VALUE = {
     "--namespace",
     "--kubeconfig",
 }
-"""Options of docker and kubectl before the subcommand that are followed by a value."""
+"""Options of docker and kubectl before the subcommand that take a value."""
 
 _EDITOR_SET = re.compile(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
 
 
 def explain_interactive(command: str) -> str:
-    """Why this command would wait for ever and what to run instead; "" when nothing is known against it.
+    """Return why a command would wait for a person and what to run instead, or "".
 
-    Every command in the text counts, also behind wrappers and inside `bash -c`.
+    Checks every command in the text, including those behind wrappers and inside `bash -c`.
     """
     if not re.search(_SUSPECT_NAMES, command):
         return ""
     parts = analyze_command(command).commands
     looked_up = {part.texts[2:] for part in parts if part.texts[:2] in (("command", "-v"), ("command", "-V"))}
-    edits = _EDITOR_SET.search(command) is not None
+    sets_editor = _EDITOR_SET.search(command) is not None
     for part in parts:
-        if not part.words or part.texts in looked_up or (edits and part.name == "git"):
+        if not part.words or part.texts in looked_up or (sets_editor and part.name == "git"):
             continue
         reason = _explain_program([part.name, *part.texts[1:]])
         if reason:
@@ -107,7 +98,7 @@ def _has_flag(words: list[str], letters: str, long: tuple[str, ...]) -> bool:
 
 
 def _is_login(rest: list[str]) -> bool:
-    """Whether ssh gets a host and nothing to do there."""
+    """True if ssh gets a host but no command."""
     plain = 0
     skip = False
     for word in rest:
@@ -181,29 +172,29 @@ class SpawnTool(Tool[SpawnArgs]):
 
 
 def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
-    """Start it, or say why not."""
+    """Start a background process. Return its id, or the error."""
     reason = explain_not_runnable(args.command)
     if reason:
         return fail(reason)
-    asked = max(args.timeout or 0.0, 0.0) / 1000
-    order = SpawnRequest(
+    seconds = max(args.timeout or 0.0, 0.0) / 1000
+    request = SpawnRequest(
         command=args.command,
         cwd=ctx.cwd,
         description=args.description,
-        seconds=min(asked, MAX_SECONDS),
+        seconds=min(seconds, MAX_SECONDS),
         agent=ctx.agent,
         mode=ctx.mode,
         call_id=ctx.call_id,
         sandbox_profile=ctx.sandbox_profile,
     )
     try:
-        spawned = background.start(order)
+        spawned = background.start(request)
     except SpawnRefused as error:
         return fail(f"Not run: {error}")
     except OSError as error:
         return fail(describe_start_error(error, ctx.cwd))
     text = _describe_started(spawned)
-    if asked > MAX_SECONDS:
+    if seconds > MAX_SECONDS:
         text += f"\n(the timeout was limited to {MAX_SECONDS:g} s)"
     return ToolOutput(text=to_printable(text), note=to_printable(f"Started {spawned.name}"), asynchronous=True)
 
@@ -215,7 +206,7 @@ def _describe_started(spawned: BackgroundProcess) -> str:
 
 
 def explain_not_runnable(command: str) -> str:
-    """Why a command makes no sense to run, or ""."""
+    """Return why a command cannot sensibly run, or ""."""
     if not command.strip() or "\0" in command:
         return "command is empty or contains a NUL byte."
     reason = explain_interactive(command)
@@ -254,7 +245,7 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
                 f"{_format_status(spawned)}, {spawned.log.total} bytes printed"
                 for spawned in self._background.list_all()
             ]
-            return ToolOutput(text=to_printable("\n".join(lines) or "There are no background processes."))
+            return ToolOutput(text=to_printable("\n".join(lines) or "No background processes."))
         spawned = self._background.get(args.id)
         if spawned is None:
             return fail(describe_unknown_id(args.id, self._background))
@@ -265,12 +256,12 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
 
 
 def describe_unknown_id(id: str, background: BackgroundProcesses) -> str:
-    """Why there is no such process, and which there are."""
+    """Return why the id is unknown, and the known ids."""
     number = id.removeprefix("spawn-")
     if number.isdecimal() and len(number) < 10 and 0 < int(number) <= background.used_ids:
         return f"{id} was started before this session was resumed and has been stopped."
     known = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.list_all())
-    return f"There is no background process {id!r}. Known are: {known or 'none'}."
+    return f"Unknown background process {id!r}. Known: {known or 'none'}."
 
 
 def _format_status(spawned: BackgroundProcess) -> str:
@@ -285,7 +276,7 @@ def _format_new_output(spawned: BackgroundProcess) -> str:
     if spawned.log.error:
         lines.append(f"(the log could not be written: {spawned.log.error})")
     if spawned.has_survivors():
-        lines.append("(something it started still runs; SpawnStop ends it)")
+        lines.append("(a process it started still runs; SpawnStop ends it)")
     return "\n".join(lines)
 
 
@@ -297,7 +288,7 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
     """Stop a background process."""
 
     name = "SpawnStop"
-    kind = "talk"  # it only takes back what Spawn was allowed to start, so nobody is asked again
+    kind = "talk"  # it only undoes what Spawn was allowed to do, so it needs no permission
     short = "Stop a spawned process."
     args = SpawnStopArgs
     exclusive = True
@@ -317,24 +308,24 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
         if spawned is None:
             return fail(describe_unknown_id(args.id, self._background))
         if spawned.status != "running" and not spawned.has_survivors():
-            return ToolOutput(text=to_printable(f"{spawned.name} is over already: {describe_exit(spawned.code)}."))
+            return ToolOutput(text=to_printable(f"{spawned.name} has already ended: {describe_exit(spawned.code)}."))
         was_running = spawned.status == "running"
         await self._background.stop(spawned)
-        what = spawned.name if was_running else f"What {spawned.name} left running"
+        what = spawned.name if was_running else f"What {spawned.name} had left running"
         last = spawned.log.take_new_output().rstrip("\n")
         text = f"{what} was stopped after {spawned.seconds:.1f} s." + (f"\nnew output:\n{last}" if last else "")
         return ToolOutput(text=to_printable(text), note=to_printable(f"Stopped {spawned.name}"))
 
 
 INTERVAL = 0.5
-"""Seconds between two lines, however much is printed."""
+"""Minimum seconds between two progress lines."""
 
 _MAX_WIDTH = 200
 _MAX_KEPT = 4 * _MAX_WIDTH
 
 
 class CommandProgress:
-    """Shows the newest line that is not blank, at most once in an interval, also when nothing comes after it."""
+    """Shows the newest non-blank line of the output, at most once per interval, also if no more output follows."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -371,7 +362,7 @@ class CommandProgress:
 DEFAULT_MS = 120_000
 MAX_MS = 600_000
 _MAX_NAMED = 5
-"""Files that are named at most."""
+"""Maximum number of files named in a message."""
 
 
 class ExecuteArgs(Args, frozen=True):
@@ -408,20 +399,20 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
             return fail(reason)
         if args.run_in_background:
             return self._spawn(args, ctx)
-        asked = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
-        seconds = min(asked, MAX_MS) / 1000
-        newest = CommandProgress(ctx.progress)
+        timeout_ms = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
+        seconds = min(timeout_ms, MAX_MS) / 1000
+        progress = CommandProgress(ctx.progress)
         try:
             finished = await self._runner.run(
-                args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.feed, sandbox_profile=ctx.sandbox_profile
+                args.command, cwd=ctx.cwd, timeout=seconds, on_output=progress.feed, sandbox_profile=ctx.sandbox_profile
             )
         except OSError as error:
             return fail(describe_start_error(error, ctx.cwd))
         finally:
-            newest.close()
+            progress.close()
         remarks = _list_remarks(finished, seconds)
-        if asked > MAX_MS:
-            remarks.append(f"(the timeout of {asked:.0f} ms was limited to {MAX_MS} ms)")
+        if timeout_ms > MAX_MS:
+            remarks.append(f"(the timeout of {timeout_ms:.0f} ms was limited to {MAX_MS} ms)")
         text = "\n".join([finished.output.rstrip("\n") or "(no output)", *remarks])
         first = args.command.strip().partition("\n")[0]
         return ToolOutput(
@@ -434,7 +425,7 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
 
     def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
         if self._background is None:
-            return fail("Not run: there are no background processes here. End the command with & instead.")
+            return fail("Not run: background processes are not available here. End the command with & instead.")
         return spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
 
 
@@ -449,7 +440,7 @@ def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
         remarks.append(f"({describe_exit(finished.code)})")
     if finished.has_survivors:
         later = f"; its further output goes to {finished.spill_path}" if finished.spill_path else ""
-        remarks.append(f"(something it started still runs in the background until the session ends{later})")
+        remarks.append(f"(a process it started still runs in the background until the session ends{later})")
     if finished.denial:
         remarks.append(f"(the sandbox kept it from {finished.denial})")
     if finished.tampered_files:
@@ -458,11 +449,11 @@ def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
 
 
 def _describe_tampering(finished: CommandResult) -> str:
-    """What a person should look at: a command that builds or tests does not do this."""
+    """Return the warning about protected files that the command changed, which builds and tests do not do; else ""."""
     if not finished.tampered_files:
         return ""
     names = join_some(finished.tampered_files, _MAX_NAMED)
-    return f"the command left or changed {names}, which other programs obey: the user should look at it"
+    return f"the command created or changed {names}, which other programs execute or obey: the user should check it"
 
 
 def _format_exit(finished: CommandResult) -> str:

@@ -1,8 +1,7 @@
-"""Whether an image is whole. An API that cannot decode one refuses the request, and every later one with it.
+"""Images for the model: checked, and copied into the session's folder.
 
-Images as Read gives them: checked, copied into the session's folder, and sent to the model beside the text.
-
-What a model API would refuse is refused here, because a request that carries it would fail, and all requests after it.
+An image that a model API cannot decode would fail the request, and every later request of the session, which contains
+it again. So images are validated completely here and refused if they are broken, too large or animated.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ from odin.tools.files import Refusal, read_whole, to_printable
 _CHUNK_BYTES = 1 << 20
 _CUT_OFF = "it is cut off"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""How many numbers a pixel has, by the colour type of a PNG."""
+"""Channels per pixel, by PNG color type."""
 
 
 def validate_image(data: bytes, picture: ImageHeader) -> bytes:
-    """The bytes a model can be shown: of an animated GIF the first frame. Raises BrokenPicture with the reason."""
+    """Return the bytes to send: the image, or the first frame of an animated GIF. Raise BrokenImage."""
     try:
         return _FORMAT_CHECKS[picture.kind](data, picture)
     except IndexError:
@@ -36,7 +35,7 @@ def validate_image(data: bytes, picture: ImageHeader) -> bytes:
 
 
 def _check_png(data: bytes, picture: ImageHeader) -> bytes:
-    """Every chunk with its checksum, and pixels that unpack to what the size needs and not to far more."""
+    """Check the checksums of all chunks, and that the pixels unpack to the expected size."""
     pixels, needed = _PixelCounter(), _count_png_bytes(data, picture)
     for name, body in _read_chunks(data):
         if name == b"IEND":
@@ -49,7 +48,7 @@ def _check_png(data: bytes, picture: ImageHeader) -> bytes:
 
 
 def _count_png_bytes(data: bytes, picture: ImageHeader) -> int:
-    """The bytes of all rows, each with its filter."""
+    """Return the size of all rows with their filter bytes."""
     depth, channels, interlaced = data[24], _CHANNELS.get(data[25]), data[28]
     if channels is None or depth not in (1, 2, 4, 8, 16):
         raise BrokenImage("its header is damaged")
@@ -58,7 +57,7 @@ def _count_png_bytes(data: bytes, picture: ImageHeader) -> int:
 
 
 class _PixelCounter:
-    """Packed pixel data, unpacked piece by piece and only counted."""
+    """Unpacks pixel data chunk by chunk and counts the bytes."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -74,7 +73,7 @@ class _PixelCounter:
                 self.size += len(self._inflater.decompress(body, _CHUNK_BYTES))
                 body = self._inflater.unconsumed_tail
                 if self.size > max_bytes:
-                    raise BrokenImage("it unpacks to more than its size")
+                    raise BrokenImage("it unpacks to more data than its size allows")
         except error:
             raise BrokenImage("its pixels are damaged") from None
 
@@ -93,14 +92,14 @@ def _read_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _check_jpeg(data: bytes, picture: ImageHeader) -> bytes:
-    """The end mark must follow the first scan; the one of a preview in the header stands before it."""
+    """Check that an end marker follows the first scan. The marker of an embedded preview comes before it."""
     if data.rfind(b"\xff\xd9") < find_jpeg_marker(data, frozenset({0xDA})):
         raise BrokenImage(_CUT_OFF)
     return data
 
 
 def _check_gif(data: bytes, picture: ImageHeader) -> bytes:
-    """Up to the end of the first frame. Not every API takes an animation, and none shows more than this of it."""
+    """Return the file up to the end of the first frame: not every API accepts animations, and none shows more."""
     at = 13 + _measure_color_table(data[10])
     while data[at] == 0x21:
         at = _skip_blocks(data, at + 2)
@@ -111,12 +110,12 @@ def _check_gif(data: bytes, picture: ImageHeader) -> bytes:
 
 
 def _measure_color_table(flags: int) -> int:
-    """The bytes of the colour table these flags announce."""
+    """Return the size of the color table that these flags declare."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 def _skip_blocks(data: bytes, at: int) -> int:
-    """Where a row of data blocks ends."""
+    """Return the position after a sequence of data blocks."""
     while data[at]:
         at += 1 + data[at]
     return at + 1
@@ -124,7 +123,7 @@ def _skip_blocks(data: bytes, at: int) -> int:
 
 def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
     if picture.animated:
-        raise BrokenImage("it is animated, which not every model API takes")
+        raise BrokenImage("it is animated, which not every model API accepts")
     end = 8 + int.from_bytes(data[4:8], "little")
     if end > len(data):
         raise BrokenImage(_CUT_OFF)
@@ -134,7 +133,7 @@ def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
     if at > end + 1 or not names & {b"VP8 ", b"VP8L"}:
-        raise BrokenImage(_CUT_OFF if at > end + 1 else "it has no picture")
+        raise BrokenImage(_CUT_OFF if at > end + 1 else "it contains no image data")
     return data
 
 
@@ -142,14 +141,14 @@ _FORMAT_CHECKS = {"png": _check_png, "jpeg": _check_jpeg, "gif": _check_gif, "we
 
 
 MAX_BYTES = 3_932_160
-"""What becomes 5 MiB in base64, the most an API takes."""
+"""5 MiB in base64, the maximum of the model APIs."""
 
 MAX_PIXELS = 8000
-"""The longest side an API takes."""
+"""Maximum width and height of the model APIs."""
 
 
 class CheckedImage(Struct, frozen=True):
-    """An image that can be sent."""
+    """A validated image."""
 
     data: bytes
     info: ImageHeader
@@ -164,23 +163,23 @@ def format_size(size: int) -> str:
 
 
 def check_image(data: bytes) -> CheckedImage | None:
-    """The image, or None when the bytes are none. Raises BrokenPicture when no model could be shown it."""
+    """Return the image, or None if the bytes are not an image. Raise BrokenImage if no API would accept it."""
     picture = read_image_header(data)
     if picture is None:
         return None
     if max(picture.width, picture.height) > MAX_PIXELS:
-        raise BrokenImage(f"it has {picture.width}x{picture.height} pixels and at most {MAX_PIXELS} a side are taken")
+        raise BrokenImage(f"it has {picture.width}x{picture.height} pixels; at most {MAX_PIXELS} per side are allowed")
     if len(data) > MAX_BYTES:
         raise _make_size_error(len(data))
     return CheckedImage(validate_image(data, picture), picture)
 
 
 def _make_size_error(size: int) -> BrokenImage:
-    return BrokenImage(f"it has {format_size(size)} and at most {format_size(MAX_BYTES)} are taken")
+    return BrokenImage(f"it has {format_size(size)}; at most {format_size(MAX_BYTES)} are allowed")
 
 
 def store_image(found: CheckedImage, folder: Path | None, source: str = "") -> Image:
-    """The image as a result carries it: a copy that stays as it was seen. Without a folder, the file itself."""
+    """Copy the image into the session folder, so that later requests send the same bytes. Without one, use the file."""
     path = source if folder is None else _copy_image(found, folder / "images")
     return Image(path, found.info.media_type, found.info.width, found.info.height)
 
@@ -201,7 +200,7 @@ def _copy_image(found: CheckedImage, folder: Path) -> str:
 
 
 async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path | None) -> ToolOutput:
-    """`file` begins with the mark of an image."""
+    """Return the Read result for an image file."""
     try:
         data = read_whole(file, info)
         if data is None:
@@ -219,9 +218,9 @@ async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path
 
 
 def _suggest_copy(path: str) -> str:
-    """One command helps against all of it: another file, sound, not animated and smaller."""
+    """Suggest a command that makes a smaller, valid, not animated copy."""
     import shlex
 
     smaller = f"{Path(path).with_suffix('')}-small.png"
     command = f"magick {shlex.quote(path + '[0]')} -resize '2000x2000>' {shlex.quote(smaller)}"
-    return f"Make a smaller or sound copy and read that, for example: {command}"
+    return f"Make a smaller or valid copy and read that, for example: {command}"

@@ -1,9 +1,7 @@
-"""Notebooks as their files hold them, nbformat 3 and 4, read into cells. Whatever is missing or odd is left out.
+"""Jupyter notebooks (nbformat 3 and 4) for Read: the cells in order, each with source and outputs.
 
-A notebook as Read gives it: its cells in order, each with its source and what it put out.
-
-For notebooks `offset` and `limit` count cells. The model sees no line of the file as it is, so this does not count as
-having read it for an edit.
+Missing or malformed parts are skipped. `offset` and `limit` count cells. The model does not see the lines of the file,
+so this does not count as having read it for an edit.
 """
 
 import binascii
@@ -31,14 +29,14 @@ _OTHER_TYPES = {
 
 
 class CellOutput(Struct, frozen=True):
-    """One thing a cell put out. An image is base64 in `text`; of what cannot be shown `text` is the name."""
+    """One output of a cell. For an image, `text` is base64; for a skipped output, its media type."""
 
     kind: Literal["text", "error", "image", "skipped"]
     text: str
 
 
 class NotebookCell(Struct, frozen=True):
-    """`count` is the number the notebook gave to its last run, empty when it was not run."""
+    """One cell. `count` is its execution count, empty if it was not run."""
 
     kind: str
     source: str
@@ -52,7 +50,7 @@ class Notebook(Struct, frozen=True):
 
 
 def parse_notebook(data: bytes) -> Notebook | None:
-    """The notebook, or None when the bytes are none."""
+    """Parse a notebook; None if the bytes are not a notebook."""
     top = _as_dict(_decode_json(data))
     found = _as_list(top.get("cells"))
     if "cells" not in top:
@@ -108,7 +106,7 @@ def _parse_output(output: dict[str, Any]) -> list[CellOutput]:
 
 
 def _collect_media(output: dict[str, Any]) -> dict[str, Any]:
-    """An output in all the forms it was kept in, by media type. Before format 4 they were keys with short names."""
+    """Return the output by media type. nbformat 3 uses short names as keys."""
     if "data" in output:
         return _as_dict(output["data"])
     short = {short: name for name, short in _IMAGE_TYPES.items()} | {"text": "text/plain"} | _OTHER_TYPES
@@ -121,7 +119,7 @@ def _make_text_outputs(kind: Literal["text", "error"], value: Any) -> list[CellO
 
 
 def _join_text(value: Any) -> str:
-    """Text is kept whole or as a list of its lines."""
+    """Return text that is stored as a string or as a list of lines."""
     return "".join(str(part) for part in _as_list(value)) if isinstance(value, list) else str(value or "")
 
 
@@ -139,13 +137,13 @@ MAX_SOURCE_CHARS = 20_000
 MAX_OUTPUT_CHARS = 4000
 MAX_IMAGES = 5
 _MAX_CHECKED_IMAGES = 2 * MAX_IMAGES
-"""Images that are unpacked to see whether they are sound; a notebook may hold thousands."""
+"""Maximum number of images that are validated; a notebook may contain thousands."""
 
-_EDITING_ADVICE = "(to edit it, see its raw lines with Grep in content mode first)"
+_EDITING_ADVICE = "(to edit it, view its raw lines with Grep in content mode first)"
 
 
 def read_notebook(path: str, data: bytes, first: int, count: int, folder: Path | None) -> ToolOutput | None:
-    """None when this is no notebook after all, so that it is shown as the text it is."""
+    """Return the Read result, or None if this is not a notebook and should be shown as text."""
     notebook = parse_notebook(data)
     if notebook is None:
         return None
@@ -178,7 +176,7 @@ def _describe_notebook(notebook: Notebook) -> str:
 
 
 class _NotebookPage:
-    """The cells that fit into one result, and the images that go with them."""
+    """The cells that fit into one result, with their images."""
 
     def __init__(self, folder: Path | None) -> None:
         self.parts: list[str] = []
@@ -189,7 +187,7 @@ class _NotebookPage:
         self._checked_images = 0
 
     def add_cell(self, number: int, cell: NotebookCell) -> bool:
-        """Add a cell. False when there is no room for it; the first one always has room."""
+        """Add a cell. False if it does not fit; the first one always fits."""
         images = len(self.images)
         text = self._format_cell(number, cell)
         chars, lines = self._chars + len(text), self._lines + text.count("\n") + 1
@@ -230,11 +228,11 @@ class _NotebookPage:
             self._checked_images += 1
             found = check_image(data)
         except binascii.Error:
-            return "(image output that is damaged)"
+            return "(damaged image output)"
         except BrokenImage as broken:
             return f"(image output, not shown: {broken})"
         if found is None:
-            return "(image output of an unknown kind)"
+            return "(image output of unknown format)"
         if len(self.images) >= MAX_IMAGES:
             return f"(image output, {format_size(len(data))}, not shown)"
         self.images.append(store_image(found, self._folder))
@@ -242,7 +240,7 @@ class _NotebookPage:
 
 
 def _truncate(text: str, chars: int, lines: int) -> str:
-    """The beginning of a text that is too long, and how much of it that is."""
+    """Cut a text that is too long, with a note how much is shown."""
     shown = "\n".join(text[:chars].split("\n")[:lines])
     if len(shown) == len(text):
         return text

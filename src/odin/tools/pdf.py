@@ -1,4 +1,4 @@
-"""The text of a PDF as Read gives it: numbered lines, with a line that begins each page."""
+"""PDFs for Read: the extracted text as numbered lines, with a heading line for each page."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ _MAX_REMEMBERED = 4
 
 
 class PdfText(Struct, frozen=True):
-    """The text that was found. `read` of `pages` pages were read before time or room was up."""
+    """The extracted text. `read` of `pages` pages were read before a limit was reached."""
 
     lines: list[str]
     pages: int
@@ -34,7 +34,7 @@ class _PdfLine(Struct):
 
 
 class PdfReader:
-    """Reads PDFs in a process of their own, and remembers the last few so that reading on costs nothing."""
+    """Reads PDFs in a separate process, and caches the last few for reading on."""
 
     def __init__(self, runner: ProcessRunner, seconds: float = PDF_SECONDS) -> None:
         self._runner = runner
@@ -67,8 +67,8 @@ class PdfReader:
         faults = sorted({page.why for page in pages if page.why})
         if faults and not any(page.text.strip() for page in pages):
             raise Refusal(
-                f"{path} is a PDF of {head.pages} pages of which none gave text, because of faults in it or limits on "
-                f"what is unpacked ({', '.join(faults)[:200]}). Use a command, such as pdftotext."
+                f"{path} is a PDF of {head.pages} pages, but no text could be extracted because of errors or size "
+                f"limits ({', '.join(faults)[:200]}). Use a command, such as pdftotext."
             )
         return _compose_text(head.pages, pages)
 
@@ -78,7 +78,7 @@ def _parse_line(line: bytes) -> _PdfLine:
 
 
 def _parse_broken_line(line: bytes) -> _PdfLine:
-    """Half characters, which a PDF may hold, are no JSON to a strict reader."""
+    """Parse a line with lone surrogates, which msgspec rejects."""
     import json
 
     found = json.loads(line)
@@ -108,7 +108,7 @@ def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
 
 
 def format_pdf(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
-    """Lines of the extracted text, counted and cut as those of a text file."""
+    """Return lines of the extracted text, numbered and limited like those of a text file."""
     if found.empty and found.read == found.pages:
         raise Refusal(
             f"{path} is a PDF of {found.pages} pages with no text on any page; it may be scanned. "
@@ -121,7 +121,7 @@ def format_pdf(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
     page = number_lines(found.lines[first - 1 : first - 1 + min(count, LINES)], first)
     notes = [page.text]
     if found.read < found.pages:
-        notes.append(f"(only pages 1-{found.read} of {found.pages} could be read within the limits of time and size)")
+        notes.append(f"(only pages 1-{found.read} of {found.pages} could be read within the time and size limits)")
     if page.first > 1 or page.last < total:
         more = f"; go on with offset={page.last + 1}" if page.last < total else ""
         notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")

@@ -1,7 +1,7 @@
-"""The text of a PDF, page by page, as JSON lines. Run as a program of its own: `pdf_text.py FILE`.
+"""A standalone program that prints the text of a PDF page by page as JSON lines: `pdf_text.py FILE`.
 
-PDFs can be made to take for ever or to fill the memory, and a thread cannot be stopped. This process can.
-The first line holds the number of pages or the fault; each line after it one page's text.
+A PDF can take forever or fill the memory, and unlike a thread this process can be killed. The first line has the number
+of pages or the error; each further line the text of one page. This file imports nothing of Odin.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def main(path: str) -> None:
 
 
 def _open_pages(path: str) -> list[Any] | None:
-    """The pages; None when it has been said why there are none."""
+    """Return the pages, or None after printing why there are none."""
     try:
         from pypdf import PdfReader
     except ImportError:
@@ -51,7 +51,7 @@ def _open_pages(path: str) -> list[Any] | None:
 
 
 def _try_unlock(reader: Any) -> bool:
-    """Many encrypted files open without a password. One whose cipher is not available does not."""
+    """Try the empty password, which opens many encrypted files. False if the cipher is not available."""
     try:
         return bool(reader.decrypt(""))
     except Exception:

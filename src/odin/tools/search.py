@@ -61,8 +61,8 @@ class FileCounts(Struct, frozen=True):
 
 
 async def find_lines(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> SearchResult:
-    """Return the matching lines. Ripgrep prints files in no order; if there are too many matches to read all of them, it
-    is run again with sorting, so that the same search gives the same first lines."""
+    """Return the matching lines. Ripgrep prints files in no order; if there are too many matches to read, it is
+    run again with sorting, so that the same search gives the same first lines."""
     found = await _run_search(query, "lines", rg, runner, _LINES_BYTES)
     if not found.stopped:
         return SearchResult(parse_lines(found.data, query.context))
@@ -211,4 +211,6 @@ def describe_hidden(withheld: Sequence[str]) -> list[str]:
     if not withheld:
         return []
     names = join_some(sorted(withheld), MAX_NAMED)
-    return [f"(left out because of a permission rule or a secret: {names}; search a file by its path to ask for it)"]
+    return [
+        f"(left out because a permission rule or secret protects them: {names}; search a file by its path to ask for it)"
+    ]

@@ -1,12 +1,8 @@
-"""Addresses of pages, in one form for the rules, the cache and the wire, so that none of them reads another host.
+"""WebFetch and WebSearch.
 
-Which characters the bytes of a page stand for: its byte order mark says it, else its header, else the page.
-
-What a web server sent, made readable: HTML as Markdown, other text as it is, and a sentence for everything else.
-
-WebFetch: ask something of one web page.
-
-WebSearch: find pages. It exists only where the configuration names a search engine.
+A page's URL is normalized once, so that the permission rules, the cache and the request agree on the host. HTML is
+converted to Markdown in a separate process (`web_markdown.py`), because the native converter blocks the whole process
+and its input is untrusted. The small model answers the question about the page, so the main model does not read it.
 """
 
 import asyncio
@@ -43,28 +39,28 @@ _SAFE_CHARS = "/!$&'()*+,;=:@%~?[]"
 
 
 class InvalidUrl(ValueError):
-    """Not an address WebFetch can use. The message says why and never repeats a login."""
+    """Not a URL that WebFetch can use. The message says why and never contains credentials."""
 
 
 def normalize_url(text: str) -> str:
-    """The address with a lower-case ASCII host and an encoded path, without its fragment. Raises BadAddress."""
+    """Return the URL with a lower-case ASCII host and an encoded path, without fragment. Raise InvalidUrl."""
     text = text.strip()
     if len(text) > MAX_URL_CHARS:
-        raise InvalidUrl(f"The address is {len(text):,} characters long; {MAX_URL_CHARS:,} is the limit.")
+        raise InvalidUrl(f"The URL has {len(text):,} characters; the limit is {MAX_URL_CHARS:,}.")
     try:
         parts = urlsplit(text)
         host, port, login = parts.hostname or "", parts.port, "@" in parts.netloc
     except ValueError:
-        raise InvalidUrl("The address cannot be read. Write it like https://example.org/page.") from None
+        raise InvalidUrl("The URL is invalid. Write it like https://example.org/page.") from None
     if parts.scheme not in ("http", "https"):
-        named = f"{parts.scheme}:" if parts.scheme and "." not in parts.scheme else "one without http:// or https://"
-        raise InvalidUrl(f"WebFetch reads http and https addresses, not {named}. Write https://example.org/page.")
+        problem = f"{parts.scheme}:" if parts.scheme and "." not in parts.scheme else "one without http:// or https://"
+        raise InvalidUrl(f"WebFetch reads http and https URLs, not {problem}. Write https://example.org/page.")
     if login:
-        raise InvalidUrl("The address has a login in it, and WebFetch sends none. Leave it out.")
+        raise InvalidUrl("The URL contains a login, which WebFetch does not send. Leave it out.")
     name = _normalize_host(host)
-    place = f"{name}:{port}" if port is not None else name
+    netloc = f"{name}:{port}" if port is not None else name
     return urlunsplit(
-        (parts.scheme, place, quote(parts.path or "/", safe=_SAFE_CHARS), quote(parts.query, safe=_SAFE_CHARS), "")
+        (parts.scheme, netloc, quote(parts.path or "/", safe=_SAFE_CHARS), quote(parts.query, safe=_SAFE_CHARS), "")
     )
 
 
@@ -77,7 +73,7 @@ def _normalize_host(host: str) -> str:
         name = ""
     name = name.lower().removesuffix(".")
     if not name or not all(char.isalnum() or char in "-._" for char in name):
-        raise InvalidUrl("The address has no host that could be reached. Write it like https://example.org/page.")
+        raise InvalidUrl("The URL has no valid host. Write it like https://example.org/page.")
     return name
 
 
@@ -87,14 +83,14 @@ _CHARSET_DECLARATION = (
     rb"""(?i)<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]{0,100}encoding\s*=\s*["']([\w.:-]+)"""
 )
 _WEB_NAMES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252"}
-"""Browsers read these as windows-1252, and pages are written for browsers."""
+"""Charsets that browsers decode as windows-1252."""
 
 _REFUSED_CODECS = frozenset(("punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
-"""Python knows them and browsers do not. The first takes hours for a large page, others make half characters."""
+"""Codecs that browsers do not support. punycode takes hours for a large page; others produce lone surrogates."""
 
 
 def decode_page(body: bytes, content_type: str) -> str:
-    """The text of a page. It never fails: what is said of it counts where it fits, else UTF-8, else windows-1252."""
+    """Decode a page by its byte order mark, its declared charset if that fits, else UTF-8, else windows-1252."""
     for mark, name in _MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(name, "replace")
@@ -107,7 +103,7 @@ def decode_page(body: bytes, content_type: str) -> str:
 
 
 def _list_declared_charsets(body: bytes, content_type: str) -> list[str]:
-    """What header and page say. A page that can be read so far is not in 16-bit characters, whatever it says."""
+    """Return the charsets declared by the header and the page. A readable declaration of UTF-16 must be wrong."""
     header = re.search(r"(?i)charset\s*=\s*[\"']?([\w.:-]+)", content_type)
     declared = re.search(_CHARSET_DECLARATION, body[:_HEAD_BYTES])
     written = (declared[1] or declared[2]).decode("ascii").lower() if declared else ""
@@ -116,33 +112,33 @@ def _list_declared_charsets(body: bytes, content_type: str) -> list[str]:
 
 
 def _try_decode(name: str, body: bytes) -> str | None:
-    """The text, but for a character cut in half at its end; None when it is not in that encoding or there is none."""
+    """Decode, ignoring a character cut off at the end; None if the encoding is unknown or does not fit."""
     try:
         if codecs.lookup(name).name in _REFUSED_CODECS:
             return None
-        b" ".decode(name, "replace")  # refuses what turns bytes into other bytes
+        b" ".decode(name, "replace")  # rejects codecs that turn bytes into bytes
         return codecs.getincrementaldecoder(name)("strict").decode(body, False)
     except (LookupError, ValueError):
         return None
 
 
 MAX_TEXT = 200_000
-"""Characters kept of one page."""
+"""Maximum characters kept of one page."""
 
 CONVERT_SECONDS = 30.0
 _MARKDOWN_PROGRAM = Path(__file__).with_name("web_markdown.py")
 _TEXT_TYPES = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
 _FEW_CHARS = 200
 _SNIFFED_CHARS = 20_000
-"""Characters in which a page without a type shows that it is HTML."""
+"""Characters checked for HTML tags in a page without a content type."""
 
 
 class UnreadablePage(Exception):
-    """A page without text that could be shown. The message says what it is."""
+    """A page without readable text. The message says what it is."""
 
 
 class WebPage(Struct, frozen=True):
-    """A page as text. `total` is how long the text was before it was cut; `shell` says that scripts would fill it."""
+    """A page as text. `total` is its length before it was cut. `needs_scripts`: scripts would fill it in a browser."""
 
     text: str
     title: str = ""
@@ -151,12 +147,12 @@ class WebPage(Struct, frozen=True):
 
 
 async def read_page(fetched: FetchResponse, runner: ProcessRunner) -> WebPage:
-    """Raises Unreadable when it is not text, or its HTML cannot be converted."""
+    """Return the page as text, HTML as Markdown. Raise UnreadablePage if it is not text or cannot be converted."""
     kind = fetched.content_type.partition(";")[0].strip().lower()
     body = fetched.body
     if _is_binary(kind, body):
         size = f"{len(body):,} bytes" if fetched.complete else f"more than {len(body):,} bytes"
-        raise UnreadablePage(f"it is not text but {kind or 'of no stated type'} ({size})")
+        raise UnreadablePage(f"it is not text but {kind or 'of unknown type'} ({size})")
     text = decode_page(body, fetched.content_type)
     if kind in ("text/html", "application/xhtml+xml") or (kind in ("", "text/plain") and _is_html(text)):
         return await _convert_html(text, fetched.url, runner)
@@ -165,7 +161,7 @@ async def read_page(fetched: FetchResponse, runner: ProcessRunner) -> WebPage:
 
 
 def _is_binary(kind: str, body: bytes) -> bool:
-    """By the bytes first: a type may be wrong or missing. Text in 16-bit characters has its mark or its charset."""
+    """True if the page is binary. Bytes count before the content type, which may be wrong; UTF-16 has a BOM."""
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         return False
     if b"\0" in body[:8192]:
@@ -204,21 +200,21 @@ async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPa
 
 
 def _needs_scripts(html: str, text: str) -> bool:
-    """Hardly any text, scripts, and an empty place for them to fill, or a note that asks to switch them on."""
+    """True if the page has hardly any text and scripts that would fill it, or asks to enable JavaScript."""
     if len(text) > _FEW_CHARS or not re.search(r"(?i)<script\b", html):
         return False
     names = "root|app|__next|__nuxt|___gatsby|main|svelte|q-app"
-    place = rf"""<div[^<>]{{0,200}}\bid\s{{0,9}}=\s{{0,9}}["']?(?:{names})\b|<app-root\b"""
-    asks = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
-    return re.search(f"(?is)(?:{place}|{asks})", html) is not None
+    placeholder = rf"""<div[^<>]{{0,200}}\bid\s{{0,9}}=\s{{0,9}}["']?(?:{names})\b|<app-root\b"""
+    notice = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
+    return re.search(f"(?is)(?:{placeholder}|{notice})", html) is not None
 
 
 MAX_BYTES = 5_000_000
 MAX_MODEL_CHARS = 50_000
-"""Characters of a page that the lesser model is given."""
+"""Maximum characters of a page that the small model reads."""
 
 MAX_FALLBACK_CHARS = 8_000
-"""Characters of a page that are shown when the lesser model cannot be asked."""
+"""Maximum characters of a page shown when the small model fails."""
 
 _ANSWER_SECONDS = 180.0
 _QUOTED_CHARS = 300
@@ -259,15 +255,15 @@ class WebFetchTool(Tool[WebFetchArgs]):
             return fail(error.describe())
         if fetched.location:
             return _report_redirect(fetched)
-        fine = 200 <= fetched.status < 300
+        is_ok = 200 <= fetched.status < 300
         try:
             page = await read_page(fetched, self._runner)
         except UnreadablePage as error:
-            if not fine:
+            if not is_ok:
                 return fail(_describe_http_error(fetched, ""))
-            advice = "If it is needed, download it with ExecuteCommand and look at the file."
+            advice = "If you need it, download it with ExecuteCommand and read the file."
             return fail(f"{fetched.url} cannot be shown: {error}. {advice}")
-        if not fine:
+        if not is_ok:
             return fail(_describe_http_error(fetched, page.text))
         if not page.text:
             return fail(f"{fetched.url} has no text ({len(fetched.body):,} bytes).{_describe_script_page(page)}")
@@ -281,9 +277,9 @@ class WebFetchTool(Tool[WebFetchArgs]):
                 answer = await self._small_model(WEB_ANSWER_JOB, question.render())
             notes: list[str] = []
         except (OdinError, TimeoutError) as error:
-            why = str(error) or f"no answer within {_ANSWER_SECONDS:g} s"
+            reason = str(error) or f"no answer within {_ANSWER_SECONDS:g} s"
             answer = shown = extract_excerpt(page.text, args.prompt, MAX_FALLBACK_CHARS)
-            notes = [f"The lesser model could not be asked ({why}): this is the page itself."]
+            notes = [f"The small model failed ({reason}): this is the page itself."]
         notes += _list_caveats(fetched, page, len(shown))
         heading = f"{fetched.url}: {page.title}" if page.title else fetched.url
         text = "\n\n".join([heading, answer, *(f"({note})" for note in notes)])
@@ -292,27 +288,27 @@ class WebFetchTool(Tool[WebFetchArgs]):
 
 def _report_redirect(fetched: FetchResponse) -> ToolOutput:
     text = (
-        f"{fetched.url} redirects to another place, which was not read: {fetched.location}\n"
-        "Call WebFetch with that address if you want it."
+        f"{fetched.url} redirects to another host, which was not read: {fetched.location}\n"
+        "Call WebFetch with that URL to read it."
     )
     return ToolOutput(text=text, note=f"{fetched.url} redirects elsewhere")
 
 
 def _describe_http_error(fetched: FetchResponse, text: str) -> str:
-    said = " ".join(text.split())[:_QUOTED_CHARS]
-    tail = f" The page says: {said}" if said else ""
-    return f"{fetched.url} answered with HTTP status {fetched.status}. Check the address.{tail}"
+    quoted = " ".join(text.split())[:_QUOTED_CHARS]
+    tail = f" The page says: {quoted}" if quoted else ""
+    return f"{fetched.url} returned HTTP status {fetched.status}. Check the URL.{tail}"
 
 
 def _list_caveats(fetched: FetchResponse, page: WebPage, shown: int) -> list[str]:
-    """What of the page was not looked at, and what makes it doubtful."""
+    """Return notes about parts of the page that were not read, and doubts about it."""
     notes: list[str] = []
     if not fetched.complete:
         notes.append(f"The page is longer than {MAX_BYTES:,} bytes; the rest was not read.")
     if page.total > len(page.text) or shown < len(page.text):
         kept = f", of the first {len(page.text):,}" if page.total > len(page.text) else ""
         notes.append(
-            f"{shown:,} of {page.total:,} characters were looked at: the beginning and what matches the prompt{kept}. "
+            f"{shown:,} of {page.total:,} characters were read: the beginning and what matches the prompt{kept}. "
             "For all of it, download the page with ExecuteCommand."
         )
     if page.needs_scripts:
@@ -361,7 +357,7 @@ class WebSearchTool(Tool[WebSearchArgs]):
             return fail(error.describe())
         note = f"Searched for {args.query!r}: {len(hits)} results"
         if not hits:
-            return ToolOutput(text=f"Nothing was found for {args.query!r}. Try other words.", note=note)
+            return ToolOutput(text=f"No results for {args.query!r}. Try other words.", note=note)
         lines = [
             f"{number}. {hit.title or hit.url}\n   {hit.url}"
             + (f"\n   {_shorten_snippet(hit.snippet)}" if hit.snippet else "")

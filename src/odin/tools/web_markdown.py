@@ -1,9 +1,9 @@
-"""A program of its own: turns the HTML file it is given into Markdown and prints it as one JSON object.
+"""A standalone program that converts an HTML file to Markdown and prints it as one JSON object.
 
-    python markdown.py PAGE.html ADDRESS LIMIT
+    python web_markdown.py PAGE.html URL LIMIT
 
-The library that converts is native code and holds up the whole process while it works, and what it reads comes from
-strangers. So it runs beside Odin, where it can be stopped. This file imports nothing of Odin.
+The native converter blocks the whole process while it works, and its input is untrusted, so it runs in its own process,
+which can be killed. This file imports nothing of Odin.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ def main(path: str, address: str, limit: int) -> None:
     )
     html = Path(path).read_text(encoding="utf-8")
     text = (convert(html, options).content or "").strip()
-    told = json.dumps({"title": title_of(html), "text": text[:limit], "total": len(text)}, ensure_ascii=False)
-    sys.stdout.buffer.write(told.encode("utf-8", "replace"))
+    result = json.dumps({"title": title_of(html), "text": text[:limit], "total": len(text)}, ensure_ascii=False)
+    sys.stdout.buffer.write(result.encode("utf-8", "replace"))
 
 
 def title_of(html: str) -> str:
