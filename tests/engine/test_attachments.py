@@ -363,7 +363,7 @@ class TestImages:
             (b"", "it is empty"),
             (pictures.png()[:-20], "it"),
             (b"\x89PNG\r\n\x1a\nbroken", "it"),
-            (b"not an image", "none of PNG"),
+            (b"not an image", "not a PNG"),
             (pictures.png(12000, 1), "12000x1 pixels"),
             (pictures.png(noise=os.urandom(4_500_000)), "4.5 MB"),
             (pictures.png(noise=os.urandom(5_100_000)), "at most 5.0 MB"),
@@ -375,7 +375,7 @@ class TestImages:
     ) -> None:
         (workspace / "odd.png").write_bytes(data)
         talk = await start([say("ok")])
-        with pytest.raises(UsageError, match=r"odd\.png is an image that cannot be attached") as refused:
+        with pytest.raises(UsageError, match=r"odd\.png cannot be attached") as refused:
             await talk.client.submit(Prompt("q1", "look at @odd.png"))
         assert why in str(refused.value)
         assert refused.value.hint
@@ -388,7 +388,7 @@ class TestImages:
             (workspace / f"{number}.png").write_bytes(pictures.png(shade=number))
         brought = [Attachment(f"b{number}", data=pictures.png(shade=9 + number)) for number in range(3)]
         talk = await start([say("ok")])
-        with pytest.raises(UsageError, match="6 images are attached, and a prompt takes at most 5"):
+        with pytest.raises(UsageError, match="6 images are attached; a prompt can have at most 5"):
             await talk.client.submit(Prompt("q1", "@0.png @1.png @2.png", attachments=tuple(brought)))
         await attach(talk, "@0.png @1.png", *brought)
         assert len(images(talk.server.requests[0])) == 5

@@ -120,7 +120,7 @@ def test_a_prompt_on_the_command_line_that_brings_a_bad_picture(run_odin: Run, w
     with ScriptedServer([say("No.")]) as server:
         ran = run_odin("-p", "explain @x.png", env=server.env("anthropic"))
     assert ran.returncode == 2
-    assert "x.png is an image that cannot be attached: it is empty." in ran.stderr
+    assert "x.png cannot be attached: it is empty." in ran.stderr
     assert len(server.requests) == 0
 
 

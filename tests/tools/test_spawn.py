@@ -90,7 +90,7 @@ async def test_unknown_ids_name_the_known(box: Toolbox) -> None:
         assert "Known: none." in await box.refused("SpawnStatus", id=unknown)
     await box.ok("Spawn", command="sleep 1000")
     for name in ("SpawnStatus", "SpawnStop"):
-        assert "no background process 'x'. Known are: spawn-1 (running)." in await box.refused(name, id="x")
+        assert "Unknown background process 'x'. Known: spawn-1 (running)." in await box.refused(name, id="x")
 
 
 async def test_the_list(box: Toolbox) -> None:

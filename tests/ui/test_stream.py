@@ -118,7 +118,7 @@ def test_an_image_in_a_prompt(run_odin_process: Run) -> None:
     assert data in request.body.decode()
     results = of_type(lines(ran.stdout), "result")
     assert "A box." in [result.get("result") for result in results]
-    assert "image 1 is an image that cannot be attached" in json.dumps(results)
+    assert "image 1 cannot be attached" in json.dumps(results)
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_goes_on(run_odin_process: Run) -> None:

@@ -1,7 +1,7 @@
-"""Files by a few letters of their path, for front ends that complete what a person types.
+"""Finds files by a few letters of their path, for `@` completion in the front ends.
 
-Nothing is looked at before somebody asks. Then the project is looked through in the background, and whoever asks is
-answered from what is known by then. What is older than a few seconds is looked up again, also in the background.
+The project is walked in the background after the first query, and queries are answered from the paths known so far. An
+index older than a few seconds is rebuilt, also in the background.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from odin.tools.path_index import PathHit, PathIndex, PathSearch
 
 FRESH_S = 10.0
-"""How long what was found counts as what is there."""
+"""Seconds after which the index is rebuilt."""
 
 _GRACE_S = 0.05
-"""How long the first question waits for the whole project, and again for anything at all."""
+"""Seconds the first query waits for the first paths, twice at most."""
 
 _STAT_BUDGET_S = 0.1
 _MAX_ENTRIES = 2000
@@ -29,7 +29,7 @@ _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 
 class FileFinder:
-    """`recent` are the files that the session knows."""
+    """Answers path queries for one working directory. `recent` returns the files of the session."""
 
     def __init__(self, cwd: str, *, recent: Callable[[], Sequence[CachedFile]], env: Mapping[str, str]) -> None:
         self._cwd = cwd
@@ -43,30 +43,32 @@ class FileFinder:
         self._closed = False
 
     async def __call__(self, words: str, limit: int = 20) -> tuple[str, ...]:
-        """A question that a newer one has overtaken gets no answer."""
+        """Return the best paths for a query; () if a newer query has superseded it."""
         self._query_count += 1
-        mine = self._query_count
+        query_number = self._query_count
         words = words[:_MAX_QUERY_CHARS]
         if self._closed or limit < 1 or "\n" in words or "\0" in words:
             return ()
         if words.startswith(("/", "~/", "../", "./")):
             return await self._run_bounded(self._list_folder, words, limit)
-        catalogue = await self._get_index()
+        index = await self._get_index()
         if not words.strip():
-            return await self._run_bounded(self._suggest_recent, catalogue.top_level, limit)
+            return await self._run_bounded(self._suggest_recent, index.top_level, limit)
         from odin.tools.path_index import PathSearch, Superseded
 
         self._search = self._search or PathSearch()
-        catalogue.flush()
+        index.flush()
         try:
-            hits = await self._search.find_best(catalogue.chunks, words, 3 * limit, lambda: mine == self._query_count)
+            hits = await self._search.find_best(
+                index.chunks, words, 3 * limit, lambda: query_number == self._query_count
+            )
         except Superseded:
             return ()
         return await self._run_bounded(self._rank_hits, hits, limit)
 
     @property
     def is_walking(self) -> bool:
-        """Whether the project is being looked through."""
+        """True while the project is being walked."""
         return self._walk_task is not None and not self._walk_task.done()
 
     async def close(self) -> None:
@@ -76,31 +78,27 @@ class FileFinder:
             self._walk_task.cancel()
             await asyncio.wait([self._walk_task])
 
-    # --- what there is ---
-
     async def _get_index(self) -> "PathIndex":
         from odin.tools.path_index import PathIndex
 
         if not self.is_walking and (self._index is None or time.monotonic() - self._finished_at > FRESH_S):
-            coming = PathIndex()
-            self._index = self._index or coming
-            self._walk_task = asyncio.create_task(self._build_index(coming))
+            new_index = PathIndex()
+            self._index = self._index or new_index
+            self._walk_task = asyncio.create_task(self._build_index(new_index))
         for _ in range(2):
             if self._walk_task is not None and self._index is not None and not self._index.count:
                 await asyncio.wait([self._walk_task], timeout=_GRACE_S)
         return self._index or PathIndex()
 
-    async def _build_index(self, coming: "PathIndex") -> None:
+    async def _build_index(self, new_index: "PathIndex") -> None:
         from odin.tools.path_index import fill_index
 
-        await fill_index(coming, self._cwd, self._env)
-        self._index = coming
+        await fill_index(new_index, self._cwd, self._env)
+        self._index = new_index
         self._finished_at = time.monotonic()
 
-    # --- in which order ---
-
     async def _run_bounded(self, work: "Callable[..., list[str]]", *args: object) -> tuple[str, ...]:
-        """The disk is asked in a thread; one that does not answer keeps nobody waiting."""
+        """Run disk access in a thread, with a timeout for disks that do not answer."""
         try:
             async with asyncio.timeout(_STAT_BUDGET_S * 10):
                 return tuple(await asyncio.to_thread(work, *args))
@@ -108,18 +106,18 @@ class FileFinder:
             return ()
 
     def _rank_hits(self, hits: "Sequence[PathHit]", limit: int) -> list[str]:
-        """As well as they match; among equals what the session knows, what changed lately, and what is short."""
-        known = {path: place for place, path in enumerate(self._list_session_files())}
-        began, now = time.monotonic(), time.time()
+        """Sort by match quality, then files of the session, recently changed ones, and short paths first."""
+        session_files = {path: place for place, path in enumerate(self._list_session_files())}
+        start, now = time.monotonic(), time.time()
         ranked: list[tuple[int, int, int, int, str]] = []
         for kind, length, path in hits:
-            age = _age_of(Path(self._cwd, path), now) if time.monotonic() - began < _STAT_BUDGET_S else _UNKNOWN_AGE
+            age = _age_of(Path(self._cwd, path), now) if time.monotonic() - start < _STAT_BUDGET_S else _UNKNOWN_AGE
             if age is not None and _is_valid_text(path):
-                ranked.append((kind, known.get(path, len(known)), age, length, path))
+                ranked.append((kind, session_files.get(path, len(session_files)), age, length, path))
         return [path for *_, path in sorted(ranked)[:limit]]
 
     def _list_session_files(self) -> list[str]:
-        """The files of the session inside the folder, the newest first."""
+        """Return the files of the session below the working directory, newest first."""
         start = f"{os.path.realpath(self._cwd).rstrip('/')}/"
         files = sorted(self._recent(), key=lambda file: -file.cached_at)
         return [file.path[len(start) :] for file in files if file.path.startswith(start)]
@@ -130,8 +128,8 @@ class FileFinder:
         return [path for path in dict.fromkeys((*used, *top)) if _is_valid_text(path)][:limit]
 
     def _list_folder(self, words: str, limit: int) -> list[str]:
-        """What lies in a folder that is named from the root, the home, or from here."""
-        written, _, begun = words.rpartition("/")
+        """Return the entries of a folder given as an absolute path, from the home, or relative with `./` or `../`."""
+        written, _, prefix = words.rpartition("/")
         home = self._env.get("HOME", "")
         folder = f"{home}{written[1:]}" if words.startswith("~/") else written or "/"
         try:
@@ -139,7 +137,7 @@ class FileFinder:
                 found = [
                     f"{written}/{entry.name}{'/' if entry.is_dir() else ''}"
                     for _, entry in zip(range(_MAX_ENTRIES), entries, strict=False)
-                    if entry.name.lower().startswith(begun.lower()) and (begun or not entry.name.startswith("."))
+                    if entry.name.lower().startswith(prefix.lower()) and (prefix or not entry.name.startswith("."))
                 ]
         except OSError:
             return []
@@ -150,7 +148,7 @@ _UNKNOWN_AGE = 3
 
 
 def _age_of(path: Path, now: float) -> int | None:
-    """In steps: this hour, this day, before. None when it is gone."""
+    """Return 0 for a file changed within the hour, 1 within the day, 2 before; None if it is gone."""
     try:
         age = now - path.lstat().st_mtime
     except (OSError, ValueError):
@@ -159,7 +157,7 @@ def _age_of(path: Path, now: float) -> int | None:
 
 
 def _is_valid_text(path: str) -> bool:
-    """Whether the name is text at all: what is not cannot be typed."""
+    """True if the path is valid UTF-8, so that it can be typed."""
     try:
         path.encode()
     except UnicodeEncodeError:

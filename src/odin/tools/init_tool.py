@@ -1,4 +1,4 @@
-"""InitTool: ODIN.md from what the repository is."""
+"""InitTool: writes ODIN.md from a survey of the repository."""
 
 import os
 from collections.abc import Callable
@@ -51,7 +51,9 @@ class InitTool(FileTool[InitArgs]):
         diff = compare((before or b"").decode("utf-8", "replace"), after.decode("utf-8", "replace"), self._path)
         done = f"{'Created' if before is None else 'Renewed'} {self._path} ({count_lines(after)} lines, {diff.counts})"
         return ToolOutput(
-            text=to_printable(f"{done}. It holds from the next prompt on. Check it, and add what files cannot tell."),
+            text=to_printable(
+                f"{done}. It takes effect with the next prompt. Check it, and add what the files do not show."
+            ),
             note=to_printable(done),
             view=to_printable(diff.text),
             files=(to_printable(target),),
@@ -69,13 +71,13 @@ class InitTool(FileTool[InitArgs]):
             raise Refusal(f"{self._path} is too large ({info.st_size} bytes). Shorten it first.")
         sha256 = hash_bytes(data)
         if self._files.compare(self._path, sha256) == "changed":
-            said = f"{self._path} changed on disk since you read it. Nothing was written. Read it again first."
-            raise make_stale_refusal(self._files, self._path, sha256, said)
+            message = f"{self._path} changed on disk since you read it. Nothing was written. Read it again first."
+            raise make_stale_refusal(self._files, self._path, sha256, message)
         return data
 
 
 def _insert_part(before: bytes | None, part: bytes, path: str) -> bytes:
-    """The file with our part in it. Everything outside the markers is somebody's own and stays to the byte."""
+    """Return the file with the generated part. Everything outside of the markers is left unchanged."""
     from odin.tools.project_page import BEGIN, END
 
     if not before:
@@ -84,8 +86,8 @@ def _insert_part(before: bytes | None, part: bytes, path: str) -> bytes:
     start, stop = before.find(begin), before.find(end)
     if before.count(begin) != 1 or before.count(end) != 1 or stop < start:
         raise Refusal(
-            f"{path} exists and has no part that InitTool may replace (between {BEGIN} and {END}), so nothing was "
-            f"written. Change it with EditTool, or put the two markers where that part should be."
+            f"{path} exists without a generated part (between {BEGIN} and {END}), so nothing was written. "
+            f"Change it with EditTool, or add the two markers where that part should be."
         )
     crlf = before.count(b"\n") > 0 and before.count(b"\n") == before.count(b"\r\n")
     inner = part.removesuffix(b"\n")

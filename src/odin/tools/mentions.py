@@ -1,6 +1,7 @@
-"""`@path` in what a person writes: which files may be meant. Whether there is such a file only the disk can tell.
+"""`@path` mentions and attachments of a prompt: which files, folders and images it names.
 
-What a prompt names: files, folders and pictures on this machine, with their whole paths.
+A mention is ambiguous (punctuation may belong to the path or to the sentence), so each has several candidates, and the
+first that exists counts.
 """
 
 import os
@@ -21,27 +22,29 @@ from odin.policy import paths
 from odin.tools.images import CheckedImage, check_image, format_size, store_image
 
 MAX_MENTIONS = 50
-"""Mentions that are looked at in one text."""
+"""Maximum number of mentions in one text."""
 
 _MAX_LENGTH = 4096
 _MAX_CANDIDATES = 40
 _MENTION = re.compile(r'(?<![\w@/.+-])@(?:"([^"\n]{1,4096})"(:\d{1,9}(?:-\d{1,9})?)?|([^\s"@][^\s"]*))')
 _LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
 _TRAILING_PUNCTUATION = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
-"""What may follow a path without being part of it."""
+"""Characters that may follow a path without being part of it."""
 
 
 def find_mentions(text: str) -> Iterator[tuple[Attachment, ...]]:
-    """For every `@` the ways to read it, the longest first: punctuation may be part of a name, or of the sentence."""
+    """Yield the candidates of each mention, longest first."""
     if "@" not in text:
         return
-    for count, found in enumerate(_MENTION.finditer(text)):
+    for count, match in enumerate(_MENTION.finditer(text)):
         if count == MAX_MENTIONS:
             return
-        if found[1] is not None:
-            yield (_parse_line_range(f"{found[1]}{found[2] or ''}") or Attachment(found[1]),)
-        elif len(found[3]) <= _MAX_LENGTH and (ways := tuple(islice(_list_candidates(found[3]), _MAX_CANDIDATES))):
-            yield ways
+        if match[1] is not None:
+            yield (_parse_line_range(f"{match[1]}{match[2] or ''}") or Attachment(match[1]),)
+        elif len(match[3]) <= _MAX_LENGTH:
+            candidates = tuple(islice(_list_candidates(match[3]), _MAX_CANDIDATES))
+            if candidates:
+                yield candidates
 
 
 def _list_candidates(word: str) -> Iterator[Attachment]:
@@ -54,7 +57,7 @@ def _list_candidates(word: str) -> Iterator[Attachment]:
 
 
 def _parse_line_range(word: str) -> Attachment | None:
-    """`a.py:10` is one line, `a.py:10-20` eleven of them, in either order."""
+    """Parse `a.py:10` (one line) or `a.py:10-20` (a range, in either order); None for other words."""
     found = _LINES.fullmatch(word)
     if found is None:
         return None
@@ -66,11 +69,11 @@ def _parse_line_range(word: str) -> Attachment | None:
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _HEAD_BYTES = 16
 _MAX_TEXT_BYTES = 5_000_000
-_SMALLER_HINT = "Make a smaller or sound copy of it, for example with `magick IMAGE -resize 2000x2000 copy.png`."
+_SMALLER_HINT = "Make a smaller or valid copy, for example with `magick IMAGE -resize 2000x2000 copy.png`."
 
 
 class PathBase(Struct, frozen=True):
-    """Where paths begin: the folder the session works in, its project, and the home of the person."""
+    """The folders that paths are relative to: working directory, project and home."""
 
     cwd: str
     root: str
@@ -83,21 +86,20 @@ class PathBase(Struct, frozen=True):
 
 
 def find_attachments(prompt: Prompt, base: PathBase) -> list[Attachment]:
-    """What is attached, and what the text mentions if it is there; with whole paths, each once.
+    """Return the attachments and the existing mentioned files of a prompt, with absolute paths, without duplicates.
 
-    Where the text is not what the person typed, because a custom command stands for it, it names what lies in the
-    project; anything else only the person can.
+    If the text comes from a custom command, mentions outside of the project count only if the user typed them.
     """
     found = [structs.replace(item, path=base.resolve(item.path)) for item in prompt.attachments if not item.data]
     found += _find_mentioned(prompt.text, base, prompt.display_text)
     return list(dict.fromkeys(found))
 
 
-def _find_mentioned(text: str, base: PathBase, shown: str) -> Iterator[Attachment]:
-    typed = set(_find_mentioned(shown, base, "")) if shown and shown != text else None
-    for ways in find_mentions(text):
-        there = (structs.replace(way, path=base.resolve(way.path)) for way in ways)
-        item = next((way for way in there if os.path.exists(way.path)), None)  # noqa: PTH110 (it may hold a NUL)
+def _find_mentioned(text: str, base: PathBase, display_text: str) -> Iterator[Attachment]:
+    typed = set(_find_mentioned(display_text, base, "")) if display_text and display_text != text else None
+    for candidates in find_mentions(text):
+        resolved = (structs.replace(item, path=base.resolve(item.path)) for item in candidates)
+        item = next((item for item in resolved if os.path.exists(item.path)), None)  # noqa: PTH110 (it may hold a NUL)
         if item is None:
             continue
         if typed is None or item in typed or paths.is_inside(item.path, base.root, base.cwd):
@@ -105,7 +107,7 @@ def _find_mentioned(text: str, base: PathBase, shown: str) -> Iterator[Attachmen
 
 
 def is_image(item: Attachment) -> bool:
-    """Whether a file is, or says that it is, an image. Only a regular file is opened."""
+    """True if a regular file is an image by its content or its suffix."""
     try:
         if not stat.S_ISREG(Path(item.path).stat().st_mode):
             return False
@@ -116,30 +118,28 @@ def is_image(item: Attachment) -> bool:
     return bool(detect_image_kind(head)) or item.path.lower().endswith(_IMAGE_SUFFIXES)
 
 
-def check_images(items: Iterable[Attachment], brought: int) -> None:
-    """Refuse what no model could be shown, before anything is said. `brought` counts those that come as bytes."""
-    pictures = [item for item in items if is_image(item)]
-    refuse_too_many(len(pictures) + brought)
-    for item in pictures:
+def check_images(items: Iterable[Attachment], inline_count: int) -> None:
+    """Raise UsageError for images no model accepts. `inline_count` is the number of images that come as bytes."""
+    images = [item for item in items if is_image(item)]
+    refuse_too_many(len(images) + inline_count)
+    for item in images:
         name = Path(item.path).name
         size = Path(item.path).stat().st_size
         if size > MAX_IMAGE_BYTES:
-            raise _make_refusal(
-                name, f"it has {format_size(size)} and at most {format_size(MAX_IMAGE_BYTES)} are taken"
-            )
+            raise _make_refusal(name, f"it has {format_size(size)}; at most {format_size(MAX_IMAGE_BYTES)} are allowed")
         validate_image(Path(item.path).read_bytes(), name)
 
 
 def refuse_too_many(count: int) -> None:
     if count > MAX_IMAGES:
         raise UsageError(
-            f"{count} images are attached, and a prompt takes at most {MAX_IMAGES}.",
+            f"{count} images are attached; a prompt can have at most {MAX_IMAGES}.",
             "Send the others with the next prompt.",
         )
 
 
 def validate_image(data: bytes, name: str) -> CheckedImage:
-    """The image as it can be sent. Raises UsageError when it cannot."""
+    """Return the validated image. Raise UsageError if it cannot be sent."""
     if not data:
         raise _make_refusal(name, "it is empty")
     try:
@@ -147,22 +147,22 @@ def validate_image(data: bytes, name: str) -> CheckedImage:
     except BrokenImage as broken:
         raise _make_refusal(name, str(broken)) from None
     if found is None:
-        raise _make_refusal(name, "it is none of PNG, JPEG, GIF and WebP")
+        raise _make_refusal(name, "it is not a PNG, JPEG, GIF or WebP image")
     return found
 
 
-def _make_refusal(name: str, why: str) -> UsageError:
-    return UsageError(f"{name} is an image that cannot be attached: {why}.", _SMALLER_HINT)
+def _make_refusal(name: str, reason: str) -> UsageError:
+    return UsageError(f"{name} cannot be attached: {reason}.", _SMALLER_HINT)
 
 
 def has_image_data(item: Attachment) -> bool:
-    """Whether the bytes that come along are an image, or are said to be one."""
-    said = item.media_type.startswith("image/") or item.path.lower().endswith(_IMAGE_SUFFIXES)
-    return bool(item.data) and (said or bool(detect_image_kind(item.data[:_HEAD_BYTES])))
+    """True if the attached bytes are an image, by content, media type or suffix."""
+    is_declared = item.media_type.startswith("image/") or item.path.lower().endswith(_IMAGE_SUFFIXES)
+    return bool(item.data) and (is_declared or bool(detect_image_kind(item.data[:_HEAD_BYTES])))
 
 
 def store_attachment(item: Attachment, folder: Path) -> Attachment:
-    """The bytes that came along as a file of the session, so that its log stays small and a queue survives a crash."""
+    """Save attached bytes as a file of the session, so that the log stays small and a queue survives a crash."""
     name = item.path.rpartition("/")[2] or "clipboard"
     if has_image_data(item):
         image = store_image(validate_image(item.data, name), folder)
@@ -179,7 +179,7 @@ def store_attachment(item: Attachment, folder: Path) -> Attachment:
 
 
 def _write_atomically(target: Path, data: bytes) -> None:
-    """It appears whole or not at all."""
+    """Write a file so that it appears complete or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -1,9 +1,8 @@
-"""The paths of a project as a few large texts: three hundred thousand names are no three hundred thousand objects.
+"""An index of the project's paths, and fuzzy search in it.
 
-Which paths some letters mean: the name, its beginning, a part of it or of the path, or the letters in this order.
-
-A search goes through large texts with the fastest means there are and lets others run every few milliseconds. What it
-finds for some letters is kept, because the next key adds one to them.
+Paths are stored in a few large strings, because 300,000 `str` objects would take too much memory. A search scans these
+strings with `str.find` and regular expressions, yields to the event loop every few milliseconds, and keeps the matching
+lines, because the next keystroke usually narrows the same query.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ _KEPT_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
 class PathIndex:
-    """Paths below one folder, in no order. Each of `chunks` begins and ends with a line feed and never changes."""
+    """Paths below one folder, unsorted. Each of `chunks` starts and ends with LF and never changes."""
 
     def __init__(self) -> None:
         self.chunks: list[str] = []
@@ -51,7 +50,7 @@ class PathIndex:
         return self.count >= MAX_PATHS or self._chars >= MAX_CHARS
 
     def add(self, lines: str) -> None:
-        """Paths of files, one in a line, without a line feed at the end. Their folders are found with them."""
+        """Add paths of files, one per line, without a final LF. Their folders are added, too."""
         new = self._collect_new_folders(lines)
         text = f"{lines}\n{new}" if new else lines
         if len(self.top_level) < _MAX_TOP_LEVEL:
@@ -74,7 +73,7 @@ class PathIndex:
         return "\n".join(found)
 
     def flush(self) -> None:
-        """What is known so far can be searched."""
+        """Make the paths added so far searchable."""
         if self._pending:
             self.chunks.append("\n" + "\n".join(self._pending) + "\n")
             self._pending, self._pending_chars = [], 0
@@ -86,7 +85,7 @@ class PathIndex:
 
 
 async def fill_index(index: PathIndex, folder: str, env: Mapping[str, str]) -> None:
-    """Look through the folder once: what git ignores is left out, no link is followed, and it ends after a while."""
+    """Walk the folder once, without ignored files and links, for a limited time."""
     rg = find_ripgrep()
     with suppress(TimeoutError, OSError):
         async with asyncio.timeout(WALK_TIMEOUT_S):
@@ -95,7 +94,7 @@ async def fill_index(index: PathIndex, folder: str, env: Mapping[str, str]) -> N
 
 
 def _build_arguments(rg: str, folder: str, home: str) -> list[str]:
-    """A home is full of hidden folders that belong to programs; a project has few, and people name them."""
+    """Return the ripgrep command. Hidden files are included except in the home, which is full of them."""
     hidden = [] if os.path.realpath(folder) == os.path.realpath(home or "/") else ["--hidden"]
     skipped = [f"--glob=!{name}" for name in (".git", ".hg", ".svn")]
     return [*build_base_argv(rg, folder), "--files", "--null", "--threads=2", *hidden, *skipped]
@@ -114,10 +113,10 @@ async def _fill_by_ripgrep(rg: str, index: PathIndex, folder: str, env: Mapping[
     rest = b""
     try:
         while process.stdout is not None and not index.is_full:
-            piece = await process.stdout.read(_READ_BYTES)
-            if not piece:
+            chunk = await process.stdout.read(_READ_BYTES)
+            if not chunk:
                 break
-            whole, _, rest = (rest + piece).rpartition(b"\0")
+            whole, _, rest = (rest + chunk).rpartition(b"\0")
             if whole:
                 index.add(_decode_names(whole))
             await asyncio.sleep(0)
@@ -128,14 +127,14 @@ async def _fill_by_ripgrep(rg: str, index: PathIndex, folder: str, env: Mapping[
 
 
 def _decode_names(names: bytes) -> str:
-    """One name in a line. A name with a line feed in it cannot be one."""
+    """Convert NUL-separated names to lines. Names that contain LF are dropped."""
     if b"\n" in names:
         names = b"\0".join(name for name in names.split(b"\0") if b"\n" not in name)
     return names.replace(b"\0", b"\n").decode("utf-8", "surrogateescape")
 
 
 async def _fill_by_walk(index: PathIndex, folder: str) -> None:
-    """For machines without ripgrep: the same files, in a thread."""
+    """Add the files without ripgrep, walking in a thread."""
     start = len(folder.rstrip("/")) + 1
     found = walk_files(folder, hidden=True, seconds=WALK_TIMEOUT_S)
     while not index.is_full:
@@ -147,14 +146,14 @@ async def _fill_by_walk(index: PathIndex, folder: str) -> None:
 
 
 def _take_batch(found: Iterator[str], start: int) -> list[str] | None:
-    """The next of them; None when there are no more."""
-    began = time.monotonic()
+    """Return the next names; None at the end."""
+    start_time = time.monotonic()
     names: list[str] = []
     try:
         for path in islice(found, _BATCH_SIZE):
             if "\n" not in path:
                 names.append(path[start:])
-            if time.monotonic() - began > _BATCH_S:
+            if time.monotonic() - start_time > _BATCH_S:
                 return names
     except Refusal:
         return None
@@ -164,27 +163,27 @@ def _take_batch(found: Iterator[str], start: int) -> list[str] | None:
 EXACT, PREFIX, NAME, PATH, LETTERS, SCATTERED = range(6)
 
 TIME_SLICE_S = 0.004
-"""How long others wait at most, or little more."""
+"""Seconds of work after which the search yields to the event loop."""
 
 _MAX_MATCHES = 20_000
-"""Matches of one kind after which the search goes no further: such letters mean nothing in particular."""
+"""Maximum matches of one kind; a query with more is too unspecific to search further."""
 
 _MAX_NARROW_CHARS = 8_000_000
 
 PathHit = tuple[int, int, str]
-"""How well it matches, how long it is, and the path: the smaller the better."""
+"""Match kind, length and path; smaller is better."""
 
 
 TextPair = tuple[str, str]
-"""A text, and the same in small letters."""
+"""A text and its case-folded form."""
 
 
 class Superseded(Exception):
-    """Somebody asked for something else meanwhile."""
+    """A newer query replaced this one."""
 
 
 class PathSearch:
-    """One question after the other about texts that only become more. `wanted` says whether the answer is still."""
+    """Runs queries on a growing list of chunks. `is_current` tells whether the result is still needed."""
 
     def __init__(self) -> None:
         self._letters = ""
@@ -197,7 +196,7 @@ class PathSearch:
     async def find_best(
         self, chunks: Sequence[str], words: str, count: int, is_current: Callable[[], bool]
     ) -> list[PathHit]:
-        """At most `count`, the best first. Raises Superseded."""
+        """Return at most `count` hits, best first. Raise Superseded."""
         query = fold_case(words.strip())
         letters = "".join(query.split())
         self._slice = time.perf_counter()
@@ -209,17 +208,17 @@ class PathSearch:
                 return heapq.nsmallest(count, found.values())
         pattern = _compile_in_order(letters)
         narrow: list[TextPair] = []
-        whole = await self._collect(
+        complete = await self._collect(
             texts, lambda text, low: _match_scattered(text, low, pattern, query), found, is_current, narrow
         )
-        if whole:
+        if complete:
             self._letters, self._searched, self._narrowed = letters, len(self._folded), narrow
         return heapq.nsmallest(count, found.values())
 
     async def _select_texts(
         self, chunks: Sequence[str], letters: str, is_current: Callable[[], bool]
     ) -> list[TextPair]:
-        """What has to be looked through: all of it, or only what fitted the beginning of these letters."""
+        """Return the texts to search: all, or only the lines that matched a prefix of these letters."""
         if self._chunks is not chunks:
             self._chunks, self._folded, self._narrowed = chunks, [], None
         while len(self._folded) < len(chunks):
@@ -238,7 +237,7 @@ class PathSearch:
         is_current: Callable[[], bool],
         narrow: list[TextPair] | None = None,
     ) -> bool:
-        """Adds what is new to `found`, and to `narrow` the lines. False when there is far more than was looked at."""
+        """Add new hits to `found` and their lines to `narrow`. False if it stopped because there are too many."""
         matches = chars = 0
         for text, low in texts:
             lines: list[str] = []
@@ -265,7 +264,7 @@ class PathSearch:
 
 
 def fold_case(text: str) -> str:
-    """In small letters, each in its place."""
+    """Lower-case the text, keeping every character at its position."""
     low = text.lower()
     if len(low) == len(text):
         return text if low == text else low
@@ -273,7 +272,7 @@ def fold_case(text: str) -> str:
 
 
 def _match_prefixes(text: str, low: str, query: str) -> Iterator[PathHit]:
-    """Lines whose last name begins with the query, or is it."""
+    """Yield lines whose file name starts with or equals the query."""
     for edge in ("/", "\n"):
         sought = edge + query
         at = low.find(sought)
@@ -291,7 +290,7 @@ def _match_prefixes(text: str, low: str, query: str) -> Iterator[PathHit]:
 
 
 def _match_parts(text: str, low: str, query: str) -> Iterator[PathHit]:
-    """Lines that hold the query somewhere."""
+    """Yield lines that contain the query."""
     at = low.find(query)
     while at >= 0:
         end = low.find("\n", at)
@@ -303,7 +302,7 @@ def _match_parts(text: str, low: str, query: str) -> Iterator[PathHit]:
 
 
 def _compile_in_order(letters: str) -> "re.Pattern[str]":
-    """A line that has these letters one after the other. Nothing is tried twice, so no line can take long."""
+    """Return a pattern for lines with these letters in order, without backtracking."""
     steps = (f"[^\\n{re.escape(letter)}]*+{re.escape(letter)}" for letter in letters)
     return re.compile("\\n" + "".join(steps))
 

@@ -1,4 +1,4 @@
-"""What is found in a repository, written down for whoever works in it: the part of ODIN.md that InitTool keeps."""
+"""Writes the generated part of ODIN.md from the survey of the repository."""
 
 import re
 from collections.abc import Sequence
@@ -35,36 +35,35 @@ _CI_FILES = {
 
 
 def write_project_page(root: str) -> str:
-    """The whole part with its markers, the same for the same files."""
+    """Return the generated part with its markers; the same files give the same text."""
     tree = scan_project(root)
-    known = read_manifests(tree)
+    manifests = read_manifests(tree)
     parts = [
         BEGIN,
         "<!-- From the files of the repository, by InitTool. What stands outside these markers is kept. -->",
-        *_write_overview(tree, known),
-        *_write_architecture(tree, known),
-        *_write_components(tree, known),
+        *_write_overview(tree, manifests),
+        *_write_architecture(tree, manifests),
+        *_write_components(tree, manifests),
         *_write_commands(find_commands(tree)),
         END,
     ]
     return "\n".join(parts) + "\n"
 
 
-def _write_overview(tree: ProjectTree, known: Sequence[PackageManifest]) -> list[str]:
-    root = [manifest for manifest in known if "/" not in manifest.path]
+def _write_overview(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> list[str]:
+    root = [manifest for manifest in manifests if "/" not in manifest.path]
     name = next((manifest.name for manifest in root if manifest.name), Path(tree.root).name)
     about = next((manifest.description for manifest in root if manifest.description), "") or _read_first_paragraph(tree)
     lines = [f"# {_to_one_line(name)}", ""]
     if about:
         lines += [_to_one_line(about), ""]
-    found = count_languages(tree)
-    spoken = [
+    counts = [
         f"{item.name} ({_format_count(item.files, 'file')}, "
         f"{'' if item.counted else 'over '}{_format_count(item.lines, 'line')})"
-        for item in found
+        for item in count_languages(tree)
     ]
-    if spoken:
-        lines.append(f"- Languages: {join_some(spoken, 8)}")
+    if counts:
+        lines.append(f"- Languages: {join_some(counts, 8)}")
     lines.append(f"- {_format_count(len(tree.files), 'file')}{'' if tree.complete else ' looked at; there are more'}")
     others = [path for path in _OTHER_INSTRUCTIONS if tree.has(path)]
     if others:
@@ -73,7 +72,7 @@ def _write_overview(tree: ProjectTree, known: Sequence[PackageManifest]) -> list
 
 
 def _read_first_paragraph(tree: ProjectTree) -> str:
-    """The first paragraph of prose in the README."""
+    """Return the first paragraph of prose in the README."""
     path = next((path for path in tree.files if re.fullmatch(r"(?i)readme(\.(md|rst|txt))?", path)), "")
     text = re.sub(r"(?s)<!--.*?-->", "", tree.read(path)) if path else ""
     for block in re.split(r"\n\s*\n", text):
@@ -84,7 +83,7 @@ def _read_first_paragraph(tree: ProjectTree) -> str:
     return ""
 
 
-def _write_architecture(tree: ProjectTree, known: Sequence[PackageManifest]) -> list[str]:
+def _write_architecture(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> list[str]:
     lines = ["", "## Architecture", ""]
     folders = sorted({path.split("/")[0] for path in tree.files if "/" in path})
     shown = [folder for folder in folders if not folder.startswith(".")]
@@ -94,25 +93,25 @@ def _write_architecture(tree: ProjectTree, known: Sequence[PackageManifest]) -> 
         lines.append(f"- and {len(shown) - _MAX_LISTED} more folders")
     if not shown:
         lines.append("All files are at the root.")
-    begins = [*_list_declared_entries(known), *_list_conventional_entries(tree)]
-    if begins:
-        lines += ["", "Entry points:", "", *_limit_lines([f"- {line}" for line in dict.fromkeys(begins)])]
+    entry_points = [*_list_declared_entries(manifests), *_list_conventional_entries(tree)]
+    if entry_points:
+        lines += ["", "Entry points:", "", *_limit_lines([f"- {line}" for line in dict.fromkeys(entry_points)])]
     return lines
 
 
 def _describe_folder(tree: ProjectTree, folder: str) -> list[str]:
-    """A folder with what is in it; a folder that only holds another one is named together with it."""
+    """Describe a folder; a folder that only contains another one is skipped in favor of it."""
     files = tree.list_under(folder)
     inner = sorted({path[len(folder) + 1 :].split("/")[0] for path in files})
     if len(inner) == 1 and tree.list_under(f"{folder}/{inner[0]}"):
         return _describe_folder(tree, f"{folder}/{inner[0]}")
-    spoken: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for path in files:
         name = language_of(path)
         if name:
-            spoken[name] = spoken.get(name, 0) + 1
-    tongues = sorted(spoken, key=lambda name: (-spoken[name], name))[:2]
-    facts = ", ".join([_format_count(len(files), "file"), *tongues])
+            counts[name] = counts.get(name, 0) + 1
+    languages = sorted(counts, key=lambda name: (-counts[name], name))[:2]
+    facts = ", ".join([_format_count(len(files), "file"), *languages])
     below = [f"`{name}/`" for name in inner if tree.list_under(f"{folder}/{name}")]
     about = _read_purpose(tree, folder)
     return [
@@ -121,29 +120,31 @@ def _describe_folder(tree: ProjectTree, folder: str) -> list[str]:
 
 
 def _read_purpose(tree: ProjectTree, folder: str) -> str:
-    """What a folder says of itself, in the docstring of its package."""
+    """Return the first line of the package docstring of a folder."""
     found = re.match(r'\s*"""([^\n"]+)', tree.read(f"{folder}/__init__.py"))
     text = found[1].strip() if found else ""
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _list_declared_entries(known: Sequence[PackageManifest]) -> list[str]:
-    return [f"`{name}`: `{target}` ({manifest.path})" for manifest in known for name, target in manifest.begins]
+def _list_declared_entries(manifests: Sequence[PackageManifest]) -> list[str]:
+    return [
+        f"`{name}`: `{target}` ({manifest.path})" for manifest in manifests for name, target in manifest.entry_points
+    ]
 
 
 def _list_conventional_entries(tree: ProjectTree) -> list[str]:
-    """Files in which programs begin by the convention of their language."""
+    """Return files that are entry points by convention of their language."""
     pattern = r"(.*/)?__main__\.py|manage\.py|(cmd/[^/]+/)?main\.go|src/main\.rs|src/bin/[^/]+\.rs"
     return [f"`{path}`" for path in tree.files if re.fullmatch(pattern, path)]
 
 
-def _write_components(tree: ProjectTree, known: Sequence[PackageManifest]) -> list[str]:
+def _write_components(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> list[str]:
     lines: list[str] = []
-    for manifest in known:
+    for manifest in manifests:
         name = f"`{manifest.name}`, " if manifest.name else ""
-        uses = "on" if manifest.what == "container image" else "uses"
-        needs = f"; {uses} {join_some(manifest.needs, _MAX_LISTED)}" if manifest.needs else ""
-        lines.append(_to_one_line(f"- `{manifest.path}`: {name}{manifest.what}{needs}"))
+        uses = "on" if manifest.kind == "container image" else "uses"
+        dependencies = f"; {uses} {join_some(manifest.dependencies, _MAX_LISTED)}" if manifest.dependencies else ""
+        lines.append(_to_one_line(f"- `{manifest.path}`: {name}{manifest.kind}{dependencies}"))
     for path in tree.files:
         if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path):
             lines.append(f"- `{path}`: GitHub Actions")
@@ -183,5 +184,5 @@ def _truncate(text: str) -> str:
 
 
 def _to_one_line(text: str) -> str:
-    """One line that cannot end the part it stands in."""
+    """Join to one line, without text that could end the generated part."""
     return re.sub(r"\s+", " ", _truncate(text)).replace("<!--", "<! --").strip()

@@ -1,8 +1,6 @@
-"""The files of a repository, within bounds: a limit on their number, their depth and the time.
+"""Surveys a repository for InitTool: its files and languages, its manifests, and the commands it defines.
 
-What the manifests of a repository say about it: names, descriptions, dependencies, where programs begin.
-
-The commands a repository really has: targets, scripts, tools that its files configure, each with its source.
+The walk is limited in number of files, depth and time. Each command is reported with the file it comes from.
 """
 
 import os
@@ -24,16 +22,16 @@ MAX_FILES = 20_000
 MAX_DEPTH = 12
 MAX_SECONDS = 5.0
 MAX_BYTES = 1_000_000
-"""The largest file that is read."""
+"""Maximum size of a file that is read."""
 
 MAX_COUNTED = 100_000_000
-"""Characters of code of which the lines are counted."""
+"""Maximum characters of code whose lines are counted."""
 
 _SKIPPED = """
     node_modules __pycache__ .venv venv .tox .nox .mypy_cache .pytest_cache .ruff_cache .hypothesis .odin .idea .gradle
     .next .cache target vendor bower_components site-packages
 """
-"""Folders of things that others made."""
+"""Folders of generated or third-party files."""
 
 _LANGUAGES = {
     "Python": "py pyi",
@@ -65,7 +63,7 @@ _BY_ENDING = {ending: name for name, endings in _LANGUAGES.items() for ending in
 
 
 class LanguageCount(Struct, frozen=True):
-    """`lines` is at least this many, and exactly when `counted`."""
+    """Files and lines of one language. `lines` is exact if `counted`, else a lower bound."""
 
     name: str
     files: int
@@ -74,7 +72,7 @@ class LanguageCount(Struct, frozen=True):
 
 
 class ProjectTree(Struct, frozen=True):
-    """Paths relative to the root, sorted. `complete` is false when there are more than were looked at."""
+    """Sorted paths relative to the root. `complete` is false if there are more."""
 
     root: str
     files: tuple[str, ...]
@@ -84,7 +82,7 @@ class ProjectTree(Struct, frozen=True):
         return Path(self.root, path).is_file()
 
     def read(self, path: str) -> str:
-        """The text of a file, or nothing when it is not there, too large or not readable."""
+        """Return the text of a file; "" if it is missing, too large or unreadable."""
         full = Path(self.root, path)
         try:
             if not full.is_file() or full.stat().st_size > MAX_BYTES:
@@ -94,7 +92,7 @@ class ProjectTree(Struct, frozen=True):
             return ""
 
     def list_under(self, folder: str) -> list[str]:
-        """The files in a folder and below it. They stand together, and `0` comes right after `/`."""
+        """Return the files below a folder. They are adjacent in sort order, and `0` follows `/` in ASCII."""
         first, after = (bisect_left(self.files, f"{folder}{end}") for end in "/0")
         return list(self.files[first:after])
 
@@ -103,7 +101,7 @@ class ProjectTree(Struct, frozen=True):
 
 
 def scan_project(root: str, limit: int = MAX_FILES) -> ProjectTree:
-    """Every file but ODIN.md itself, so that describing the repository does not change the description."""
+    """List all files except ODIN.md, so that writing it does not change the next survey."""
     found: list[str] = []
     complete = True
     start = len(root.rstrip("/")) + 1
@@ -126,7 +124,7 @@ def language_of(path: str) -> str:
 
 
 def count_languages(tree: ProjectTree) -> list[LanguageCount]:
-    """What the code is written in, most lines first."""
+    """Return the languages of the code, most lines first."""
     files: dict[str, int] = {}
     lines: dict[str, int] = {}
     left = MAX_COUNTED
@@ -146,18 +144,18 @@ Json = dict[str, Any]
 
 
 class PackageManifest(Struct, frozen=True):
-    """One manifest. `begins` are the programs it names, each with where it begins."""
+    """One manifest. `entry_points` are pairs of program name and target."""
 
     path: str
-    what: str
+    kind: str
     name: str = ""
     description: str = ""
-    needs: tuple[str, ...] = ()
-    begins: tuple[tuple[str, str], ...] = ()
+    dependencies: tuple[str, ...] = ()
+    entry_points: tuple[tuple[str, str], ...] = ()
 
 
 def read_manifests(tree: ProjectTree) -> list[PackageManifest]:
-    """Those at the root and one or two folders below it, in the order of their paths."""
+    """Return the manifests at the root and up to two folders below, sorted by depth and path."""
     found: list[PackageManifest] = []
     for path in tree.files:
         reader = _MANIFEST_READERS.get(path.rsplit("/", 1)[-1])
@@ -185,7 +183,7 @@ def parse_json(text: str) -> Json:
 
 
 def get_table(value: Any, *path: str) -> Json:
-    """The table at this path of keys, or an empty one."""
+    """Return the table at this path of keys, or an empty one."""
     for key in path:
         value = cast("Json", value).get(key) if isinstance(value, dict) else None
     return cast("Json", value) if isinstance(value, dict) else {}
@@ -196,16 +194,16 @@ def get_texts(value: Any) -> tuple[str, ...]:
 
 
 def parse_requirement(text: str) -> str:
-    """The name of a package in a line such as `name[extra]>=1; marker`."""
+    """Return the package name of a line such as `name[extra]>=1; marker`."""
     found = re.match(r"\s*([A-Za-z0-9][\w.-]*)", text)
     return found[1] if found else ""
 
 
-def _make_manifest(path: str, what: str, data: Json, **more: Any) -> PackageManifest:
+def _make_manifest(path: str, kind: str, data: Json, **more: Any) -> PackageManifest:
     name, description = data.get("name"), data.get("description")
     return PackageManifest(
         path,
-        what,
+        kind,
         name if isinstance(name, str) else "",
         description.strip() if isinstance(description, str) else "",
         **more,
@@ -215,15 +213,17 @@ def _make_manifest(path: str, what: str, data: Json, **more: Any) -> PackageMani
 def _read_pyproject(path: str, text: str) -> PackageManifest | None:
     data = parse_toml(text)
     project, poetry = get_table(data, "project"), get_table(data, "tool", "poetry")
-    needs = [parse_requirement(item) for item in get_texts(project.get("dependencies"))]
-    needs += [name for name in get_table(poetry, "dependencies") if name != "python"]
+    dependencies = [parse_requirement(item) for item in get_texts(project.get("dependencies"))]
+    dependencies += [name for name in get_table(poetry, "dependencies") if name != "python"]
     scripts = {**get_table(poetry, "scripts"), **get_table(project, "scripts"), **get_table(project, "gui-scripts")}
     build = get_table(data, "build-system").get("build-backend")
     version = project.get("requires-python") or get_table(poetry, "dependencies").get("python")
-    what = "Python project" + (f" ({version})" if isinstance(version, str) else "")
-    what += f", built with {build}" if isinstance(build, str) else ""
-    begins = tuple((name, str(target)) for name, target in scripts.items() if isinstance(target, str))
-    return _make_manifest(path, what, project or poetry, needs=tuple(filter(None, needs)), begins=begins)
+    kind = "Python project" + (f" ({version})" if isinstance(version, str) else "")
+    kind += f", built with {build}" if isinstance(build, str) else ""
+    entry_points = tuple((name, str(target)) for name, target in scripts.items() if isinstance(target, str))
+    return _make_manifest(
+        path, kind, project or poetry, dependencies=tuple(filter(None, dependencies)), entry_points=entry_points
+    )
 
 
 def _read_setup_cfg(path: str, text: str) -> PackageManifest | None:
@@ -237,13 +237,15 @@ def _read_setup_cfg(path: str, text: str) -> PackageManifest | None:
     if not parser.has_section("metadata"):
         return None
     listed: str = parser.get("options", "install_requires", fallback="")
-    needs = [parse_requirement(line) for line in listed.splitlines()]
-    return _make_manifest(path, "Python project", dict(parser["metadata"]), needs=tuple(filter(None, needs)))
+    dependencies = [parse_requirement(line) for line in listed.splitlines()]
+    return _make_manifest(
+        path, "Python project", dict(parser["metadata"]), dependencies=tuple(filter(None, dependencies))
+    )
 
 
 def _read_requirements(path: str, text: str) -> PackageManifest | None:
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "-"))]
-    return PackageManifest(path, "Python requirements", needs=tuple(filter(None, map(parse_requirement, lines))))
+    return PackageManifest(path, "Python requirements", dependencies=tuple(filter(None, map(parse_requirement, lines))))
 
 
 def _read_package_json(path: str, text: str) -> PackageManifest | None:
@@ -251,42 +253,52 @@ def _read_package_json(path: str, text: str) -> PackageManifest | None:
     if not data:
         return None
     bins, main = data.get("bin"), data.get("main")
-    begins = [(str(data.get("name", "")), bins)] if isinstance(bins, str) else list(get_table(bins).items())
+    entry_points = [(str(data.get("name", "")), bins)] if isinstance(bins, str) else list(get_table(bins).items())
     if isinstance(main, str):
-        begins.append(("main", main))
+        entry_points.append(("main", main))
     spaces = data.get("workspaces")
     members = get_texts(spaces) or get_texts(get_table(spaces).get("packages"))
-    what = "Node package" + (f" with workspaces {', '.join(members)}" if members else "")
-    needs = (*get_table(data, "dependencies"), *get_table(data, "devDependencies"))
-    return _make_manifest(path, what, data, needs=needs, begins=tuple((name, str(target)) for name, target in begins))
+    kind = "Node package" + (f" with workspaces {', '.join(members)}" if members else "")
+    dependencies = (*get_table(data, "dependencies"), *get_table(data, "devDependencies"))
+    return _make_manifest(
+        path,
+        kind,
+        data,
+        dependencies=dependencies,
+        entry_points=tuple((name, str(target)) for name, target in entry_points),
+    )
 
 
 def _read_cargo(path: str, text: str) -> PackageManifest | None:
     data = parse_toml(text)
     members = get_texts(get_table(data, "workspace").get("members"))
-    what = "Rust crate" if "package" in data else "Rust workspace"
-    what += f" with members {', '.join(members)}" if members else ""
+    kind = "Rust crate" if "package" in data else "Rust workspace"
+    kind += f" with members {', '.join(members)}" if members else ""
     bins = cast("list[Any]", data.get("bin")) if isinstance(data.get("bin"), list) else []
-    begins = [(str(get_table(item).get("name", "")), str(get_table(item).get("path", "src/main.rs"))) for item in bins]
-    needs = tuple(get_table(data, "dependencies"))
-    return _make_manifest(path, what, get_table(data, "package"), needs=needs, begins=tuple(begins))
+    entry_points = [
+        (str(get_table(item).get("name", "")), str(get_table(item).get("path", "src/main.rs"))) for item in bins
+    ]
+    dependencies = tuple(get_table(data, "dependencies"))
+    return _make_manifest(
+        path, kind, get_table(data, "package"), dependencies=dependencies, entry_points=tuple(entry_points)
+    )
 
 
 def _read_go_mod(path: str, text: str) -> PackageManifest | None:
     module = re.search(r"(?m)^module\s+(\S+)", text)
     version = re.search(r"(?m)^go\s+(\S+)", text)
-    needs = re.findall(r"(?m)^(?:require\s+|\t)([\w.-]+\.[\w./-]+)\s+v\S+$", text)
-    what = f"Go module ({version[1]})" if version else "Go module"
-    return PackageManifest(path, what, name=module[1] if module else "", needs=tuple(needs))
+    dependencies = re.findall(r"(?m)^(?:require\s+|\t)([\w.-]+\.[\w./-]+)\s+v\S+$", text)
+    kind = f"Go module ({version[1]})" if version else "Go module"
+    return PackageManifest(path, kind, name=module[1] if module else "", dependencies=tuple(dependencies))
 
 
 def _read_pom(path: str, text: str) -> PackageManifest | None:
     own = re.sub(r"(?s)<(parent|dependencies|build|profiles|dependencyManagement)>.*?</\1>", "", text)
     name, described = (re.search(f"<{tag}>([^<]+)</{tag}>", own) for tag in ("artifactId", "description"))
     depends = re.search(r"(?s)<dependencies>(.*?)</dependencies>", text)
-    needs = re.findall(r"<artifactId>([^<]+)</artifactId>", depends[1]) if depends else []
+    dependencies = re.findall(r"<artifactId>([^<]+)</artifactId>", depends[1]) if depends else []
     return PackageManifest(
-        path, "Maven project", name[1] if name else "", described[1].strip() if described else "", tuple(needs)
+        path, "Maven project", name[1] if name else "", described[1].strip() if described else "", tuple(dependencies)
     )
 
 
@@ -296,12 +308,12 @@ def _read_gradle(path: str, text: str) -> PackageManifest | None:
 
 
 def _read_gemfile(path: str, text: str) -> PackageManifest | None:
-    return PackageManifest(path, "Ruby bundle", needs=tuple(re.findall(r"""(?m)^\s*gem\s+["']([^"']+)""", text)))
+    return PackageManifest(path, "Ruby bundle", dependencies=tuple(re.findall(r"""(?m)^\s*gem\s+["']([^"']+)""", text)))
 
 
 def _read_composer(path: str, text: str) -> PackageManifest | None:
     data = parse_json(text)
-    return _make_manifest(path, "PHP package", data, needs=tuple(get_table(data, "require"))) if data else None
+    return _make_manifest(path, "PHP package", data, dependencies=tuple(get_table(data, "require"))) if data else None
 
 
 def _read_cmake(path: str, text: str) -> PackageManifest | None:
@@ -311,7 +323,7 @@ def _read_cmake(path: str, text: str) -> PackageManifest | None:
 
 def _read_dockerfile(path: str, text: str) -> PackageManifest | None:
     images = re.findall(r"(?im)^FROM\s+(?:--\S+\s+)*(\S+)", text)
-    return PackageManifest(path, "container image", needs=tuple(dict.fromkeys(images)))
+    return PackageManifest(path, "container image", dependencies=tuple(dict.fromkeys(images)))
 
 
 _MANIFEST_READERS = {
@@ -353,7 +365,7 @@ class ProjectCommand(Struct, frozen=True):
 
 
 def find_commands(tree: ProjectTree) -> list[ProjectCommand]:
-    """Each once, in the order of their use."""
+    """Return the commands of the repository, without duplicates."""
     found: dict[str, ProjectCommand] = {}
     for reader in (
         _find_make_targets,
@@ -376,7 +388,7 @@ def find_commands(tree: ProjectTree) -> list[ProjectCommand]:
 
 
 def use_of(name: str) -> CommandUse:
-    """What a target or script is for, told by the words of its name."""
+    """Guess the use of a target or script from the words of its name."""
     words = re.split(r"[-_:./]", name.lower())
     for use, pattern in _USE_PATTERNS:
         if re.fullmatch(pattern, name.lower()) or any(re.fullmatch(pattern, word) for word in words):
@@ -552,7 +564,7 @@ def _find_docker_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
 
 
 def _find_scripts(tree: ProjectTree) -> Iterator[ProjectCommand]:
-    """Programs of the repository itself: executable files at the root, in bin and in scripts."""
+    """Yield executable scripts at the root, in bin and in scripts."""
     for path in tree.files:
         folder, _, name = path.rpartition("/")
         if folder not in ("", "bin", "scripts", "script") or name in ("gradlew", "mvnw") or not tree.is_runnable(path):
@@ -563,7 +575,7 @@ def _find_scripts(tree: ProjectTree) -> Iterator[ProjectCommand]:
 
 
 def _read_first_comment(text: str) -> str:
-    """The comment or docstring right below the first line of a script."""
+    """Return the comment or docstring right below the first line of a script."""
     for line in text.splitlines()[1:6]:
         found = re.match(r"""^(?:#+|//|r?["']{3})\s*(\S.{3,118}?)["']*$""", line.strip())
         if found and not re.match(r"(-\*-|vim:|shellcheck|pylint|Copyright|SPDX)", found[1]):

@@ -212,5 +212,5 @@ def describe_hidden(withheld: Sequence[str]) -> list[str]:
         return []
     names = join_some(sorted(withheld), MAX_NAMED)
     return [
-        f"(left out because a permission rule or secret protects them: {names}; search a file by its path to ask for it)"
+        f"(left out because a permission rule or secret protects them: {names}; search a file by path to ask for it)"
     ]
