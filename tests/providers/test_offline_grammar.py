@@ -260,9 +260,9 @@ PHRASES = {**SEARCHES, **FILES, **READS, **CHANGES, **RUNS, **FOLLOW_UPS}
 def bare(task: PlannerTask) -> dict[str, Any]:
     """What a task means, without the words it came from."""
     fields = {name: getattr(task, name) for name in task.__struct_fields__}
-    del fields["whole"]
+    del fields["whole_term"]
     if task.kind != "which-command":
-        del fields["said"]
+        del fields["source_text"]
     return fields
 
 
