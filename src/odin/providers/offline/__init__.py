@@ -1,9 +1,7 @@
-"""The built-in planner for when no model is configured, and the stand-in for the lesser model.
+"""The offline planner: a provider that needs no model, and a replacement for the small model.
 
-The offline planner: a provider that needs no model.
-
-It looks at the conversation it is given and nothing else, so the same history always gives the same reply. Every file
-and every command goes through the tools it was offered, with their permissions, in the same loop as a model's.
+It depends only on the conversation it is given, so the same history always gives the same reply. Every file access and
+command goes through the offered tools, with their permissions, in the same loop as a model's.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -44,16 +42,16 @@ class OfflinePlanner:
             yield piece
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close."""
 
 
 def stream_reply(request: Request) -> Iterator[Chunk]:
-    """The pieces of one reply: calls, or the words of an answer, then the usage, which is none, and the stop."""
+    """Yield one reply: tool calls or an answer, then empty usage and the stop."""
     job = job_of(request)
     if job:
         yield from _stream_text(do_job(job, request))
         return
-    # The grammar and the plans load with the first prompt, so that a session without a model opens as fast as one with.
+    # Import the grammar and the plans with the first prompt, to keep start-up fast.
     from odin.providers.offline.turn import choose_move
 
     move = choose_move(request)

@@ -1,11 +1,4 @@
-"""Requests that change files: replace, rename, create, append, delete, move.
-
-Requests to run a command, a script or the tests.
-
-Questions about the history and the state of the work: status, changes, diff, log, author, branch.
-
-Greetings, help, the todo list, and follow-ups that make sense only with what came before.
-"""
+"""Phrases that change files, run commands, ask git, and follow-ups that refer to what came before."""
 
 import re
 
@@ -33,7 +26,7 @@ _SED_COMMAND = r"s/((?:[^/\\]|\\.)+)/((?:[^/\\]|\\.)*)/g?(?=\s|$)"
 
 
 def match_change(clause: str, words: QuotedRequest) -> PlannerTask | None:
-    """What changes a file. The place of a replacement is taken off first, then the rest is looked up."""
+    """Return the task of a clause that changes a file. The location is cut off first, then the rest is matched."""
     verb = clause.split(maxsplit=1)[0].lower()
     if verb.startswith("s/"):
         return _match_sed(clause, words)
@@ -43,7 +36,7 @@ def match_change(clause: str, words: QuotedRequest) -> PlannerTask | None:
 
 
 def _match_place_first(clause: str, words: QuotedRequest) -> PlannerTask | None:
-    """ "in a.py, replace x with y": the place may come first."""
+    """Match "in a.py, replace x with y", where the location comes first."""
     found = re.match(
         rf"(?:in|inside|within) (?:the )?(?:file )?({QUOTED}|[^\s,]+),? (?=(?:replace|rename|change|substitute)\b)",
         clause,
@@ -89,7 +82,7 @@ def _match_replace(clause: str, words: QuotedRequest) -> PlannerTask | None:
 
 
 def _is_single_word(fragment: str) -> bool:
-    """One word or one quoted text: "change the colour to something warm" is for a model."""
+    """True for one word or one quoted text: "change the color to something warm" needs a model."""
     return re.fullmatch(rf"(?:the (?:word|name|text|string) )?(?:{QUOTED}|\S+)", fragment, re.IGNORECASE) is not None
 
 
@@ -124,7 +117,7 @@ def _make_mkdir(said: PhraseMatch) -> PlannerTask:
 
 
 def _make_creation(said: PhraseMatch) -> PlannerTask | None:
-    """A new file, empty or with literal content. Content that would have to be thought up is for a model."""
+    """Return the task for a new file, empty or with literal content. Content to be invented needs a model."""
     if not said.get_raw("noun") and not is_path_like(said["path"]):
         return None
     if not said.get_raw("tail"):
@@ -255,7 +248,7 @@ def _make_backtick_command(said: PhraseMatch) -> PlannerTask | None:
 
 
 def is_command(text: str) -> bool:
-    """Whether words read like a command: a known program, a path, or an option among them."""
+    """True if the words look like a command: a known program, a path, or an option among them."""
     first, *others = text.split() or [""]
     if first in COMMANDS or first.startswith(("./", "/", "~/")):
         return True
@@ -400,7 +393,7 @@ _TODO_LIST = "[the|my] [current] (todos|todo list)"
 
 
 def _make_todo_list(said: PhraseMatch) -> PlannerTask | None:
-    """ "show TODOs" in capitals are the markers in the code; the list is written small."""
+    """ "show TODOs" in capitals means markers in the code; the task list is written in lowercase."""
     return None if re.search(r"\bTODOs?\b", said.clause) else PlannerTask("todo", variant="show")
 
 
@@ -417,7 +410,7 @@ def _repeat_there(said: PhraseMatch) -> PlannerTask:
 
 
 def _repeat_about(said: PhraseMatch) -> PlannerTask:
-    """A path is another place for the last task, any other word another term for it."""
+    """Repeat the last task with another path or another term."""
     what = said["what"]
     if what.lower() == "everywhere":
         return PlannerTask("again", everywhere=True)

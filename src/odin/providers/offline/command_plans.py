@@ -1,9 +1,4 @@
-"""Plans that run commands: one that was named, a script, or the project's tests.
-
-Plans that ask git. Every command is literal and only looks, except one the user typed in full.
-
-The plan that describes a project by what its own files say.
-"""
+"""Plans that run commands, scripts and tests, ask git with read-only commands, and describe the project from its files."""
 
 import json
 import re
@@ -48,7 +43,7 @@ _INTERPRETERS = {
 
 
 class ProjectTests(Struct, frozen=True):
-    """How a project's tests are run, and what told us so."""
+    """How a project's tests are run, and which file says so."""
 
     command: str
     because: str
@@ -64,7 +59,7 @@ def plan_command(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def report_run(command: str, result: ToolResult) -> str:
-    """What a command did: its exit code and its output, bounded to the last lines."""
+    """Return a command's exit code and the last lines of its output."""
     if results.was_refused(result):
         return f"`{command}` was not run: {extract_reason(result.text)}"
     code = results.exit_code_of(result)
@@ -100,7 +95,7 @@ def plan_unknown_command(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def plan_script(task: PlannerTask, desk: PlanContext) -> Plan:
-    """Run one file by the interpreter its ending names."""
+    """Run one file with the interpreter its suffix implies."""
     ending = task.path.rsplit(".", 1)[-1].lower()
     name = quote_for_shell(desk.display_path(desk.resolve_path(task.path)))
     program = _INTERPRETERS.get(ending)
@@ -123,7 +118,7 @@ def plan_tests(task: PlannerTask, desk: PlanContext) -> Plan:
 def detect_tests(
     desk: PlanContext, path: str = ""
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], ProjectTests | str]:
-    """How to run the tests, told by the files at the top of the project."""
+    """Return how to run the tests, from the files at the top of the project."""
     (listing,) = yield (PlannedCall("LS", {"path": desk.cwd}),)
     if listing.is_error:
         return report_failure("look for the tests", listing)
@@ -152,7 +147,7 @@ def _make_single_test(names: set[str], path: str) -> ProjectTests:
 
 
 def find_test_command(names: set[str], texts: dict[str, str]) -> ProjectTests | None:
-    """The command for a project with these files at its top. What the project itself defines comes first."""
+    """Return the test command for a project with these files. What the project defines itself comes first."""
     for makefile in ("Makefile", "makefile"):
         target = re.search(r"^(test|tests|check)\s*:(?!=)", texts.get(makefile, ""), re.MULTILINE)
         if target:
@@ -187,7 +182,7 @@ _TEST_COMMANDS = (
 
 
 def _find_python(names: set[str]) -> str:
-    """The interpreter of the project's own environment when it has one."""
+    """Return the interpreter of the project's own virtual environment, if it has one."""
     if ".venv/" in names:
         return ".venv/bin/python"
     return "venv/bin/python" if "venv/" in names else "python3"
@@ -207,7 +202,7 @@ def _has_script(text: str, name: str) -> bool:
 
 
 def parse_package_json(text: str) -> dict[str, Any]:
-    """A JSON object, or an empty one when the text is none."""
+    """Return a JSON object, or an empty one if the text is invalid."""
     try:
         value: Any = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -227,7 +222,7 @@ _TALLY_PATTERNS = (
 
 
 def report_tests(tests: ProjectTests, result: ToolResult) -> str:
-    """Whether the tests pass, in the words of the test runner, with the end of its output when they do not."""
+    """Return whether the tests pass, in the test runner's words, with the end of its output if they fail."""
     if results.was_refused(result):
         return f"The tests were not run: {extract_reason(result.text)}"
     tally = tally_of(result.text)
@@ -243,7 +238,7 @@ def report_tests(tests: ProjectTests, result: ToolResult) -> str:
 
 
 def tally_of(text: str) -> str:
-    """The line in which a test runner counts what it did."""
+    """Return the line in which a test runner counts its results."""
     for pattern in _TALLY_PATTERNS:
         found = re.findall(pattern, text[-20_000:], re.MULTILINE)
         if found:
@@ -430,7 +425,7 @@ _NOT_LANGUAGES = {
 
 
 def plan_init(task: PlannerTask, desk: PlanContext) -> Plan:
-    """Have ODIN.md written from what the project is."""
+    """Write ODIN.md from the project's files."""
     if not desk.has_tools("InitTool"):
         return explain_not_offered(("InitTool",), desk)
     (result,) = yield (PlannedCall("InitTool", {}),)
@@ -438,7 +433,7 @@ def plan_init(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def plan_description(task: PlannerTask, desk: PlanContext) -> Plan:
-    """Look at the top folder and all file names, then read the files in which a project says what it is."""
+    """List the top folder and all file names, then read the files that describe the project."""
     first = (
         PlannedCall("LS", {"path": desk.cwd}),
         *((make_glob_call("**/*", desk),) if desk.has_tools("Glob") else ()),
@@ -463,7 +458,7 @@ def plan_description(task: PlannerTask, desk: PlanContext) -> Plan:
 def _count_by_language(
     languages: list[tuple[str, int]], desk: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[tuple[str, int]]]:
-    """The number of files of each language in a project too large for one list."""
+    """Return the number of files per language in a project too large for one listing."""
     if not languages:
         return languages
     globs = [f"**/*.{{{FILE_TYPES[name.lower()].replace(' ', ',')}}}" for name, _ in languages]
@@ -514,7 +509,7 @@ def _format_points(
 
 
 def languages_of(paths: list[str]) -> list[tuple[str, int]]:
-    """The programming languages by number of files, most used first."""
+    """Return the programming languages by number of files, most used first."""
     by_ending = {
         ending: name for name, endings in FILE_TYPES.items() if name not in _NOT_LANGUAGES for ending in endings.split()
     }
@@ -534,7 +529,7 @@ def languages_of(paths: list[str]) -> list[tuple[str, int]]:
 
 
 def facts_of(texts: dict[str, str]) -> dict[str, str]:
-    """Name, description and entry points, from the first manifest that tells them."""
+    """Return name, description and entry points from the first manifest that has them."""
     facts: dict[str, str] = {}
     for found in (_facts_of_toml(texts), _facts_of_node(texts), _facts_of_go(texts)):
         for key, value in found.items():
@@ -580,7 +575,7 @@ def _facts_of_go(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _find_run_commands(texts: dict[str, str]) -> str:
-    """What the project itself offers to run: script names, make targets."""
+    """Return what the project offers to run: script names, make targets."""
     scripts = _table_of(parse_package_json(texts.get("package.json", "")), "scripts")
     commands = [f"`npm run {name}`" for name in ("start", "dev", "build") if name in scripts]
     makefile = texts.get("Makefile", "")

@@ -1,6 +1,6 @@
-"""Renaming a word by exact edits: each changed run of lines, with as many lines around it as make it unique.
+"""Plans that change files. Each reads before it writes, and reports exactly what it did and did not do.
 
-Plans that change files. Each reads before it writes, and says exactly what it did and did not do.
+Renaming a word uses exact edits: each changed run of lines, with enough surrounding lines to be unique.
 """
 
 import re
@@ -34,7 +34,7 @@ from odin.providers.offline.task import (
 
 
 def build_word_edits(text: str, old: str, new: str) -> list[tuple[str, str]]:
-    """Pairs of exact texts that, applied in order, replace `old` wherever it is a word of its own."""
+    """Return pairs of exact texts that, applied in order, replace `old` wherever it is a whole word."""
     word = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
     lines = text.split("\n")
     edits: list[tuple[str, str]] = []
@@ -56,7 +56,7 @@ def build_word_edits(text: str, old: str, new: str) -> list[tuple[str, str]]:
 
 
 def _widen_to_unique(lines: list[str], first: int, last: int) -> tuple[int, int]:
-    """Widen a run of lines, above and below in turn, until its text occurs once in the whole."""
+    """Widen a run of lines, above and below in turn, until its text occurs only once."""
     text = "\n".join(lines)
     while first > 0 or last < len(lines) - 1:
         part = "\n".join(lines[first : last + 1])
@@ -78,7 +78,7 @@ EditSteps = Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], "list[Edi
 
 
 class EditOutcome(Struct, frozen=True):
-    """What became of one file: how many places changed, or why none did."""
+    """The outcome for one file: how many places changed, or why none did."""
 
     path: str
     count: int = 0
@@ -86,7 +86,7 @@ class EditOutcome(Struct, frozen=True):
 
 
 def plan_replace(task: PlannerTask, desk: PlanContext) -> Plan:
-    """Replace `term` by `new`: in one file, or in every file below a folder that holds it."""
+    """Replace `term` with `new` in one file, or in every matching file below a folder."""
     if task.term == task.new:
         return "Both texts are the same, so there is nothing to replace."
     if not desk.has_tools("EditTool"):
@@ -105,7 +105,7 @@ def plan_replace(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def _preview_replace(task: PlannerTask, desk: PlanContext) -> Plan:
-    """In a mode that changes nothing: what would be replaced, and how to get it done."""
+    """In a read-only mode, report what would be replaced and how to do it."""
     refusal = explain_not_offered(("EditTool",), desk)
     if not desk.has_tools("Grep"):
         return refusal
@@ -148,7 +148,7 @@ def _replace_everywhere(task: PlannerTask, desk: PlanContext, folder: str) -> Pl
 
 
 def _edit_files(files: Sequence[WholeFile], task: PlannerTask, desk: PlanContext) -> EditSteps:
-    """Edit files that were read, all in one reply. Lines that were not seen yet are looked at first."""
+    """Edit files that were read, all in one reply. Unseen lines are read first."""
     done = [EditOutcome(file.path, error=extract_reason(file.result.text)) for file in files if file.result.is_error]
     readable = yield from _read_unseen([file for file in files if not file.result.is_error], task, desk)
     acts: dict[str, tuple[PlannedCall, ...]] = {}
@@ -174,7 +174,7 @@ def _edit_files(files: Sequence[WholeFile], task: PlannerTask, desk: PlanContext
 def _read_unseen(
     files: list[WholeFile], task: PlannerTask, desk: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[WholeFile]]:
-    """See to it that the lines to change have been seen. A word needs all of the file, a plain text only its lines."""
+    """Read the lines to change. Replacing a word needs the whole file, a plain text only its lines."""
     partial = [file for file in files if not file.is_complete]
     if task.variant == "word":
         rest: dict[str, WholeFile] = {}
@@ -190,7 +190,7 @@ def _read_unseen(
 
 
 def _build_edit_calls(file: WholeFile, task: PlannerTask, desk: PlanContext) -> tuple[PlannedCall, ...] | str:
-    """The calls that change one file, none when it does not hold the text, or why it cannot be done."""
+    """Return the calls that change one file, none if it does not contain the text, or why it cannot be done."""
     text = file.page.text
     inside_words = len(_find_words(task.term, text)) != text.count(task.term) or not file.is_complete
     if task.variant == "word" and inside_words and re.fullmatch(r"\w+", task.term):
@@ -206,7 +206,7 @@ def _find_words(term: str, text: str) -> list[str]:
 
 
 def _build_word_calls(file: WholeFile, task: PlannerTask, desk: PlanContext) -> tuple[PlannedCall, ...] | str:
-    """The term also stands inside longer words, which stay: only the lines with the word itself are rewritten."""
+    """Rewrite only lines with the whole word, because the term also occurs inside longer words."""
     if not file.is_complete:
         return "the file is too large to rename a word in it safely"
     edits = build_word_edits(file.page.text, task.term, task.new)
@@ -223,7 +223,7 @@ def _build_word_calls(file: WholeFile, task: PlannerTask, desk: PlanContext) -> 
 def _apply_edits(
     acts: dict[str, tuple[PlannedCall, ...]],
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], tuple[list[EditOutcome], dict[str, tuple[int, int]]]]:
-    """Make the calls. A file of which lines must be read first comes back with those lines."""
+    """Make the calls. Return files of which more lines must be read first, with those lines."""
     answers = list((yield tuple(act for group in acts.values() for act in group)))
     done: list[EditOutcome] = []
     unseen: dict[str, tuple[int, int]] = {}
@@ -281,7 +281,7 @@ def _report_edits(task: PlannerTask, changes: list[EditOutcome], desk: PlanConte
 
 
 def plan_create(task: PlannerTask, desk: PlanContext) -> Plan:
-    """Write a new file. What is already there is overwritten only when that was asked for in so many words."""
+    """Write a new file. An existing file is overwritten only if the request says so."""
     if not desk.has_tools("WriteFile"):
         return explain_not_offered(("WriteFile",), desk)
     full = desk.resolve_path(task.path)
@@ -310,7 +310,7 @@ def plan_create(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def plan_append(task: PlannerTask, desk: PlanContext) -> Plan:
-    """Add lines at the end of a file, which is created when it is not there."""
+    """Append lines to a file, creating it if needed."""
     if not desk.has_tools("WriteFile", "EditTool"):
         return explain_not_offered(("WriteFile", "EditTool"), desk)
     full = desk.resolve_path(task.path)
@@ -343,7 +343,7 @@ def _format_line_count(content: str) -> str:
 
 
 def find_unique_tail(lines: list[str]) -> str:
-    """The fewest last lines that occur only once in the text."""
+    """Return the fewest last lines that occur only once in the text."""
     text = "\n".join(lines)
     for size in range(1, len(lines) + 1):
         tail = "\n".join(lines[-size:])
@@ -372,7 +372,7 @@ def plan_delete(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def quote_for_shell(word: str) -> str:
-    """A word as the shell takes it literally."""
+    """Return a word quoted for the shell."""
     if re.fullmatch(r"[\w@%+=:,./-]+", word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -1,7 +1,4 @@
-"""A request is cut into clauses, one wish each, and each is freed of the words that are only polite.
-
-From words to tasks: what a prompt asks for, clause by clause.
-"""
+"""Splits a prompt into clauses, removes polite words, and turns each clause into a task."""
 
 import re
 
@@ -34,7 +31,7 @@ _THANKS = (
 
 
 def split_clauses(text: str) -> list[str]:
-    """The clauses of a protected request, in order, without polite words. At most a dozen."""
+    """Return the clauses of a protected request in order, without polite words; at most a dozen."""
     found: list[str] = []
     for line in _split_lines(text):
         for clause in _split_parts(strip_courtesy(line)):
@@ -45,7 +42,7 @@ def split_clauses(text: str) -> list[str]:
 
 
 def strip_courtesy(clause: str) -> str:
-    """The clause without greetings, pleases, thanks and final punctuation. A clause of nothing else stays as it is."""
+    """Return the clause without greetings, please, thanks and final punctuation, unless nothing else is left."""
     text = re.sub(r"\s+", " ", clause).strip()
     for _ in range(8):
         shorter = re.sub(
@@ -60,7 +57,7 @@ def strip_courtesy(clause: str) -> str:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Lines of their own wishes. A line that is only a quoted text belongs to the line before it."""
+    """Split a request by lines. A line that is only a quoted text belongs to the line before it."""
     lines: list[str] = []
     for raw in text.splitlines():
         line = re.sub(r"^\s*(?:\d{1,3}[.)]|[-*•])\s+", "", raw).strip()
@@ -96,7 +93,7 @@ def _split_parts(line: str) -> list[str]:
 
 
 def _split_path_list(part: str) -> list[str]:
-    """ "read a.py, b.py and c.py" is three wishes: a path after a comma or an "and" stands by itself."""
+    """Split "read a.py, b.py and c.py" into three requests."""
     pieces = re.split(r"(,?\s+(?:and|&)\s+|,\s+)", part)
     out = [pieces[0]]
     for cut, piece in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -114,16 +111,16 @@ def _ends_in_path(text: str) -> bool:
 
 MAX_PROMPT = 200_000
 MAX_WORDS = 2_000
-"""Beyond this many characters outside quotes a prompt is prose, not a plain request."""
+"""Beyond this many characters outside quotes a prompt is prose, not a simple request."""
 
 _MAX_TERM_WORDS = 4
-"""A search for "read and write" is one request; a search for many words is two that were cut wrongly."""
+"""A search for "read and write" is one request; a search for many words was split wrongly."""
 
 _MATCHERS = (match_talk, match_git, match_run, match_change, match_folders, match_read, match_files, match_search)
 
 
 def parse_prompt(prompt: str) -> list[PlannerTask]:
-    """The tasks of a prompt, in order. What is not understood is a task of kind "unknown" or "invent"."""
+    """Return the tasks of a prompt in order. Unknown clauses become tasks of kind "unknown" or "invent"."""
     words = protect_quotes(prompt[:MAX_PROMPT])
     text = _expand_contractions(words.text)
     if len(text) > MAX_WORDS:
@@ -159,7 +156,7 @@ def _is_lost(task: PlannerTask) -> bool:
 
 
 def _keep_known_start(tasks: list[PlannerTask]) -> list[PlannerTask]:
-    """Do what comes before the first clause that is not understood, and nothing after it: it may depend on it."""
+    """Keep the tasks before the first unknown clause: the later ones may depend on it."""
     for index, task in enumerate(tasks):
         if _is_lost(task):
             return tasks[: index + 1]

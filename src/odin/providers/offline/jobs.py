@@ -1,8 +1,6 @@
-"""Reading for a purpose without a model: the passages that match a question, and the gist of what was collected.
+"""The small jobs done without a model: titles, summaries, answers from a page, edit checks.
 
-The small jobs of the lesser model, done without one: titles, summaries, whether enough of a file was seen.
-
-A request says in a line of its system blocks which job it is, so the same request can go to a model or come here.
+A line in the system blocks names the job, so the same request can go to a model or come here.
 """
 
 import re
@@ -35,7 +33,7 @@ GIST_CHARS = 6000
 
 
 def answer_from_page(question: PageQuestion, limit: int = ANSWER_CHARS) -> str:
-    """The passages of a page that match the question best, in their order, each under its heading."""
+    """Return the passages of a page that match the question best, in order, under their headings."""
     passages = passages_of(question.page)
     chosen = select_fitting(passages, rank_passages(passages, question.prompt), limit)
     if chosen:
@@ -45,7 +43,7 @@ def answer_from_page(question: PageQuestion, limit: int = ANSWER_CHARS) -> str:
 
 
 def gist_of(gathered: CollectedContext, limit: int = GIST_CHARS) -> str:
-    """Of every item its title and the lines that say most for the focus, else its first ones, in equal shares."""
+    """Return each item's title and its most relevant lines for the focus, in equal shares."""
     share = max(160, limit // max(1, len(gathered.items)))
     wanted = words_of(gathered.focus)
     told = [f"- {title}\n{_pick_lines(body, wanted, share - len(title))}" for title, body in gathered.items]
@@ -79,7 +77,7 @@ _COMMON_WORDS = (
 
 
 def job_of(request: Request) -> str:
-    """Which job a request is, or "" when it is a prompt of a session."""
+    """Return the job of a request, or "" if it is a prompt of a session."""
     for block in request.system:
         found = re.search(r"^odin-job: *[\w-]+", block, re.MULTILINE)
         if found:
@@ -91,7 +89,7 @@ def job_of(request: Request) -> str:
 
 
 def do_job(job: str, request: Request) -> str:
-    """The answer to a job. An unknown job gets the gist of what was sent: the honest best without a model."""
+    """Return the answer to a job. An unknown job gets an extract of the input."""
     text = "\n\n".join(message.text for message in request.messages if isinstance(message, PromptMessage))
     if job == JOB_SUFFICIENCY:
         return msgspec.json.encode(judge_edit(parse_edit_question(text))).decode()
@@ -107,7 +105,7 @@ def do_job(job: str, request: Request) -> str:
 
 
 def make_offline_title(text: str) -> str:
-    """A title for a session that began with this prompt: its first line, without courtesy, at most 60 characters."""
+    """Return a session title: the first line of the prompt without polite words, at most 60 characters."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     first = re.sub(
         r"^(?:(?:please|hi|hello|hey|can you|could you|would you|i want you to)[,!]?\s+)+",
@@ -126,7 +124,7 @@ def make_offline_title(text: str) -> str:
 
 
 def make_offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
-    """The sentences that carry most of the words that recur, in their own order, within `limit` characters."""
+    """Return the sentences with the most recurring words, in order, within `limit` characters."""
     sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+|\n+", text[:200_000]) if part.strip()]
     if sum(len(sentence) + 1 for sentence in sentences) <= limit:
         return "\n".join(sentences) if "\n" in text.strip() else " ".join(sentences)
@@ -146,14 +144,14 @@ def make_offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
 
 
 def _score_sentence(sentence: str, at: int, weights: "Counter[str]") -> float:
-    """How much of a sentence are words that come again elsewhere; the first sentence counts for more."""
+    """Return the share of words that recur elsewhere; the first sentence counts more."""
     words = re.findall(r"[a-z_]{3,}", sentence.lower())
     recurring = sum(weights[word] for word in words if weights[word] > 1)
     return recurring / (len(words) + 4) + (2.0 if at == 0 else 0.0)
 
 
 def parse_edit_question(text: str) -> EditQuestion:
-    """What is asked, from its JSON form or from the prose of a prompt that spells it out."""
+    """Return the question from its JSON form or from a prompt that spells it out."""
     try:
         return msgspec.json.decode(text, type=EditQuestion)
     except (msgspec.DecodeError, UnicodeError):
@@ -172,9 +170,9 @@ def parse_edit_question(text: str) -> EditQuestion:
 
 
 def judge_edit(question: EditQuestion) -> Sufficiency:
-    """Enough when each text to replace was seen, and only once unless every one of its places is meant.
+    """Return sufficient if each text to replace was seen, and only once unless all its places are meant.
 
-    Line endings are not told apart, as the edit itself does not.
+    Line endings are ignored, as in the edit itself.
     """
     parts: list[tuple[int, str]] = [
         (first, _normalize_line_ends(text)) for first, text in split_line_headers(question.cached_content)
@@ -213,7 +211,7 @@ def _report_not_seen(question: EditQuestion, parts: list[tuple[int, str]]) -> Su
 
 
 def _fill_schema(schema: dict[str, Any], text: str) -> Any:
-    """The plainest value of a schema: titles and summaries where words are asked for, nothing invented elsewhere."""
+    """Return the simplest value of a schema: titles and summaries for text, nothing invented elsewhere."""
     kind = schema.get("type", "object" if "properties" in schema else "string")
     if "enum" in schema:
         return schema["enum"][0] if schema["enum"] else None

@@ -1,17 +1,11 @@
-"""Quoted text is taken out of a request before its words are looked at, so that nothing inside a quote is a word.
-
-The words of the trade: kinds of files, well-known names, commands, and what makes a word look like a path.
-
-Phrases written as people say them, with their variants in brackets.
+"""Phrase templates, quoted text, file types and locations in requests.
 
     [show|list] [me] the (files|folders) in {path}
 
-`[…]` may be left out, `(…|…)` is a choice, `{name}` is one word or one quoted text, and `files?` is file or files. More
-kinds of fields: `{name:text}` any words, `{name:quoted}` a quoted text, `{name:number}`, and `{name:file}`, which also
-takes "it", "that file" and "the second one"; the others are next to their patterns below. A template is compiled only
-when a request begins with one of its first words.
-
-Where a request looks: the "in src", "in python files", "everywhere" at its end, and the words around a term.
+`[…]` is optional, `(…|…)` a choice, `{name}` one word or one quoted text, and `files?` is file or files. Typed fields:
+`{name:text}` any words, `{name:quoted}` a quoted text, `{name:number}`, and `{name:file}`, which also accepts "it",
+"that file" and "the second one"; the others are next to their patterns below. A template is compiled only when a
+request starts with one of its first words. Quoted text is set aside first, so that nothing inside a quote is parsed.
 """
 
 import re
@@ -30,7 +24,7 @@ _QUOTE_PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": 
 _APOSTROPHES = frozenset("'‘")
 _PRIVATE_CHARS = "[\ue000-\ue0ff]"
 _AFTER_QUOTE = r"[.,;:!?)\]}]*(?:\s|$)|,[\"'`“‘]|\s*(?:->|=>|→)"
-"""What may follow a closing quote that could also be an apostrophe or a quote inside the quoted text."""
+"""What may follow a closing quote that could also be an apostrophe or a nested quote."""
 _MAX_QUOTES = 100
 _MAX_CLOSERS = 200
 
@@ -42,7 +36,7 @@ class QuotedRequest(Struct, frozen=True):
     quoted: tuple[tuple[str, str], ...]
 
     def unquote(self, fragment: str) -> str:
-        """The words of a fragment: a quoted text without its quotes, or the fragment as it was typed."""
+        """Return a quoted text without its quotes, or the fragment as typed."""
         fragment = fragment.strip()
         whole = re.fullmatch(QUOTED, fragment)
         if whole:
@@ -50,12 +44,12 @@ class QuotedRequest(Struct, frozen=True):
         return self.restore_quotes(fragment)
 
     def restore_quotes(self, fragment: str) -> str:
-        """A fragment as it was typed, quotes and all."""
+        """Return a fragment as typed, with its quotes."""
         return re.sub(QUOTED, lambda found: self.quoted[int(found.group()[1:-1])][1], fragment)
 
 
 def protect_quotes(text: str) -> QuotedRequest:
-    """Set the quoted texts aside. A quote that is never closed is a plain character."""
+    """Set the quoted texts aside. An unclosed quote is a plain character."""
     text = re.sub(_PRIVATE_CHARS, "", text)
     quoted: list[tuple[str, str]] = []
     out: list[str] = []
@@ -82,7 +76,7 @@ def _strip_quotes(raw: str) -> str:
 
 
 def _find_quote_end(text: str, start: int, unclosed: set[str]) -> int | None:
-    """Where the quote that opens at `start` ends, or None when none opens there."""
+    """Return where the quote that opens at `start` ends, or None if none opens there."""
     char = text[start]
     if text.startswith("```", start) and "```" not in unclosed:
         fence = text.find("```", start + 3)
@@ -153,7 +147,7 @@ FILE_TYPES: dict[str, str] = {
     "csv": "csv",
     "image": "png jpg jpeg gif svg webp",
 }
-"""What people call a kind of file, and the endings of such files."""
+"""Names of file types and their suffixes."""
 
 TEST_GLOBS = ("**/test_*", "**/*_test.*", "**/*.test.*", "**/*.spec.*", "**/*Test.*")
 CONFIG_GLOBS = ("**/*config*", "**/*.toml", "**/*.ini", "**/*.cfg", "**/*.yaml", "**/*.yml")
@@ -183,11 +177,11 @@ _PROGRAMS = (
     "gh just task pre-commit coverage odin"
 )
 COMMANDS = frozenset(_PROGRAMS.split())
-"""First words that make an unquoted request to run something a command."""
+"""First words that make an unquoted request a command."""
 
 
 def is_path_like(word: str) -> bool:
-    """Whether a bare word is more likely a file or folder than a word of English."""
+    """True if a bare word is more likely a path than an English word."""
     if not word or word in ("/", "and/or", "either/or") or re.search(r"\s|[()<>\"'|=;]", word):
         return False
     if "/" in word:
@@ -199,7 +193,7 @@ def is_path_like(word: str) -> bool:
 
 
 def is_file_like(path: str) -> bool:
-    """Whether a path most likely names a file and not a folder."""
+    """True if a path most likely names a file rather than a folder."""
     name = path.rstrip("/").rsplit("/", 1)[-1]
     if path.endswith("/") or name in (".", "..", ""):
         return False
@@ -207,7 +201,7 @@ def is_file_like(path: str) -> bool:
 
 
 def extensions_of(word: str) -> tuple[str, ...]:
-    """The file endings a kind of file has: "python" → py, pyi; ".md" and "*.md" → md."""
+    """Return the suffixes of a file type: "python" → py, pyi; ".md" and "*.md" → md."""
     word = word.lower()
     if word in FILE_TYPES:
         return tuple(FILE_TYPES[word].split())
@@ -218,7 +212,7 @@ def extensions_of(word: str) -> tuple[str, ...]:
 
 
 def to_singular(word: str) -> str:
-    """TODOs → TODO: the plural of a marker written in capitals."""
+    """Return TODO for TODOs: the singular of a marker in capitals."""
     return (
         word[:-1] if re.fullmatch(r"[A-Z][A-Z_0-9]+'?s", word) and not word.endswith("'s") else word.removesuffix("'s")
     )
@@ -264,7 +258,7 @@ class PhraseMatch(Struct, frozen=True):
     fields: dict[str, str]
 
     def __getitem__(self, name: str) -> str:
-        """A field without its quotes; "" when it was left out."""
+        """Return a field without its quotes; "" if it was omitted."""
         return self.words.unquote(self.fields.get(name, ""))
 
     def get_raw(self, name: str) -> str:
@@ -278,7 +272,7 @@ class PhraseMatch(Struct, frozen=True):
         return _NUMBERS.get(word) or int(word[:7] or 0)
 
     def get_path(self, name: str = "path") -> str:
-        """The path in a field, with "it" and "the second one" kept as references."""
+        """Return the path in a field, keeping "it" and "the second one" as references."""
         word = self.get_raw(name)
         if re.fullmatch(_PRONOUN_PATTERN, word, re.IGNORECASE):
             return LAST_FILE
@@ -293,7 +287,7 @@ TaskMaker = Callable[[PhraseMatch], PlannerTask | None]
 
 
 class PhraseRule(Struct, frozen=True):
-    """Templates that mean the same, and what to make of them. A maker that returns None declines."""
+    """Templates with the same meaning, and the function that makes a task of them; None declines."""
 
     make: PlannerTask | TaskMaker
     templates: tuple[str, ...]
@@ -304,7 +298,7 @@ def make_rule(make: PlannerTask | TaskMaker, *templates: str) -> PhraseRule:
 
 
 class PhraseTable:
-    """Rules in order of precedence, looked up by the first word of a clause."""
+    """Rules in order of precedence, indexed by the first word of a clause."""
 
     def __init__(self, *rules: PhraseRule) -> None:
         self._rules = rules
@@ -325,7 +319,7 @@ class PhraseTable:
         return None
 
     def _fill_index(self) -> None:
-        """List under each first word the templates that can begin with it, and under "" those that take any."""
+        """Index the templates by first word; "" lists those that accept any word."""
         rows = [(template, one.make, first_words_of(template)) for one in self._rules for template in one.templates]
         words = {word for _, _, starts in rows for word in starts} | {""}
         for word in words:
@@ -340,12 +334,12 @@ def compile_template(template: str) -> re.Pattern[str]:
 
 @cache
 def first_words_of(template: str) -> frozenset[str]:
-    """The words a clause that fits can begin with, with "" for any word."""
+    """Return the words a matching clause can start with; "" stands for any word."""
     return frozenset(_first_words_of_nodes(_parse_template(template))[0])
 
 
 TemplateNode = tuple[str, str, "list[list[TemplateNode]]"]
-"""A word, a field with its kind, or a choice; the list holds the ways of a choice."""
+"""A word, a typed field, or a choice with its alternatives."""
 
 
 def _parse_template(template: str) -> list[TemplateNode]:
@@ -354,7 +348,7 @@ def _parse_template(template: str) -> list[TemplateNode]:
 
 
 def _parse_alternatives(tokens: Iterator[str]) -> list[list[TemplateNode]]:
-    """The alternatives up to the bracket that closes them."""
+    """Return the alternatives up to the closing bracket."""
     ways: list[list[TemplateNode]] = [[]]
     for token in tokens:
         if token in "])":
@@ -382,7 +376,7 @@ def _render_node(node: TemplateNode) -> str:
 
 
 def _first_words_of_nodes(nodes: list[TemplateNode]) -> tuple[set[str], bool]:
-    """The first words of a sequence, and whether all of it may be left out."""
+    """Return the first words of a sequence, and whether all of it is optional."""
     found: set[str] = set()
     for kind, text, ways in nodes:
         if kind == "field":
@@ -424,7 +418,7 @@ _PLACE_PATTERN = rf"(?:^| ){_IN_WORDS} (?:(?:the|my|our) )?(?:{_THING} )?(?P<pla
 
 
 class PlaceScope(Struct, frozen=True):
-    """`rest` is what the request says without its place."""
+    """The location in a request; `rest` is the request without it."""
 
     rest: str
     path: str = ""
@@ -437,7 +431,7 @@ class PlaceScope(Struct, frozen=True):
 
 
 def cut_scope(text: str, words: QuotedRequest) -> PlaceScope:
-    """Take the place off the end of a request, up to a kind of file and a folder together."""
+    """Cut the location off the end of a request: a file type, a folder, or both."""
     scope = PlaceScope(text.strip())
     for _ in range(3):
         shorter = _cut_once(scope, words)
@@ -468,7 +462,7 @@ def _cut_once(scope: PlaceScope, words: QuotedRequest) -> PlaceScope | None:
 
 
 def _find_kind_at_end(text: str) -> tuple[tuple[str, ...], int]:
-    """The globs of "in python files" or "in *.py" at the end, and where that begins."""
+    """Return the globs of "in python files" or "in *.py" at the end, and where that starts."""
     found = re.search(_KIND_PATTERN, text, re.IGNORECASE)
     if found:
         if found["kind"].lower() in ("test", "tests"):
@@ -490,11 +484,11 @@ _BEFORE_A_TERM = (
     ("regex", r"(?:regexp?|regular expression|pattern) "),
     ("", r"(?:named|called) "),
 )
-"""Words around a term that are not part of it, and how they say it is meant."""
+"""Words around a search term that are not part of it, and what they mean for the search."""
 
 
 def clean_term(text: str, words: QuotedRequest) -> tuple[str, str]:
-    """The bare term of "all uses of the function 'foo'", and how it is meant: "word", "regex" or ""."""
+    """Return the bare term of "all uses of the function 'foo'", and how to match it: "word", "regex" or ""."""
     how = ""
     fragment = text.strip()
     if re.fullmatch(r"all|(?:the|that|this|those|these) (?:term|word|text|match|matches|ones?|hits?)", fragment, re.I):

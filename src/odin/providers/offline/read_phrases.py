@@ -1,9 +1,4 @@
-"""Requests for files and folders: list a folder, show the tree, find files by name or kind, describe the project.
-
-Requests to see one file: all of it, some of its lines, its outline, a summary.
-
-Requests to search the text of files.
-"""
+"""Phrases that list folders, find files, read files and search text."""
 
 import re
 
@@ -205,7 +200,7 @@ _match_single = PhraseTable(
 
 
 def match_files(clause: str, words: QuotedRequest) -> PlannerTask | None:
-    """Files by name or kind. A name may itself hold an "in", so it is looked for before a place is taken off."""
+    """Match files by name or type. A name may contain "in", so it is tried before a location is cut off."""
     if not _is_about_files(clause):
         return None
     counting = re.match(r"(?:count|how many) ", clause, re.IGNORECASE)
@@ -231,7 +226,7 @@ def _is_about_files(clause: str) -> bool:
 
 
 def _cut_middle_place(text: str, words: QuotedRequest) -> tuple[str, str]:
-    """ "files in src named x" is "files named x" in src."""
+    """Treat "files in src named x" as "files named x" in src."""
     found = re.search(
         r"(?<=\bfiles) (?:in|under|inside) (?:the )?(?P<path>[^\s,;]+)(?: (?:folder|directory))?"
         r"(?= (?:named|called|matching|with|that|which|ending|end|whose)\b)",
@@ -242,7 +237,7 @@ def _cut_middle_place(text: str, words: QuotedRequest) -> tuple[str, str]:
 
 
 def glob_of_name(name: str) -> str:
-    """The glob that finds a file by what people call it: a pattern, a full name, or a part of a name."""
+    """Return the glob for a file as people name it: a pattern, a full name, or part of a name."""
     if name.lower() in ("readme", "license", "changelog", "contributing"):
         return f"**/{name.upper()}*"
     if re.search(r"[*?\[{]", name):
@@ -259,7 +254,7 @@ _WHOLE = "[the] [whole|entire|full|raw] [contents?|text|source|code|body|rest|to
 
 
 class LineRequest(Struct, frozen=True):
-    """The lines a clause asks for, and the clause without those words. A negative `first` counts from the end."""
+    """The requested lines, and the clause without those words. A negative `first` counts from the end."""
 
     rest: str
     first: int = 0
@@ -267,7 +262,7 @@ class LineRequest(Struct, frozen=True):
 
 
 def _is_clear(said: PhraseMatch) -> bool:
-    """Whether the field is surely a file, for verbs that are also used for other things."""
+    """True if the field is certainly a file, for verbs with other meanings."""
     path = said.get_path()
     return said.is_quoted("path") or path != said["path"] or is_path_like(path)
 
@@ -375,7 +370,7 @@ _LINE_FORMS = (
 
 
 def take_lines(clause: str) -> LineRequest:
-    """Find "lines 10-20", "line 40", "first 20 lines", "a.py:40" and take it out of the clause."""
+    """Find "lines 10-20", "line 40", "first 20 lines" or "a.py:40" and remove it from the clause."""
     verb = clause.split(maxsplit=1)[0].lower()
     if not re.search(r"\blines?\b|[:#]L?\d|\b(?:head|tail) -", clause, re.IGNORECASE):
         return LineRequest(clause, *_line_bounds_of(verb, [10])) if verb in ("head", "tail") else LineRequest(clause)
@@ -435,7 +430,7 @@ def _ignore_case(task: PlannerTask) -> PlannerTask:
 
 
 def _make_search(text: str, words: QuotedRequest, how: str) -> PlannerTask | None:
-    """The search for a term with its place at the end."""
+    """Return the search for a term with its location at the end."""
     scope = cut_scope(text, words)
     if not scope.rest:
         return None
@@ -454,7 +449,7 @@ def _is_too_vague(fragment: str) -> bool:
 
 
 def _text_of(said: PhraseMatch) -> str:
-    """The term and its place as one fragment."""
+    """Return the term and its location as one fragment."""
     return f"{said.get_raw('term')} {said.get_raw('place')}".strip()
 
 
@@ -490,7 +485,7 @@ def _make_plain_search(said: PhraseMatch) -> PlannerTask | None:
 
 
 def _make_place_search(said: PhraseMatch) -> PlannerTask | None:
-    """ "search src for x", and "search the code for x", which is everywhere."""
+    """Match "search src for x", and "search the code for x", which searches everywhere."""
     if said["path"].lower() in (
         "code",
         "codebase",
@@ -506,7 +501,7 @@ def _make_place_search(said: PhraseMatch) -> PlannerTask | None:
 
 
 def _make_marker_search(said: PhraseMatch) -> PlannerTask | None:
-    """ "show all TODOs": only what is quoted or written in capitals is a text to search for."""
+    """Match "show all TODOs": only quoted or capitalized words are search terms."""
     one = re.fullmatch(
         rf"(?:{QUOTED}|[A-Z_]{{3,}}s?)(?: comments?| markers?)?(?: (?:in|under) .+)?", said.get_raw("term")
     )
@@ -514,7 +509,7 @@ def _make_marker_search(said: PhraseMatch) -> PlannerTask | None:
 
 
 def _make_grep(said: PhraseMatch) -> PlannerTask | None:
-    """grep as one types it, with its most common options."""
+    """Match grep with its most common options."""
     flags = said.get_raw("flags")
     text = _text_of(said)
     typed = re.fullmatch(rf"({QUOTED}|\S+) ({QUOTED}|[^\s,;]+)", text)

@@ -1,10 +1,6 @@
-"""The bones of a file: classes, functions, headings, sections, with their lines. By pattern, not by parser.
+"""Plans that list, find, read, outline, summarize and search files.
 
-Getting at a file by the name people use for it: as given, and if that is not there, by looking for the name.
-
-Plans that look at files and folders: list, find, read, outline, summarise.
-
-Plans that search the text of files.
+A path that does not exist is looked up by name. Outlines are made with patterns, not with a parser.
 """
 
 import re
@@ -71,7 +67,7 @@ _OUTLINE_PATTERNS: dict[str, tuple[str, ...]] = {
 
 
 def outline_of(name: str, lines: Iterable[tuple[int, str]]) -> list[OutlineEntry]:
-    """The marks of a file whose kind its name tells. An unknown kind is looked at as if it were Markdown."""
+    """Return the outline of a file by its type. An unknown type is treated as Markdown."""
     base = name.rsplit("/", 1)[-1].lower()
     kind = "make" if base in ("makefile", "gnumakefile") else base.rsplit(".", 1)[-1]
     patterns = next(
@@ -114,7 +110,7 @@ def _tidy_title(title: str) -> str:
 
 
 def extract_first_paragraph(name: str, text: str) -> str:
-    """What a file says about itself at its start: a docstring, a leading comment, the first paragraph of prose."""
+    """Return a file's own description: a docstring, a leading comment, or the first paragraph."""
     ending = name.rsplit(".", 1)[-1].lower()
     if ending in ("md", "txt", "rst", "adoc", "org") or "." not in name.rsplit("/", 1)[-1]:
         return _extract_prose(text)
@@ -149,7 +145,7 @@ _MAX_CANDIDATES = 8
 
 
 class PathResult(Struct, frozen=True):
-    """Where the path led. `trouble` is the answer when it led nowhere or to several files."""
+    """Where the path led. `trouble` is the answer if it led nowhere or to several files."""
 
     path: str
     result: ToolResult
@@ -159,7 +155,7 @@ class PathResult(Struct, frozen=True):
 def call_on_path(
     path: str, desk: PlanContext, make_call: Callable[[str], PlannedCall]
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], PathResult]:
-    """Make a call about a path. When there is no such path, and exactly one file of that name, make it about that."""
+    """Make a call on a path. If it does not exist but exactly one file has that name, use that file."""
     full = desk.resolve_path(path)
     (result,) = yield (make_call(full),)
     inside = desk.display_path(full) != full or not path.startswith(("/", "~"))
@@ -176,7 +172,7 @@ def call_on_path(
 
 
 def find_by_name(path: str, desk: PlanContext) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[str]]:
-    """The files of that name anywhere below the working directory."""
+    """Return the files with that name below the working directory."""
     name = path.strip("/").removeprefix("./")
     globs = [f"**/{name}"]
     if "." not in name.rsplit("/", 1)[-1]:
@@ -204,7 +200,7 @@ def make_read_call(path: str, first: int = 0, last: int = 0) -> PlannedCall:
 
 
 def report_failure(what: str, result: ToolResult) -> str:
-    """The plain report of a call that did not work."""
+    """Return the report of a failed call."""
     return f"I could not {what}: {extract_reason(result.text)}"
 
 
@@ -222,7 +218,7 @@ _MAX_FOLDERS = 24
 
 
 class WholeFile(PathResult, frozen=True):
-    """A file with all pages of it that were read."""
+    """A file with all pages that were read."""
 
     page: results.ReadPage = results.ReadPage((), 0)
 
@@ -263,7 +259,7 @@ def _limit_lines(lines: list[str], limit: int, total: int = 0) -> list[str]:
 def _list_tree(
     folder: str, names: list[str], depth: int, left: list[int], desk: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[str]]:
-    """Indented names, folders opened to a bounded depth and number, those of one level asked for together."""
+    """Return indented names, with folders expanded to a limited depth and number; one level is listed at a time."""
     hidden = (".git/", "node_modules/", "__pycache__/", ".venv/", "venv/", "target/", "dist/", "build/")
     inner = [name for name in names if name.endswith("/") and name not in hidden and not name.startswith(".")]
     opened = inner[: left[0]] if depth + 1 < _MAX_DEPTH else []
@@ -328,7 +324,7 @@ def _format_file(reached: PathResult, desk: PlanContext) -> str:
 
 
 def format_excerpt(name: str, page: results.ReadPage, limit: int = LINES_SHOWN) -> str:
-    """Some lines of a file as an answer, with what is left out."""
+    """Return some lines of a file as an answer, noting what is omitted."""
     shown: list[str] = []
     size = 0
     width = len(str(page.last))
@@ -368,7 +364,7 @@ def _read_tail(task: PlannerTask, desk: PlanContext) -> Plan:
 def read_whole_file(
     path: str, desk: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], WholeFile]:
-    """Read a file to its end, page by page, within bounds."""
+    """Read a file to its end, page by page, within limits."""
     reached = yield from call_on_path(path, desk, make_read_call)
     page = results.parse_page(reached.result.text) if not reached.result.is_error else results.ReadPage((), 0)
     for _ in range(_MAX_PAGES):
@@ -416,7 +412,7 @@ def plan_summary(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 MAX_HITS = 250
-"""Lines asked of one search."""
+"""Maximum lines of one search."""
 _FILES_SHOWN = 25
 _HITS_SHOWN = 12
 _MAX_LINE_WIDTH = 160
@@ -429,7 +425,7 @@ SearchSteps = Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], PathRes
 
 
 def escape_literal(term: str) -> str:
-    """A pattern that matches exactly this text, in the dialect of ripgrep and of Python."""
+    """Return a pattern that matches exactly this text, for ripgrep and Python."""
     return "".join(f"\\{char}" if char in "\\.+*?()|[]{}^$" else char for char in term)
 
 
@@ -494,7 +490,7 @@ def _run_grep(pattern: str, task: PlannerTask, desk: PlanContext, mode: str) -> 
 def _search_wider(
     task: PlannerTask, desk: PlanContext, mode: str, reached: PathResult
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], tuple[str, PathResult]]:
-    """A second try when nothing was found: any mention instead of a definition, any case instead of this one."""
+    """Search again if nothing was found: any mention instead of a definition, any case."""
     if task.variant == "definition":
         again = yield from _run_grep(match_whole_word(task.term), task, desk, mode)
         if _has_matches(again, mode):

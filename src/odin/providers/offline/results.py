@@ -1,7 +1,4 @@
-"""The conversation so far, as turns of a prompt and the calls made for it.
-
-What the tools answered, read back from their text. Anything unexpected is skipped, never guessed at.
-"""
+"""Reads the conversation as turns, and parses tool results. Unexpected text is skipped, never guessed at."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,13 +9,13 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, To
 from odin.core.provider import Request
 
 CALL_ID_PREFIX = "offline-"
-"""How the ids of this planner's calls begin. Calls of a model in the same turn are not part of its plan."""
+"""The prefix of this planner's call ids. Calls of a model in the same turn are not part of its plan."""
 
 _CACHE_NOTE = "Cached files: "
 
 
 class PlannerStep(Struct, frozen=True):
-    """The calls of one reply, each with its result."""
+    """The calls of one reply with their results."""
 
     calls: tuple[ToolCall, ...]
     results: tuple[ToolResult, ...]
@@ -34,7 +31,7 @@ class PlannerTurn(Struct):
 
 
 def collect_turns(messages: Iterable[Message]) -> list[PlannerTurn]:
-    """The turns of a history. A call without a result counts as one that failed."""
+    """Return the turns of a history. A call without a result counts as failed."""
     found: list[PlannerTurn] = []
     open_calls: tuple[ToolCall, ...] = ()
     for message in messages:
@@ -58,12 +55,12 @@ def _make_step(calls: tuple[ToolCall, ...], message: ToolMessage) -> PlannerStep
 
 
 def find_working_directory(request: Request) -> str:
-    """The folder the session works in, as the prompt tells the model; "." when it does not say."""
+    """Return the working directory named in the prompt, or "."."""
     return _find_line(request, r"^\W*(?:Working directory|cwd)\W*[:=]\s*`?(?P<value>[^`\n]+?)`?\s*$") or "."
 
 
 def mode_of(request: Request) -> str:
-    """ask, plan or edit, when the system prompt says which."""
+    """Return ask, plan or edit if the system prompt names it."""
     found = next(
         (match for block in request.system if (match := re.search(r"^# Mode: (\w+)", block, re.MULTILINE))), None
     )
@@ -71,7 +68,7 @@ def mode_of(request: Request) -> str:
 
 
 def _find_line(request: Request, pattern: str) -> str:
-    """The newest place where a line like this stands, in the notes beside the messages or in the system blocks."""
+    """Return the newest matching line in the notes or system blocks."""
     notes = [note for message in request.messages if not isinstance(message, ReplyMessage) for note in message.notes]
     for text in (*reversed(notes), *reversed(request.system)):
         found = re.search(pattern, text, re.MULTILINE | re.IGNORECASE)
@@ -81,7 +78,7 @@ def _find_line(request: Request, pattern: str) -> str:
 
 
 def make_call_ids(request: Request, count: int) -> list[str]:
-    """New ids for calls, the same for the same history and none used in it before."""
+    """Return new call ids, deterministic for the same history and unused in it."""
     used = {call.id for message in request.messages if isinstance(message, ReplyMessage) for call in message.calls}
     ids: list[str] = []
     number = len(request.messages)
@@ -95,7 +92,7 @@ def make_call_ids(request: Request, count: int) -> list[str]:
 
 
 class GrepHit(Struct, frozen=True):
-    """One line that a search found."""
+    """One line found by a search."""
 
     path: str
     line: int
@@ -103,7 +100,7 @@ class GrepHit(Struct, frozen=True):
 
 
 class ReadPage(Struct, frozen=True):
-    """Numbered lines of a file, and how many the file has in all."""
+    """Numbered lines of a file, and its total number of lines."""
 
     lines: tuple[tuple[int, str], ...]
     total: int
@@ -118,7 +115,7 @@ class ReadPage(Struct, frozen=True):
 
 
 def parse_hits(text: str, path: str = "") -> list[GrepHit]:
-    """The lines of a Grep in content mode. `path` is the file when only one was searched."""
+    """Return the lines of a Grep in content mode. `path` is the file if only one was searched."""
     found: list[GrepHit] = []
     for line in text.splitlines():
         whole = re.match(r"(?P<path>.+?):(?P<line>\d+):(?P<text>.*)", line)
@@ -131,7 +128,7 @@ def parse_hits(text: str, path: str = "") -> list[GrepHit]:
 
 
 def parse_counts(text: str, path: str = "") -> dict[str, int]:
-    """The lines of a Grep in count mode: how often each file matched."""
+    """Return the matches per file of a Grep in count mode."""
     found: dict[str, int] = {}
     for line in text.splitlines():
         pair = re.fullmatch(r"(.+):(\d+)", line.strip())
@@ -143,7 +140,7 @@ def parse_counts(text: str, path: str = "") -> dict[str, int]:
 
 
 def parse_paths(text: str) -> list[str]:
-    """The paths of a Glob or of a Grep for files, one to a line."""
+    """Return the paths of a Glob, or of a Grep for files."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     rooted = [line for line in lines if line.startswith(("/", "./"))]
     if rooted:
@@ -152,7 +149,7 @@ def parse_paths(text: str) -> list[str]:
 
 
 class ToolListing(Struct, frozen=True):
-    """The text in which a tool listed files, and where it looked."""
+    """The text in which a tool listed files, and the folder it listed."""
 
     tool: str
     text: str
@@ -160,7 +157,7 @@ class ToolListing(Struct, frozen=True):
 
 
 def list_files(lists: Sequence[ToolListing]) -> list[str]:
-    """The files that were listed, each once, in the order an answer shows them."""
+    """Return the listed files, each once, in display order."""
     found: list[str] = []
     for listing in lists:
         if listing.tool == "Grep":
@@ -180,12 +177,12 @@ def _list_searched_files(listing: ToolListing) -> list[str]:
 
 
 def sort_by_count(found: dict[str, int]) -> list[str]:
-    """Files by how often they match, most first."""
+    """Return files by number of matches, most first."""
     return sorted(found, key=lambda path: (-found[path], path))
 
 
 def parse_entries(text: str) -> list[str]:
-    """The names an LS lists; folders end in a slash."""
+    """Return the names in an LS result; folders end in a slash."""
     names: list[str] = []
     for line in text.splitlines()[1:]:
         name = re.sub(r"\s+\[[^\]]*\]$| -> .*$", "", line.strip().removeprefix("- "))
@@ -195,7 +192,7 @@ def parse_entries(text: str) -> list[str]:
 
 
 def parse_page(text: str) -> ReadPage:
-    """The numbered lines of a Read."""
+    """Return the numbered lines of a Read result."""
     lines: list[tuple[int, str]] = []
     for line in text.split("\n"):
         found = re.match(r" *(\d+)(?:\t|→)(.*)", line, re.DOTALL)
@@ -206,7 +203,7 @@ def parse_page(text: str) -> ReadPage:
 
 
 def is_empty(result: ToolResult) -> bool:
-    """Whether a Read found a file without any text."""
+    """True if a Read found a file without text."""
     return not result.is_error and "empty file" in result.text[:40]
 
 
@@ -221,13 +218,13 @@ def is_folder(result: ToolResult) -> bool:
 
 
 def parse_total_files(text: str) -> int:
-    """How many files a Glob found in all, when it shows only some of them."""
+    """Return how many files a Glob found in total, if it shows only some."""
     found = re.search(r"\(showing .* of (?:more than )?(\d+) files", text[-300:])
     return int(found[1]) if found else 0
 
 
 def exit_code_of(result: ToolResult) -> int | None:
-    """The exit code of a command, or None when it was stopped before it ended by itself."""
+    """Return the exit code of a command, or None if it was stopped."""
     if not result.is_error:
         return 0
     found = re.search(r"\(exit code (-?\d+)\)", result.text[-400:])
@@ -235,7 +232,7 @@ def exit_code_of(result: ToolResult) -> int | None:
 
 
 def output_of(result: ToolResult) -> str:
-    """What a command printed, without the remarks about it."""
+    """Return the output of a command without Odin's remarks."""
     text = re.sub(r"\n?\((?:exit code -?\d+|no output)\)\s*$", "", result.text.rstrip())
     return re.sub(r"^\(no output\)$", "", text.strip("\n"))
 
@@ -247,5 +244,5 @@ _REFUSALS = (
 
 
 def was_refused(result: ToolResult) -> bool:
-    """Whether the call was not made at all: denied by a rule, a mode or a person, or in need of a confirmation."""
+    """True if the call did not run: denied by a rule, a mode or the user, or without the required approval."""
     return result.is_error and re.match(_REFUSALS, result.text.lstrip()) is not None

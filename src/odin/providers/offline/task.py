@@ -1,7 +1,4 @@
-"""One plain request, as the planner understands it, and the shapes its plan is made of.
-
-The sentences people read when there is nothing to show.
-"""
+"""The tasks and plans of the offline planner, and the sentences it answers with."""
 
 import os
 from collections.abc import Generator
@@ -14,29 +11,29 @@ from odin.core.provider import ToolSpec
 
 _REF_MARK = "\ue002"
 LAST_FILE = f"{_REF_MARK}file"
-"""Stands in for a path: the file that was last read, changed or found."""
+"""A path reference: the file last read, changed or found."""
 LAST_PLACE = f"{_REF_MARK}place"
-"""Stands in for a path: where the last search looked."""
+"""A path reference: where the last search looked."""
 LAST_TERM = f"{_REF_MARK}term"
-"""Stands in for a search term: what was last searched for."""
+"""A term reference: the last search term."""
 
 
 def make_entry_ref(number: int) -> str:
-    """Stands in for a path: entry `number` of the last list, counted from 1, or from the end when negative."""
+    """Return a path reference to entry `number` of the last list, 1-based, negative from the end."""
     return f"{_REF_MARK}{number}"
 
 
 def entry_number_of(path: str) -> int | None:
-    """The number inside a path made by `nth`."""
+    """Return the number in a reference made by `make_entry_ref`."""
     digits = path.removeprefix(_REF_MARK)
     return int(digits) if digits != path and digits.lstrip("-").isdigit() else None
 
 
 class PlannerTask(Struct, frozen=True):
-    """What is wanted. `kind` names the plan; the other fields mean what that plan says they mean.
+    """What is requested. `kind` names the plan; the plan defines the meaning of the other fields.
 
-    `how` is the variant of the plan. `said` are the words it came from. `whole` is a search term together with the
-    words that were taken for its place, in case there is no such place.
+    `variant` is the variant of the plan. `source_text` is the request it came from. `whole_term` is a search term
+    including the words taken as its location, in case there is no such location.
     """
 
     kind: str
@@ -54,18 +51,18 @@ class PlannerTask(Struct, frozen=True):
 
 
 class PlannedCall(Struct, frozen=True):
-    """A tool call the plan wants made."""
+    """A tool call the plan wants to make."""
 
     tool: str
     args: dict[str, Any]
 
 
 Plan = Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], str]
-"""A plan yields calls that may run together, is sent their results, and returns the answer."""
+"""A plan yields calls that may run together, receives their results, and returns the answer."""
 
 
 class PlanContext(Struct, frozen=True):
-    """What a plan may know: where it works, in which mode, and which tools it was offered."""
+    """What a plan may use: the working directory, the mode, and the offered tools."""
 
     cwd: str
     mode: str
@@ -75,7 +72,7 @@ class PlanContext(Struct, frozen=True):
         return all(name in self.tools for name in names)
 
     def resolve_path(self, path: str) -> str:
-        """The path as the tools want it. `~` and relative paths are resolved without touching the file system."""
+        """Return the path for tools. `~` and relative paths are resolved without file access."""
         if path in ("", "."):
             return self.cwd
         path = os.path.expanduser(path)  # noqa: PTH111
@@ -84,7 +81,7 @@ class PlanContext(Struct, frozen=True):
         return _normalize_path(f"{self.cwd.rstrip('/')}/{path}")
 
     def display_path(self, path: str) -> str:
-        """The path as people like to read it: relative to the working directory."""
+        """Return the path relative to the working directory, for display."""
         inside = self.cwd.rstrip("/") + "/"
         if path == self.cwd:
             return "."
@@ -134,7 +131,7 @@ STOPPED = (
 
 
 def explain_not_understood(said: str, invent: bool, some_done: bool) -> str:
-    """One paragraph. When part of the request was done it names the part that was not."""
+    """Return one paragraph. If part of the request was done, it names the part that was not."""
     if not some_done:
         return INVENT if invent else UNKNOWN
     quoted = said if len(said) <= 100 else f"{said[:99]}…"
@@ -144,7 +141,7 @@ def explain_not_understood(said: str, invent: bool, some_done: bool) -> str:
 
 
 def explain_not_offered(tools: tuple[str, ...], desk: PlanContext) -> str:
-    """Why a call cannot be made at all, and what to do about it."""
+    """Return why a call cannot be made, and what to do about it."""
     names = " and ".join(tools)
     writing = {"WriteFile", "EditTool", "MultiEditTool", "Delete", "InitTool"}
     if writing.issuperset(tools) and not writing & desk.tools.keys():
@@ -157,19 +154,19 @@ def explain_not_offered(tools: tuple[str, ...], desk: PlanContext) -> str:
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """1 file, 2 files."""
+    """Return "1 file" or "2 files"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def extract_reason(text: str) -> str:
-    """The gist of an error result: its first lines, bounded."""
+    """Return the first lines of an error result, bounded."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     gist = " ".join(lines[:3]) or "no reason was given"
     return gist if len(gist) <= 400 else f"{gist[:399]}…"
 
 
 def format_code_block(text: str, language: str = "") -> str:
-    """A code block whose fence is longer than any inside it."""
+    """Return a code block whose fence is longer than any inside it."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -1,12 +1,8 @@
-"""What "it", "that file", "the first one" and "again" mean: the last file, search, list, command and change.
+"""Works through one prompt: its tasks in order, each by its plan, replayed from the results so far.
 
-Plans that touch no file, or only undo: help, the todo list, where we are, taking a change back.
-
-One prompt worked through: its tasks in order, each by its plan, replayed from the results there already are.
-
-The planner keeps nothing between two requests. It starts every plan anew and feeds it the recorded results step by
-step; what the plan wants next, a call or an answer, is the reply. So it goes on after a resume as if nothing had
-happened.
+The planner stores nothing between requests. It starts every plan again and feeds it the recorded results step by step;
+what the plan wants next, a call or an answer, is the reply. So it continues after a resume as if nothing had happened.
+References such as "it", "that file" and "again" are resolved from earlier turns.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -49,18 +45,18 @@ _UNREMEMBERED_KINDS = ("help", "unknown", "invent", "again", "more", "undo", "to
 
 
 class UnclearReference(Exception):
-    """A reference that leads nowhere or to several things. The sentence is the question to ask."""
+    """A reference to nothing or to several things. The message is the question to ask."""
 
 
 class PlannerChange(Struct, frozen=True):
-    """A call that changed a file, and what a Read of the file had shown before it."""
+    """A call that changed a file, and what Read had shown of it before."""
 
     call: ToolCall
     before: str
 
 
 class PlannerMemory(Struct):
-    """Filled turn by turn, oldest first. Paths are absolute."""
+    """What later words may refer to, filled turn by turn, oldest first. Paths are absolute."""
 
     task: PlannerTask | None = None
     term: str = ""
@@ -76,11 +72,11 @@ class PlannerMemory(Struct):
     is_new_turn: bool = True
 
     def begin_turn(self) -> None:
-        """The next change starts a new list of changes that could be undone."""
+        """Start a new list of changes that can be undone."""
         self.is_new_turn = True
 
     def note_task(self, task: PlannerTask) -> None:
-        """A task that was understood and is being done."""
+        """Record a task that was understood."""
         if task.kind in _UNREMEMBERED_KINDS:
             return
         self.task = task
@@ -90,7 +86,7 @@ class PlannerMemory(Struct):
             self.place = task.path
 
     def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: PlanContext) -> None:
-        """What one reply's calls did. Lists that were asked for together are one list."""
+        """Record the calls of one reply. Lists requested together are one list."""
         lists: list[results.ToolListing] = []
         for call, result in pairs:
             name = canonical_name_of(call.name)
@@ -127,19 +123,19 @@ class PlannerMemory(Struct):
         self._set_file(path)
 
     def _set_file(self, path: str) -> None:
-        """The newest thing is a file now, so "it" is that file and not an entry of an older list."""
+        """Make this file the newest item, so that "it" means it."""
         self.file = path
         self.newest_is_list = False
         if self.task is None or self.task.kind not in ("search", "replace"):
             self.place = path
 
     def list_files(self) -> list[str]:
-        """The files of the last list, in the order they were shown."""
+        """Return the files of the last list, in display order."""
         return results.list_files(self.lists)
 
 
 def resolve_task(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) -> PlannerTask:
-    """The task with every reference replaced by what it refers to. Raises Unclear when that cannot be told."""
+    """Return the task with every reference resolved. Raise UnclearReference if that is not possible."""
     if task.kind == "again":
         task = _repeat_task(task, memory)
     if task.kind == "more":
@@ -158,7 +154,7 @@ def resolve_task(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) ->
 
 
 def _resolve_place(task: PlannerTask, memory: PlannerMemory) -> PlannerTask:
-    """Where to replace when it was not said: where it was just searched, else in the file last seen."""
+    """Replace where the last search looked, or in the file last seen, if the request does not say where."""
     last = memory.task
     if last is not None and last.kind in ("search", "replace"):
         if memory.place:
@@ -207,7 +203,7 @@ def _find_last_file(memory: PlannerMemory, desk: PlanContext) -> str:
 
 
 def _repeat_task(task: PlannerTask, memory: PlannerMemory) -> PlannerTask:
-    """The last task once more, as it was or about something else."""
+    """Return the last task again, unchanged or with another subject."""
     last = memory.task
     if task.variant == "run" and (last is None or last.kind not in ("tests", "run", "git", "script")):
         return _repeat_command(memory)
@@ -308,7 +304,7 @@ def _format_todos(items: list[dict[str, Any]]) -> str:
 
 
 def plan_undo(task: PlannerTask, desk: PlanContext, memory: PlannerMemory) -> Plan:
-    """Take the last replacement back, where the files still are as it left them; say how for the rest."""
+    """Undo the last replacement where the files are unchanged since; explain how for the rest."""
     if not memory.changes:
         return "I have changed nothing in this session, so there is nothing to undo."
     if not desk.has_tools("EditTool"):
@@ -354,7 +350,7 @@ def _reverse_edits(
 
 
 def _make_reversal(edits: list[PlannerChange], now: results.ReadPage | None, desk: PlanContext) -> PlannedCall | None:
-    """The one call that takes a file's edits back, or None when that could hit something else."""
+    """Return the call that reverts a file's edits, or None if it could hit something else."""
     if len(edits) != 1 or now is None or len(now.lines) < now.total:
         return None
     made = edits[0]
@@ -431,7 +427,7 @@ class PlannerMove(Struct, frozen=True):
 
 
 def choose_move(request: Request) -> PlannerMove:
-    """What to do next in the newest turn of a request."""
+    """Return what to do next in the newest turn."""
     desk = PlanContext(
         find_working_directory(request),
         mode_of(request),
@@ -449,7 +445,7 @@ def choose_move(request: Request) -> PlannerMove:
 
 
 def _remember_turn(turn: PlannerTurn, memory: PlannerMemory, desk: PlanContext) -> None:
-    """Take from an earlier turn what later words may refer to: what was asked, then what was really done."""
+    """Record what later words may refer to: what was asked, then what was done."""
     memory.begin_turn()
     for task in parse_prompt(turn.prompt):
         try:
@@ -461,7 +457,7 @@ def _remember_turn(turn: PlannerTurn, memory: PlannerMemory, desk: PlanContext) 
 
 
 def _run_tasks(prompt: str, memory: PlannerMemory, desk: PlanContext) -> Plan:
-    """All tasks of a prompt, one after the other. Each may refer to what the one before it found."""
+    """Run all tasks of a prompt in order. Each may refer to the results of earlier ones."""
     answers: list[str] = []
     for task in parse_prompt(prompt):
         if task.kind in ("unknown", "invent"):
@@ -486,7 +482,7 @@ def _choose_plan(task: PlannerTask, desk: PlanContext, memory: PlannerMemory) ->
 
 
 def _run_plan(plan: Plan, memory: PlannerMemory, desk: PlanContext) -> Plan:
-    """Run a plan, remember what it does, and end it when it wants a tool that is not offered."""
+    """Run a plan and record its steps; stop if it needs a tool that is not offered."""
     try:
         acts = next(plan)
         while True:
@@ -503,7 +499,7 @@ def _run_plan(plan: Plan, memory: PlannerMemory, desk: PlanContext) -> Plan:
 
 
 def _replay_steps(plan: Plan, steps: list[PlannerStep]) -> PlannerMove:
-    """Feed a plan the results there are. What it yields after the last of them is the next move."""
+    """Feed a plan the recorded results. What it yields after the last one is the next move."""
     try:
         acts = next(plan)
         for step in steps[:MAX_STEPS]:
@@ -514,6 +510,6 @@ def _replay_steps(plan: Plan, steps: list[PlannerStep]) -> PlannerMove:
 
 
 def _fit_results(step: PlannerStep, count: int) -> tuple[ToolResult, ...]:
-    """One result for each call of the plan, also when the recorded reply had fewer."""
+    """Return one result per call of the plan, also if the recorded reply had fewer."""
     lost = ToolResult("", "The call has no result.", True)
     return (*step.results, *([lost] * count))[:count]
