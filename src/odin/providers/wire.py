@@ -160,7 +160,7 @@ class WireProvider:
 
 
 async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader) -> AsyncGenerator[Chunk]:
-    """Send the request and yield the chunks of the response; the last one is the stop. Raise a named error on failure."""
+    """Send the request and yield the chunks of the response, the stop last. Raise a named error on failure."""
     address = parse_address(call.peer.url)
     yield WaitChunk("connecting")
     wire = await http.lease(address)

@@ -1,4 +1,4 @@
-"""python -m odin.testing script.json [--port N] [--log FILE]: play a script in a process of its own."""
+"""python -m odin.testing script.json [--port N] [--log FILE]: play a script in its own process."""
 
 import argparse
 import signal

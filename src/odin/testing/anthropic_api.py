@@ -1,7 +1,4 @@
-"""The Anthropic Messages wire format: events, whole messages and errors.
-
-What the Anthropic Messages API refuses.
-"""
+"""The Anthropic Messages API of the scripted server: wire format, errors, and the checks of the real API."""
 
 import re
 from collections.abc import Collection
@@ -47,7 +44,7 @@ GARBLED = b'event: content_block_delta\ndata: {"type": "content_block_delta", "i
 
 
 def encode_frames(said: RenderedReply) -> list[bytes]:
-    """The reply as server-sent events, in the order of the real API."""
+    """Return the reply as server-sent events, in the order of the real API."""
     start: dict[str, Any] = {
         **_build_message(said),
         "content": [],
@@ -74,7 +71,7 @@ def encode_frames(said: RenderedReply) -> list[bytes]:
 
 
 def build_reply(said: RenderedReply) -> dict[str, Any]:
-    """The reply when no stream was asked for."""
+    """Return the reply to a request without streaming."""
     return {
         **_build_message(said),
         "content": [block for block, _ in _build_blocks(said)],
@@ -101,7 +98,7 @@ def _build_message(said: RenderedReply) -> dict[str, Any]:
 
 
 def _build_blocks(said: RenderedReply) -> list[tuple[dict[str, Any], str]]:
-    """The content blocks, each with the text that its deltas carry."""
+    """Return the content blocks, each with the text of its deltas."""
     blocks: list[tuple[dict[str, Any], str]] = []
     if said.thinking:
         proof = compute_signature(said.model, said.thinking)
@@ -315,7 +312,7 @@ def _check_tool_choice(body: dict[str, Any], names: set[str]) -> None:
 # --- messages ---
 
 MergedMessages = list[tuple[int, str, list[tuple[str, ContentBlock]]]]
-"""Messages with those of the same role put together, as the API does: (first index, role, [(place, block)])."""
+"""Messages with consecutive ones of the same role merged, as the API does: (first index, role, [(place, block)])."""
 
 
 def _list_blocks(turns: MergedMessages) -> list[tuple[int, str, str, ContentBlock]]:
@@ -440,7 +437,7 @@ def _parts_of_result(block: ContentBlock) -> list[tuple[int, ContentBlock]]:
 
 
 def _list_images(turns: MergedMessages) -> list[tuple[str, ImageHeader]]:
-    """Every image whose bytes are in the request, also those inside results."""
+    """Return every image whose bytes are in the request, including those inside results."""
     blocks = [(place, block) for _, _, place, block in _list_blocks(turns)]
     for place, block in list(blocks):
         blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts_of_result(block)]
@@ -533,7 +530,7 @@ def _check_thoughts(body: dict[str, Any], turns: MergedMessages, memory: IssuedI
 
 
 def _check_whole_thoughts(blocks: list[tuple[str, ContentBlock]], memory: IssuedIds) -> None:
-    """Blocks of thinking come back all or none, in their order: one alone was torn out of its reply."""
+    """Thinking blocks must come back all or none, and in order."""
     kinds = ("thinking", "redacted_thinking")
     thoughts = [
         (place, block.get("signature") or block.get("data")) for place, block in blocks if block["type"] in kinds
@@ -548,7 +545,7 @@ def _check_whole_thoughts(blocks: list[tuple[str, ContentBlock]], memory: Issued
 
 
 def _check_last_thoughts(model: str, turns: MergedMessages, memory: IssuedIds) -> None:
-    """The calls of the running tool loop must still stand behind the thinking that led to them."""
+    """The calls of the running tool loop must keep the thinking that led to them."""
     for _, role, blocks in reversed(turns):
         if role == "user":
             if not any(block["type"] == "tool_result" for _, block in blocks):

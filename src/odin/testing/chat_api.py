@@ -1,7 +1,4 @@
-"""The OpenAI Chat Completions wire format: chunks, whole completions and errors.
-
-What the OpenAI Chat Completions API refuses.
-"""
+"""The OpenAI Chat Completions API of the scripted server: wire format, errors, and the checks of the real API."""
 
 import re
 from collections.abc import Collection
@@ -46,7 +43,7 @@ def encode_data_frame(value: dict[str, Any]) -> bytes:
 
 
 def encode_frames(said: RenderedReply, include_usage: bool) -> list[bytes]:
-    """The reply as chunks: the role, the deltas, the reason, the usage where it was asked for, and the end mark."""
+    """Return the reply as chunks: role, deltas, finish reason, usage if requested, and [DONE]."""
     base = _build_base(said, "chat.completion.chunk")
     usage: dict[str, Any] = {"usage": None} if include_usage else {}
 
@@ -70,7 +67,7 @@ def encode_frames(said: RenderedReply, include_usage: bool) -> list[bytes]:
 
 
 def build_reply(said: RenderedReply) -> dict[str, Any]:
-    """The reply when no stream was asked for."""
+    """Return the reply to a request without streaming."""
     message: dict[str, Any] = {
         "role": "assistant",
         "content": said.text or (None if said.calls else ""),
@@ -243,7 +240,7 @@ def _check_tools(body: dict[str, Any]) -> None:
 
 
 def check_function(function: dict[str, Any], where: str, names: set[str]) -> None:
-    """One function definition, which both OpenAI APIs share."""
+    """Check a function definition; shared by both OpenAI APIs."""
     name = function.get("name")
     if name is None:
         raise make_refusal(
@@ -324,7 +321,7 @@ def _check_response_format(body: dict[str, Any], messages: list[Any]) -> None:
 
 
 def check_json_schema(spec: dict[str, Any], where: str) -> None:
-    """A named schema for the answer, which both OpenAI APIs share."""
+    """Check a named response schema; shared by both OpenAI APIs."""
     name = spec.get("name")
     if name is None:
         raise _make_missing_error(f"{where}.name")
@@ -445,7 +442,7 @@ def check_call_id(ident: Any, where: str, most: int) -> None:
 
 
 def check_function_call(function: dict[str, Any], where: str) -> None:
-    """The name and the arguments of a call in the history, which both OpenAI APIs share."""
+    """Check name and arguments of a call in the history; shared by both OpenAI APIs."""
     name = function.get("name")
     if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
         raise make_refusal(

@@ -1,6 +1,6 @@
-"""Token counts from sizes, and an honest model of the prompt cache: what counts is the bytes that came before.
+"""Turns a scripted turn into a reply to one request: ids, arguments, token counts, and the JSON contract.
 
-A scripted turn made definite for one request: ids, arguments as text, token counts, and the planner's contract.
+Token counts follow from sizes, with a realistic model of the prompt cache: only identical leading bytes are cached.
 """
 
 import re
@@ -21,16 +21,16 @@ _CACHE_MARK = re.compile(rb',?"cache_control":(?:\{[^{}]*\}|null)')
 _MAX_PROMPTS = 16
 _IMAGE_DATA = re.compile(rb"[A-Za-z0-9+/=]{6400,}")
 _IMAGE_BYTES = 6400
-"""What an image counts at most, whatever its bytes: 1600 tokens."""
+"""Maximum size counted for an image: 1600 tokens."""
 
 
 def count_tokens(size: int) -> int:
-    """A rough rule that holds for code and English: four bytes are one token."""
+    """Return an estimate: four bytes per token."""
     return (size + 3) // 4
 
 
 class MeteredPrompt(Struct, frozen=True):
-    """What a model reads, in the order in which caches compare it. `marks` are the cache breakpoints."""
+    """The prompt in the order in which caches compare it. `marks` are the cache breakpoints."""
 
     data: bytes
     marks: tuple[int, ...]
@@ -41,7 +41,7 @@ class MeteredPrompt(Struct, frozen=True):
 
 
 def prompt_of(api: Api, body: dict[str, Any]) -> MeteredPrompt:
-    """Tools, system and messages as bytes, without the cache marks, which move from request to request."""
+    """Return tools, system and messages as bytes, without cache markers, which move between requests."""
     system = body.get("system") if api == "anthropic" else body.get("instructions")
     conversation = body.get("input") if api == "responses" else body.get("messages")
     items = cast("list[Any]", conversation) if isinstance(conversation, list) else [conversation]
@@ -63,12 +63,12 @@ def prompt_of(api: Api, body: dict[str, Any]) -> MeteredPrompt:
 
 
 def _shorten_image(found: re.Match[bytes]) -> bytes:
-    """As many bytes as an image counts, different for different images."""
+    """Return as many bytes as an image counts, different for different images."""
     return (b"%08x" % crc32(found[0])) * (_IMAGE_BYTES // 8)
 
 
 def measure_common_prefix(a: bytes, b: bytes) -> int:
-    """How many leading bytes are the same, by halving: comparing slices is far faster than comparing bytes."""
+    """Return the length of the common prefix, by bisection on slices."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high
@@ -82,13 +82,13 @@ def measure_common_prefix(a: bytes, b: bytes) -> int:
 
 
 class CacheMeter:
-    """Remembers the last prompts of each model and says how much of a new one was read from the cache."""
+    """Remembers the last prompts of each model and computes how much of a new one is cached."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Api, str], deque[MeteredPrompt]] = {}
 
     def measure(self, api: Api, model: str, prompt: MeteredPrompt) -> Usage:
-        """The prompt's share of the usage, the output counts being 0."""
+        """Return the usage of the prompt, with output counts of 0."""
         earlier = self._seen.setdefault((api, model), deque(maxlen=_MAX_PROMPTS))
         if api == "anthropic":
             read, written = _measure_by_marks(prompt, earlier)
@@ -104,7 +104,7 @@ def _measure_automatic(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> 
 
 
 def _measure_by_marks(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> tuple[int, int]:
-    """Reads need a mark now and the same bytes up to a mark before; what lies between is written."""
+    """A read needs a marker now and the same bytes up to an earlier marker; the rest is written."""
     if not prompt.marks:
         return 0, 0
     limit = prompt.marks[-1]
@@ -124,7 +124,7 @@ class RenderedCall(Struct, frozen=True):
 
 
 class RenderedReply(Struct, frozen=True):
-    """What the model says to one request, ready to be put into any wire format."""
+    """The reply to one request, independent of the wire format."""
 
     number: int
     model: str
@@ -139,12 +139,12 @@ class RenderedReply(Struct, frozen=True):
 
     @property
     def signatures(self) -> list[str]:
-        """What its blocks of thinking are known by, in their order."""
+        """The signatures of its thinking blocks, in order."""
         shown = [compute_signature(self.model, self.thinking)] if self.thinking else []
         return [*shown, seal_reasoning(self.model, self.redacted)] if self.redacted else shown
 
     def split_chunks(self, text: str) -> list[str]:
-        """The text in the parts that one delta each carries: of `chunk` characters, or at most 64 parts."""
+        """Return the text split into deltas: of `chunk` characters, or at most 64 parts."""
         size = self.chunk or max(20, -(-len(text) // 64))
         return [text[at : at + size] for at in range(0, len(text), size)]
 
@@ -173,7 +173,7 @@ def format_arguments(args: dict[str, Any] | str) -> str:
 
 
 def format_contract(turn: Turn) -> str:
-    """The turn as the planner's JSON contract. Text that is a contract answer already stays as it is."""
+    """Return the turn as a JSON contract reply. Text that already is one stays as it is."""
     if not turn.calls and _is_contract_answer(turn.text):
         return turn.text
     tools = [{"toolName": item.name, "toolInput": item.args} for item in turn.calls]
@@ -192,7 +192,7 @@ def _is_contract_answer(text: str) -> bool:
 
 
 def wants_contract(body: dict[str, Any]) -> bool:
-    """Whether the request asks for the planner's contract: a JSON schema answer with an executeTool field."""
+    """True if the request asks for the JSON contract: a schema with an executeTool field."""
     for path in (
         ("response_format", "json_schema", "schema"),
         ("text", "format", "schema"),
@@ -208,7 +208,7 @@ def wants_contract(body: dict[str, Any]) -> bool:
 
 
 def seal_reasoning(model: str, text: str) -> str:
-    """Encrypted reasoning, as far as a client can tell: the text and the proof in one opaque string."""
+    """Return opaque "encrypted" reasoning that contains the text and its signature."""
     return f"{b64encode(text.encode()).decode()}.{compute_signature(model, text)}"
 
 
@@ -221,7 +221,7 @@ def is_sealed(model: str, value: str) -> bool:
 
 
 def compute_signature(model: str, text: str) -> str:
-    """The proof that this server let this model think this text. It needs no memory to be checked."""
+    """Return the signature that proves that this model produced this text. It can be verified without state."""
     return "sig" + blake2b(f"{model}\0{text}".encode(), digest_size=24).hexdigest()
 
 

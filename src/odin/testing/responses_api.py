@@ -1,7 +1,4 @@
-"""The OpenAI Responses wire format: typed events, whole responses and errors.
-
-What the OpenAI Responses API refuses.
-"""
+"""The OpenAI Responses API of the scripted server: wire format, errors, and the checks of the real API."""
 
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -45,7 +42,7 @@ def encode_event(name: str, data: dict[str, Any], sequence: int) -> bytes:
 
 
 def encode_frames(said: RenderedReply, body: dict[str, Any]) -> list[bytes]:
-    """The reply as server-sent events, numbered, in the order of the real API."""
+    """Return the reply as numbered server-sent events, in the order of the real API."""
     return [encode_event(name, data, number) for number, (name, data) in enumerate(_list_events(said, body))]
 
 
@@ -117,7 +114,7 @@ def _list_call_events(said: RenderedReply, call: RenderedCall, number: int, inde
 
 
 def build_reply(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
-    """The reply when no stream was asked for, and the last event of one."""
+    """Return the reply to a request without streaming; also the last event of a stream."""
     output: list[dict[str, Any]] = []
     if said.thinking:
         output.append(_build_reasoning_item(said, body))
@@ -339,7 +336,7 @@ def _check_format(body: dict[str, Any]) -> None:
         )
 
 
-# --- the input ---
+# --- input ---
 
 
 def _check_items(body: dict[str, Any], accepts: Collection[str] | None) -> list[dict[str, Any]]:
@@ -401,7 +398,7 @@ def _check_id(ident: Any, kind: str, where: str, seen: set[str]) -> None:
 
 
 def _check_output(output: Any, where: str, model: str) -> None:
-    """A result is text, or parts of which none may be empty of its own kind."""
+    """A result is text, or parts that are not empty."""
     if isinstance(output, str):
         return
     parts = as_list(output)
@@ -456,7 +453,7 @@ def _check_content(item: dict[str, Any], where: str, model: str) -> None:
     _check_parts(parts, f"{where}.content", ("output_text", "refusal") if role == "assistant" else _INPUT_TYPES, model)
 
 
-# --- what belongs together ---
+# --- items that belong together ---
 
 
 def _check_pairs(items: list[dict[str, Any]]) -> None:
@@ -502,7 +499,7 @@ def _check_reasoning(body: dict[str, Any], items: list[dict[str, Any]], memory: 
 
 
 def _check_chain(body: dict[str, Any], items: list[dict[str, Any]], memory: IssuedIds) -> None:
-    """The reasoning of the running tool loop comes back all or none: each item was written knowing those before it."""
+    """The reasoning of the running tool loop must come back all or none."""
     begins = 0
     for at, item in enumerate(items):
         follows = items[at - 1]["type"] == "function_call_output" if at else False

@@ -1,8 +1,6 @@
-"""What a client sent, as the server received it.
+"""Scripted turns, the faults applied to them, and the requests the server received.
 
-What the scripted model says, turn by turn, and how each turn is spoiled on its way to the client.
-
-A `Turn` is one answer of the server. Plain turns come from `say`, `call` and `reply`, refusals from `fault`. The
+A `Turn` is one response of the server. Normal turns come from `say`, `call` and `reply`, errors from `fault`. The
 methods of a turn return a changed copy, so `say("done").stall(after=2)` reads as what happens.
 """
 
@@ -21,8 +19,8 @@ Api = Literal["anthropic", "chat", "responses", "other"]
 class SeenRequest(Struct):
     """One request. Times are of the monotonic clock, which all processes of a machine share.
 
-    `at` is when its headers had arrived, `finished_at` when the last byte of the answer was written (0 until then).
-    `hung_up` says that the client closed the connection before the answer was complete.
+    `at` is when its headers arrived, `finished_at` when the last byte of the response was written (0 until then).
+    `hung_up`: the client closed the connection before the response was complete.
     """
 
     method: str
@@ -48,13 +46,13 @@ class SeenRequest(Struct):
 
     @property
     def tool_names(self) -> list[str]:
-        """The tools that were offered, in their order."""
+        """The offered tools, in order."""
         tools = cast("list[dict[str, Any]]", self.json.get("tools") or [])
         return [str((tool.get("function") or tool).get("name", "")) for tool in tools]
 
     @property
     def results(self) -> dict[str, str]:
-        """The text of every tool result in the request, by the id of its call, whatever the wire format."""
+        """The text of every tool result in the request by call id, for any wire format."""
         return dict(_list_results(self.api, self.messages))
 
 
@@ -71,7 +69,7 @@ def _list_results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[st
 
 
 def text_of_content(content: Any) -> str:
-    """The text of a content field, which is text or a list of parts."""
+    """Return the text of a content field, which is a string or a list of parts."""
     if isinstance(content, list):
         parts = cast("list[dict[str, Any]]", content)
         return "".join(str(part.get("text", "")) for part in parts)
@@ -82,7 +80,7 @@ RetryForm = Literal["seconds", "decimal", "date", "ms", "reset"]
 
 
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """One tool call. `args` given as text is sent exactly so: that is how malformed arguments are played."""
+    """One tool call. `args` given as a string is sent verbatim, to play malformed arguments."""
 
     name: str
     args: dict[str, Any] | str = field(default_factory=dict[str, Any])
@@ -90,7 +88,7 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamError(Struct, frozen=True, forbid_unknown_fields=True):
-    """An error event in the middle of a stream that began well."""
+    """An error event in the middle of a stream."""
 
     after: int = 1
     type: str = "overloaded_error"
@@ -99,9 +97,9 @@ class StreamError(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer. The fields are also the keys of a turn in a JSON script.
+    """One response. The fields are also the keys of a turn in a JSON script.
 
-    Counts named `…_after` are stream events that still arrive: 0 means that only the headers do.
+    Counts named `…_after` are the stream events that still arrive: 0 means only the headers do.
     """
 
     text: str = ""
@@ -138,7 +136,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_fault(self) -> bool:
-        """Whether the answer is raw: a status or a body of its own instead of a model's reply."""
+        """True if the response is raw: a status or body instead of a model's reply."""
         return self.status != 200 or self.body is not None
 
     def delay(self, seconds: float) -> "Turn":
@@ -150,21 +148,21 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, pace_s=seconds)
 
     def hold(self, gate: Event, after: int = 0) -> "Turn":
-        """Wait, after so many events, until the test sets the gate."""
+        """Wait, after this many events, until the test sets the gate."""
         return structs.replace(self, gate=gate, gate_after=after)
 
     def stall(self, after: int = 0) -> "Turn":
-        """Go silent after so many events and keep the connection open until the client closes it."""
+        """Go silent after this many events and keep the connection open until the client closes it."""
         return structs.replace(self, stall_after=after)
 
     def pings(self, after: int = 0, every: float = 0.05) -> "Turn":
-        """After so many events send nothing but keep-alive pings, until the client closes the connection."""
+        """After this many events, send only keep-alive pings until the client closes the connection."""
         return structs.replace(self, ping_after=after, ping_every=every)
 
     def cut(self, *, events: int | None = None, bytes: int | None = None, reset: bool = False) -> "Turn":
-        """Close the connection after so many events, or bytes of the body; with neither, before any answer.
+        """Close the connection after this many events, or bytes of the body; with neither, before the response.
 
-        With `reset` the peer sees a connection reset instead of an end of file.
+        With `reset` the client sees a connection reset instead of an end of file.
         """
         return structs.replace(
             self, cut_after=events, cut_bytes=bytes, drop=events is None and bytes is None, rst=reset
@@ -175,11 +173,11 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, trickled=True)
 
     def garble(self, after: int = 1) -> "Turn":
-        """Put an event whose data is not JSON after so many events."""
+        """Insert an event whose data is not JSON after this many events."""
         return structs.replace(self, garbled_after=after)
 
     def unfinished(self, missing: int = 1) -> "Turn":
-        """Leave out the last events (message_stop, [DONE], response.completed) but end the body properly."""
+        """Omit the last events (message_stop, [DONE], response.completed) but end the body properly."""
         return structs.replace(self, missing=missing)
 
     def error(
@@ -189,19 +187,19 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
         message: str = "Overloaded",
         code: str | None = None,
     ) -> "Turn":
-        """Break off after so many events with the API's own error event."""
+        """Send the API's own error event after this many events, and stop."""
         return structs.replace(self, fails=StreamError(after, type, message, code))
 
     def gzip(self) -> "Turn":
-        """Compress the body, whatever the client said it accepts."""
+        """Compress the body, whatever the client accepts."""
         return structs.replace(self, gzipped=True)
 
     def hiding(self, thought: str) -> "Turn":
-        """Think this too, without showing it: the Anthropic API gives it as an encrypted block after what is shown."""
+        """Add hidden thinking: the Anthropic API sends it as an encrypted block after the visible one."""
         return structs.replace(self, redacted=thought)
 
     def with_headers(self, headers: Mapping[str, str | None]) -> "Turn":
-        """Add headers, or with None leave one out."""
+        """Add headers, or remove one with None."""
         return structs.replace(self, headers={**self.headers, **headers})
 
 
@@ -213,12 +211,12 @@ def say(
     stop: str | None = "end_turn",
     chunk: int | None = None,
 ) -> Turn:
-    """The model answers in words. `chunk` is the number of characters in one delta."""
+    """Return a turn with a text answer. `chunk` is the number of characters per delta."""
     return Turn(text=text, thinking=thinking, usage=usage, stop=stop, chunk=chunk)
 
 
 def call(name: str, args: Mapping[str, Any] | str | None = None, *, id: str | None = None, text: str = "") -> Turn:
-    """The model calls one tool, perhaps after saying something. `args` as text is sent as it is, valid or not."""
+    """Return a turn with one tool call, optionally after text. `args` as a string is sent verbatim, valid or not."""
     given = args if isinstance(args, str) else dict(args or {})
     return Turn(text=text, calls=(ScriptedCall(name, given, id),))
 
@@ -231,7 +229,7 @@ def reply(
     stop: str | None = None,
     chunk: int | None = None,
 ) -> Turn:
-    """The general answer: words, thinking and any number of calls."""
+    """Return a turn with text, thinking and any number of tool calls."""
     flat: list[ScriptedCall] = []
     for item in calls:
         flat.extend(item.calls if isinstance(item, Turn) else (item,))
@@ -247,9 +245,9 @@ def fault(
     type: str | None = None,
     code: str | None = None,
 ) -> Turn:
-    """A refusal. Without a body the API's own error shape is sent, with `message`, `type` and `code` where given.
+    """Return an error response. Without a body, the API's own error format with `message`, `type` and `code` is sent.
 
-    The body may be bytes, text (an HTML page is recognised) or anything that JSON holds.
+    The body may be bytes, text (HTML is recognized) or any JSON value.
     """
     if status == 200 and body is None:
         body = b""
@@ -257,7 +255,7 @@ def fault(
 
 
 def retry_after(seconds: float, form: RetryForm = "seconds") -> dict[str, str | None]:
-    """The headers that ask a client to come back later, in each form that servers use."""
+    """Return the headers that ask a client to retry later, in each form servers use."""
     if form == "ms":
         return {"retry-after-ms": str(round(seconds * 1000))}
     if form == "decimal":
@@ -281,7 +279,7 @@ EmulatedServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
 
 
 class Script:
-    """Hands out the turns, in order or as a function decides."""
+    """Returns the turns in order, or as a function decides."""
 
     def __init__(self, turns: Iterable[Turn] | Player, repeat: bool = False) -> None:
         self._player = turns if callable(turns) else None
@@ -292,7 +290,7 @@ class Script:
 
     @property
     def left(self) -> int:
-        """How many turns have not been played."""
+        """The number of turns that have not been played."""
         return max(0, len(self._turns) - self._played)
 
     def take_turn(self, seen: SeenRequest) -> Turn:
@@ -312,7 +310,7 @@ class Script:
     def _ask(self, player: Player, seen: SeenRequest) -> Turn:
         try:
             turn = cast("object", player(seen))
-        except Exception as error:  # the user's own code: whatever it raises is told to the client
+        except Exception as error:  # user code: report whatever it raises to the client
             return _make_script_error(f"The script failed: {type(error).__name__}: {error}")
         return turn if isinstance(turn, Turn) else _make_script_error(f"The script gave {turn!r}, which is not a turn.")
 
@@ -322,7 +320,7 @@ def _make_script_error(sentence: str) -> Turn:
 
 
 class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A script as JSON: the turns and the options of the server that plays them."""
+    """A script as JSON: the turns and the server options."""
 
     turns: tuple[Turn, ...]
     repeat: bool = False
@@ -335,6 +333,7 @@ class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_script(text: str | bytes) -> ScriptFile:
-    """A JSON list of turns, or an object with `turns` and options. Raises msgspec.ValidationError naming the place."""
+    """Parse a JSON list of turns, or an object with `turns` and options. Raise msgspec.ValidationError naming the
+    place."""
     raw: Any = msgspec.json.decode(text)
     return msgspec.convert({"turns": raw} if isinstance(raw, list) else raw, ScriptFile)

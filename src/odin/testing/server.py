@@ -1,9 +1,4 @@
-"""The pages a client finds models on: the cloud's model list, and what each local server tells about itself.
-
-Decides the answer to one request: a page, a refusal, or the next turn of the script in the right wire format.
-
-A model server on loopback that plays a script: real HTTP, three wire formats, no model.
-"""
+"""A model server on loopback that plays a script: real HTTP, three wire formats, no model."""
 
 import asyncio
 import socket
@@ -37,7 +32,7 @@ def find_page(
     trained: int,
     tools: bool,
 ) -> dict[str, Any] | str:
-    """The page at this address, as JSON or as text. What such a server does not have is refused with 404."""
+    """Return the page at this URL as JSON or text: model lists and local server info. Unknown URLs get a 404."""
     names = tuple(models or ("scripted-model",))
     path = seen.path.partition("?")[0]
     size = window or _DEFAULT_WINDOW.get(local or "", 0)
@@ -171,7 +166,7 @@ _MAX_BODY = 32 * 1024 * 1024
 
 
 class ServerBehavior(Struct, frozen=True):
-    """What kind of server this is; `ScriptedServer` explains the fields."""
+    """The kind of server; see `ScriptedServer` for the fields."""
 
     models: tuple[str, ...] | None = None
     window: int | None = None
@@ -193,10 +188,10 @@ class Router:
         self._calls = 0
 
     def answer(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]:
-        """The answer and the turn that says how it is to be delivered."""
+        """Return the response, and the turn that says how to deliver it."""
         try:
             return self._decide(seen)
-        except Exception as error:  # a defect here must not leave the client waiting for ever
+        except Exception as error:  # a bug here must not leave the client waiting forever
             refused = RequestRefused(f"The scripted server failed: {type(error).__name__}: {error}", status=500)
             return _make_refusal(seen.api, refused), Turn()
 
@@ -265,7 +260,7 @@ class Router:
         return ServerAnswer(200, dict(_STREAM_HEADERS), frames, is_stream=True, ping=wire.PING)
 
     def _take_number(self, seen: SeenRequest) -> int:
-        """A number whose ids are not in the request yet: a resumed conversation may come from another server."""
+        """Return a number whose ids are not in the request: a resumed conversation may come from another server."""
         self._number += 1
         while f"_{self._number:06d}".encode() in seen.body:
             self._number += 1
@@ -293,7 +288,7 @@ def _encode_frames(api: Api, said: RenderedReply, body: dict[str, Any]) -> list[
 
 
 def _apply_faults(frames: list[bytes], turn: Turn, wire: Any) -> list[bytes]:
-    """The events as the turn wants them: without an end, with a broken one among them, or ending in an error."""
+    """Return the events with the turn's faults applied: no end, a malformed event, or a final error."""
     if turn.missing:
         frames = frames[: -turn.missing]
     if turn.garbled_after is not None:
@@ -332,7 +327,7 @@ def _make_fault(api: Api, turn: Turn) -> ServerAnswer:
 
 
 def _guess_api(seen: SeenRequest) -> Api:
-    """Which API's manners a request without an API of its own expects."""
+    """Return the API whose format fits a request to an unknown URL."""
     return "anthropic" if "x-api-key" in seen.headers or "anthropic-version" in seen.headers else "chat"
 
 
@@ -347,14 +342,14 @@ _DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1"}
 
 
 class ScriptedServer:
-    """Plays a list of turns, or asks a function for each, in a thread and event loop of its own.
+    """Plays a list of turns, or asks a function for each, in its own thread and event loop.
 
-    `repeat` begins again when the list is used up. `models` are the only models it knows (any, when None). `window` is
-    the context in tokens beyond which it refuses. `local` makes it look like one of the local servers, whose models
-    were `trained` for a longer window and can call `tools` or not. `accepts` are keys it takes beside those of the
-    real API; `strict=False` plays the turn for anything that is JSON. `log` is a file that gets a line per request.
+    `repeat` starts over when the list is used up. `models` are the only known models (any if None). `window` is the
+    context window in tokens beyond which requests are rejected. `local` makes it look like a local server whose models
+    were `trained` for a longer window and can call `tools` or not. `accepts` are additional keys to accept;
+    `strict=False` plays the turn for any JSON. `log` is a file that gets one line per request.
 
-    `requests` are the model calls it saw, `others` everything else, `rejected` the calls it refused and why.
+    `requests` are the model requests received, `others` everything else, `rejected` the rejected requests and why.
     """
 
     def __init__(
@@ -390,16 +385,16 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """The base address of the Anthropic API."""
+        """The base URL of the Anthropic API."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def openai_url(self) -> str:
-        """The base address of the OpenAI APIs."""
+        """The base URL of the OpenAI APIs."""
         return f"{self.url}/v1"
 
     def env(self, api: Literal["anthropic", "openai"], model: str | None = None) -> dict[str, str]:
-        """The environment that points a new process at this server."""
+        """Return the environment that points a new process at this server."""
         name = model or (self.models[0] if self.models else _DEFAULT_MODELS[api])
         base = self.url if api == "anthropic" else self.openai_url
         prefix = api.upper()
@@ -412,7 +407,7 @@ class ScriptedServer:
         self.stop()
 
     def start(self) -> "ScriptedServer":
-        """Listen. When this returns, clients can connect."""
+        """Start listening. When this returns, clients can connect."""
         listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
         self.port = listener.getsockname()[1]
         self._stopping = False
@@ -425,7 +420,7 @@ class ScriptedServer:
         return self
 
     def stop(self) -> None:
-        """Close every connection and wait for the thread to end. The same port can be opened again with start."""
+        """Close every connection and wait for the thread. `start` can open the same port again."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -437,14 +432,14 @@ class ScriptedServer:
             self._log.close()
 
     def wait_for(self, count: int, timeout: float = 10.0) -> SeenRequest:
-        """Wait until so many model calls have arrived and give the last of them."""
+        """Wait until this many model requests have arrived and return the last one."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.requests) >= count, timeout):
                 raise TimeoutError(f"Only {len(self.requests)} of {count} requests came within {timeout:g} s.")
             return self.requests[count - 1]
 
     def wait_idle(self, timeout: float = 10.0) -> None:
-        """Wait until every request so far is answered or given up by its client."""
+        """Wait until every request so far is answered or abandoned by its client."""
         with self._changed:
             if not self._changed.wait_for(self._is_idle, timeout):
                 raise TimeoutError(f"A request is still being answered after {timeout:g} s.")
@@ -464,7 +459,7 @@ class ScriptedServer:
             loop.close()
 
     async def _close_connections(self, server: asyncio.Server) -> None:
-        """End every connection. One that is just being accepted becomes a line first: a closed server would lose it."""
+        """Close every connection, including one that is just being accepted."""
         while accepting := asyncio.all_tasks() - {asyncio.current_task(), *(line.task for line in self.connections)}:
             await asyncio.wait(accepting)
         server.close()
@@ -474,10 +469,10 @@ class ScriptedServer:
         await asyncio.sleep(0)
         await asyncio.gather(*answering, return_exceptions=True)
 
-    # --- what a connection asks of the server ---
+    # --- callbacks of connections ---
 
     def record_request(self, raw: RawRequest) -> SeenRequest:
-        """Record a request before anything is done about it."""
+        """Record a request before handling it."""
         api = _APIS.get(raw.path.partition("?")[0], "other") if raw.method == "POST" else "other"
         seen = SeenRequest(raw.method, raw.path, raw.headers, raw.body, _parse_object(raw.body), api, raw.at)
         with self._changed:
@@ -494,7 +489,7 @@ class ScriptedServer:
         return answer, turn
 
     def record_end(self, seen: SeenRequest, *, complete: bool) -> None:
-        """Record how the answer to a request ended."""
+        """Record how the response ended."""
         now = time.monotonic()
         with self._changed:
             if complete:

@@ -1,7 +1,4 @@
-"""What the real APIs refuse, refused here in their own words, so that a mistake is found before a user finds it.
-
-What the APIs refuse of images: each in its own words, by the bytes that were sent.
-"""
+"""Rejects what the real APIs reject, with their messages, so that mistakes are found in tests."""
 
 import binascii
 import re
@@ -18,7 +15,7 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class RequestRefused(Exception):
-    """The request is refused; the sentence is what the real API says, or as near as it is known."""
+    """The request is rejected; the message is the real API's, as far as known."""
 
     def __init__(
         self,
@@ -37,7 +34,7 @@ class RequestRefused(Exception):
 
 
 class IssuedIds:
-    """What this server has issued, so that it can tell when something that belongs together was torn apart."""
+    """What this server has issued, to detect when things that belong together are separated."""
 
     def __init__(self) -> None:
         self.thinking_calls: dict[str, str] = {}
@@ -62,7 +59,7 @@ class IssuedIds:
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """The body as an object. It must be JSON in UTF-8 without lone surrogates."""
+    """Return the body as an object. It must be JSON in UTF-8 without lone surrogates."""
     try:
         body.decode()
         value: Any = msgspec.json.decode(body)
@@ -117,7 +114,7 @@ def check_model(api: Api, body: dict[str, Any], models: Collection[str] | None) 
 
 
 def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, local: str | None) -> None:
-    """Refuse what does not fit. Only vLLM also counts the room the answer may need."""
+    """Reject what does not fit. Only vLLM also counts the room for the reply."""
     if window is None:
         return
     if api == "anthropic":
@@ -141,7 +138,7 @@ def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, 
     raise RequestRefused(sentence, type="invalid_request_error", code="context_length_exceeded", param=param)
 
 
-# --- readers shared by the rules of the APIs ---
+# --- shared checks ---
 
 
 def split_keys(words: str) -> frozenset[str]:
@@ -165,7 +162,7 @@ def as_int(value: Any) -> int | None:
 
 
 def find_unknown_key(found: Iterable[str], known: Collection[str], accepts: Collection[str] | None) -> str | None:
-    """The first key that nobody knows. With `accepts` None everything passes, as local servers let it."""
+    """Return the first unknown key. With `accepts=None` everything passes, as on local servers."""
     if accepts is None:
         return None
     return next((key for key in found if key not in known and key not in accepts), None)
@@ -179,7 +176,7 @@ def is_json_object(text: str) -> bool:
 
 
 def find_strict_schema_error(node: Any, path: tuple[str, ...] = ()) -> str | None:
-    """Why OpenAI's strict mode would not take this schema, or None."""
+    """Return why OpenAI's strict mode would reject this schema, or None."""
     schema = as_object(node)
     if schema is None:
         return None
@@ -230,7 +227,7 @@ def _parse_image(data: bytes) -> ImageHeader | None:
 
 
 def check_source(block: dict[str, Any], where: str) -> ImageHeader | None:
-    """An image block of the Messages API. What it shows, or None when it is only named by an address."""
+    """Check an image block of the Messages API and return its header, or None if it is a URL."""
     source = as_object(block.get("source")) or {}
     if source.get("type") == "url":
         return None
@@ -263,7 +260,7 @@ def check_source(block: dict[str, Any], where: str) -> ImageHeader | None:
 
 
 def check_sizes(pictures: list[tuple[str, ImageHeader]]) -> None:
-    """The longest side. With many images in a request it is shorter."""
+    """Check the longest side, which is limited further if a request has many images."""
     many = len(pictures) > MANY_IMAGES
     most = MANY_PIXELS if many else MAX_PIXELS
     for where, picture in pictures:
@@ -279,7 +276,7 @@ def check_sizes(pictures: list[tuple[str, ImageHeader]]) -> None:
 
 
 def check_image_part(part: dict[str, Any], where: str, model: str) -> None:
-    """A part of a chat message that holds an image."""
+    """Check an image part of a chat message."""
     image = as_object(part.get("image_url"))
     if image is None:
         raise _make_image_refusal(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
@@ -290,7 +287,7 @@ def check_image_part(part: dict[str, Any], where: str, model: str) -> None:
 
 
 def check_url(url: Any, param: str, model: str) -> None:
-    """The address of an image in either OpenAI API: an address of the web, or the image itself."""
+    """Check an image URL of either OpenAI API: a web address or a data URL."""
     if _TEXT_ONLY_MODELS.search(model):
         raise _make_image_refusal(
             "Invalid content type. image_url is only supported by certain models.", param, "invalid_value"

@@ -1,9 +1,4 @@
-"""HTTP/1.1 as far as a model server needs it: requests read from a byte stream, heads and chunks written.
-
-How an answer travels: whole and at once, or late, torn, garbled and in single bytes, as the turn asks.
-
-One kept connection of a client: requests are read, answered one after another, and recorded.
-"""
+"""The HTTP/1.1 side of the scripted server: reads requests and delivers responses, faults included."""
 
 import asyncio
 import socket
@@ -31,12 +26,12 @@ class RawRequest(Struct):
     keep_alive: bool
     at: float
     length: int | None
-    """None when the body comes in chunks."""
+    """None if the body is chunked."""
     body: bytes = b""
 
 
 class RequestReader:
-    """Collects bytes until a whole request is there. What follows it stays for the next one."""
+    """Collects bytes until a request is complete. The rest stays for the next one."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -47,7 +42,7 @@ class RequestReader:
         self._buffer += data
 
     def wants_continue(self) -> bool:
-        """Whether the client waits for permission to send the body. True once."""
+        """True once if the client waits for permission to send the body."""
         head = self._head
         return head is not None and head.headers.pop("expect", "").lower() == "100-continue"
 
@@ -134,7 +129,7 @@ _POLL = 0.002
 
 
 class ServerAnswer(Struct):
-    """What is to be sent. A stream goes out in chunks, anything else with its length."""
+    """What to send. A stream is sent in chunks, anything else with its length."""
 
     status: int
     headers: dict[str, str]
@@ -154,7 +149,7 @@ class ClientLink(Protocol):
 
 
 async def deliver(answer: ServerAnswer, turn: Turn, line: ClientLink) -> bool:
-    """Send the answer the way the turn wants it. False when the connection is no longer usable."""
+    """Send the response as the turn says. Return False if the connection is no longer usable."""
     if turn.delay_s:
         await asyncio.sleep(turn.delay_s)
     if turn.drop:
@@ -179,7 +174,7 @@ def _is_stepwise(turn: Turn) -> bool:
 
 
 def _build_headers(answer: ServerAnswer, turn: Turn) -> dict[str, str]:
-    """The headers with the framing; what the turn says comes last and may also take a header away."""
+    """Return the headers with framing; the turn's headers come last and may remove others."""
     headers = dict(answer.headers)
     if answer.is_stream:
         headers["transfer-encoding"] = "chunked"
@@ -193,7 +188,7 @@ def _build_headers(answer: ServerAnswer, turn: Turn) -> dict[str, str]:
 
 
 def _compress(answer: ServerAnswer) -> None:
-    """Every frame is flushed, so that a client can read a compressed stream as it comes."""
+    """Flush every frame, so that a client can read a compressed stream as it arrives."""
     packer = zlib.compressobj(wbits=31)
     answer.frames = [packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH) for frame in answer.frames]
     answer.frames.append(packer.flush())
@@ -201,7 +196,7 @@ def _compress(answer: ServerAnswer) -> None:
 
 
 class _StepwiseDelivery:
-    """Sends piece by piece, looking before each whether something is to happen there."""
+    """Sends piece by piece, applying the turn's faults in between."""
 
     def __init__(self, turn: Turn, line: ClientLink, answer: ServerAnswer) -> None:
         self._turn = turn
@@ -254,7 +249,7 @@ class _StepwiseDelivery:
 
 
 def _truncate_frames(wire: list[bytes], size: int, *, chunked: bool) -> list[bytes]:
-    """The pieces up to so many bytes of body. A chunk that is cut still announces its whole length."""
+    """Return the frames up to this many bytes of body. A cut chunk still announces its full length."""
     out: list[bytes] = []
     for piece in wire:
         start = piece.index(b"\r\n") + 2 if chunked else 0
@@ -271,7 +266,7 @@ _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: cl
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the server."""
+    """What a connection needs from the server."""
 
     connections: "set[ClientConnection]"
 
@@ -320,7 +315,7 @@ class ClientConnection(asyncio.Protocol):
         await self._writable.wait()
 
     def abort(self, reset: bool) -> None:
-        """Close without a word. A reset also throws away what the client has not read yet."""
+        """Close without a response. A reset also discards what the client has not read."""
         transport = self._transport
         if transport is None:
             return

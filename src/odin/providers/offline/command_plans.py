@@ -1,4 +1,4 @@
-"""Plans that run commands, scripts and tests, ask git with read-only commands, and describe the project from its files."""
+"""Plans that run commands, scripts and tests, ask git (read-only), and describe the project from its files."""
 
 import json
 import re
