@@ -172,7 +172,7 @@ async def test_a_model_of_unknown_price_is_told_of_once(start: Start) -> None:
     for _ in range(2):
         assert (await talk.say("go")).reason == "end_turn"
     told = [event.text for event in talk.all(Warned) if "price" in event.text]
-    assert told == ["The price of anthropic/unheard-of is not known, so the budget cannot hold it back."]
+    assert told == ["The price of anthropic/unheard-of is unknown, so the budget does not limit it."]
     assert (await talk.client.snapshot()).spent_by_model["anthropic/unheard-of"].unpriced > 0
 
 

@@ -23,7 +23,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import Interrupt, Prompt, SetLoop, SetPermissionMode
-from odin.engine.loop_mode import DEFAULT_TARGET
+from odin.engine.loop_mode import DEFAULT_GOAL
 from odin.session.state import LOOP_ENDED_BY_RESUME, SessionState
 from odin.testing import ScriptedServer, call, fault, say
 
@@ -105,10 +105,10 @@ async def test_the_states_are_told_and_lasting(start: Start, workspace: Path) ->
     await until_over(talk)
     assert states(talk) == ["executing", "executing", "assessing", "executing", "assessing", "completed"]
     status = await talk.client.get_loop_status()
-    assert (status.state, status.goal, status.iteration, status.limit) == ("completed", DEFAULT_TARGET, 2, 10)
+    assert (status.state, status.goal, status.iteration, status.limit) == ("completed", DEFAULT_GOAL, 2, 10)
     assert not status.is_active
     past = [envelope async for envelope in _past(talk)]
-    assert SessionState.fold(past).loop.status == LoopStatus("completed", DEFAULT_TARGET, 2, 10, "the tests pass")
+    assert SessionState.fold(past).loop.status == LoopStatus("completed", DEFAULT_GOAL, 2, 10, "the tests pass")
 
 
 async def _past(talk: Talk) -> AsyncGenerator[Envelope]:

@@ -48,7 +48,7 @@ class LoopController(Protocol):
 
     def make_first_prompt(self) -> Prompt: ...
 
-    def make_next_prompt(self, ended: TurnEnded, *, waits: bool) -> Prompt | None: ...
+    def make_next_prompt(self, ended: TurnEnded, *, has_due: bool) -> Prompt | None: ...
 
     def switch_off(self, why: str = "") -> bool: ...
 
@@ -214,7 +214,7 @@ class Agent:
 
     def _on_turn_ended(self, ended: TurnEnded) -> bool:
         """Called as the turn ends. True if loop mode continues: between two iterations the agent is never idle."""
-        prompt = self._loop.make_next_prompt(ended, waits=self._queue.has_due) if self._loop is not None else None
+        prompt = self._loop.make_next_prompt(ended, has_due=self._queue.has_due) if self._loop is not None else None
         if prompt is None:
             return False
         self._self_started_ids.add(prompt.id)

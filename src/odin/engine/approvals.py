@@ -27,10 +27,10 @@ from odin.engine.recorder import Recorder
 from odin.policy.rules.rule import RuleSet, scope_of
 
 PrepareQuestion = Callable[[], Awaitable[PermissionAsked | None]]
-"""Makes a question when its turn comes, as things are then; None when it need not be put any more."""
+"""Make the question when it can be asked; return None if it has become needless."""
 
 HandleAnswer = Callable[[AnswerPermission], Awaitable[AnswerPermission]]
-"""What is done with an answer before the next question is put; what it returns is what is recorded."""
+"""Process an answer before the next question is asked; return the answer to record."""
 
 
 async def _keep_answer(answer: AnswerPermission) -> AnswerPermission:
@@ -38,10 +38,10 @@ async def _keep_answer(answer: AnswerPermission) -> AnswerPermission:
 
 
 class Approvals:
-    """Asks whoever listens. The lock keeps a person from being asked two things at once.
+    """Open questions of a session. A lock keeps the user from being asked two things at once.
 
-    `patience` is how many seconds the questions of a tool wait for an answer, `confirm_timeout` how many a permission
-    does; 0 means as long as it takes.
+    `question_timeout` and `confirm_timeout` are the seconds a question of a tool and a permission request wait for an
+    answer; 0 means forever.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Approvals:
     async def ask(
         self, prepare: PrepareQuestion, agent: str, *, handle_answer: HandleAnswer = _keep_answer
     ) -> AnswerPermission | None:
-        """The answer; None when the question had become needless by the time it could be put."""
+        """Return the answer, or None if the question became needless before it could be asked."""
         self._pending += 1
         try:
             async with self._lock:
@@ -128,20 +128,20 @@ class Approvals:
         )
 
     def cancel_for_agent(self, agent: str) -> None:
-        """The calls this agent waits to be let through are no longer wanted: somebody said something else instead."""
-        for ask_id, (waiting, of) in list(self._open_approvals.items()):
-            if of == agent:
+        """Answer no to the open permission requests of an agent, because a steering prompt overtook them."""
+        for ask_id, (waiting, asking) in list(self._open_approvals.items()):
+            if asking == agent:
                 _set_result(waiting, AnswerPermission(ask_id, False, "You said something else instead.", by="steer"))
 
     def answer(self, op: AnswerPermission) -> bool:
-        """False when nothing waits for this answer: unknown, late, or answered already."""
+        """Give an answer; False if no open question has this id, or it is already answered."""
         waiting, _ = self._open_approvals.get(op.ask_id, (None, ""))
         return _set_result(waiting, op)
 
     async def ask_questions(
         self, call_id: str, questions: tuple[Question, ...], agent: str
     ) -> tuple[tuple[str, ...], ...] | None:
-        """One answer for each question; None when the person would not. Raises TimeoutError when nobody came."""
+        """Return one answer per question, or None if the user cancelled. Raise TimeoutError if nobody answered."""
         self._pending += 1
         try:
             async with self._lock:
@@ -178,11 +178,11 @@ class Approvals:
             del self._open_questions[ask_id]
 
     def answer_questions(self, op: AnswerQuestions) -> bool:
-        """False when nothing waits for this answer."""
+        """Give the answers to a tool's questions; False if they are not open."""
         return _set_result(self._open_questions.get(op.ask_id), op)
 
     async def close(self) -> None:
-        """Nobody is asked any more: whoever waits hears a no, and has heard it when this returns."""
+        """Answer every open question with no and refuse new ones. The waiting tasks have their answer on return."""
         self.is_closed = True
         for waiting, _ in self._open_approvals.values():
             _set_result(waiting, _SHUTDOWN)
@@ -192,16 +192,16 @@ class Approvals:
             if not self._pending:
                 break
             await asyncio.sleep(0)
-        for telling in self._hook_tasks:
-            telling.cancel()
+        for task in self._hook_tasks:
+            task.cancel()
         await asyncio.gather(*self._hook_tasks, return_exceptions=True)
 
     def _notify_hooks(self, call: HookCall, ask_id: str = "") -> None:
-        """Hooks hear that somebody is waited for, and are not waited for. They may answer the question of that id."""
+        """Run hooks in the background while the user is asked. They may answer the question `ask_id`."""
         if self._hooks.has_hook_for(call.point):
-            telling = asyncio.create_task(self._fire_hook(call, ask_id))
-            self._hook_tasks.add(telling)
-            telling.add_done_callback(self._hook_tasks.discard)
+            task = asyncio.create_task(self._fire_hook(call, ask_id))
+            self._hook_tasks.add(task)
+            task.add_done_callback(self._hook_tasks.discard)
 
     async def _fire_hook(self, call: HookCall, ask_id: str) -> None:
         verdict = await self._hooks.fire(call)
@@ -219,7 +219,7 @@ _SHUTDOWN = AnswerPermission("", False, str(AgentShutdown()), by="shutdown")
 _INTERRUPTED = AnswerPermission("", False, "The turn was interrupted.", by="interrupt")
 
 _CLOSE_ROUNDS = 1000
-"""Rounds of the event loop that those who wait get to take their answer, before the turn is cancelled under them."""
+"""Event loop rounds that waiting tasks get to take their answer before the turn is cancelled."""
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -232,44 +232,44 @@ def _set_result(waiting: "asyncio.Future[_AnswerT] | None", op: _AnswerT) -> boo
 
 
 def _complete_answers(questions: Sequence[Question], given: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """An answer to every question: what was not answered takes the first option, and one choice is one."""
+    """Return an answer to every question. A missing one becomes the first option; single choice keeps one word."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions):
-        said = tuple(word for word in given[number] if word.strip()) if number < len(given) else ()
+        words = tuple(word for word in given[number] if word.strip()) if number < len(given) else ()
         default = tuple(option.label for option in question.options[:1])
-        answers.append((said if question.multiple else said[:1]) or default)
+        answers.append((words if question.multiple else words[:1]) or default)
     return tuple(answers)
 
 
 class RuleWriter(Protocol):
-    """Where answers are remembered."""
+    """Where answers are remembered as rules."""
 
     async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
-        """From now on. Raises OdinError for a text that is no rule, or when it cannot be written down."""
+        """Add a rule. Raise OdinError if the text is not a rule or cannot be saved."""
         ...
 
 
 class RuleChanges:
-    """One change at a time. Files are written in a thread, since another process may hold them for a while."""
+    """Edits the rules of a running session, one change at a time. Files are written in a thread: they may be locked."""
 
-    def __init__(self, book: RuleSet, recorder: Recorder) -> None:
-        self._book = book
+    def __init__(self, rule_set: RuleSet, recorder: Recorder) -> None:
+        self._rule_set = rule_set
         self._recorder = recorder
         self._lock = asyncio.Lock()
 
     async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
-        """From now on. Raises OdinError for a text that is no rule, or when it cannot be written down."""
+        """Add a rule. Raise OdinError if the text is not a rule or cannot be saved."""
         async with self._lock:
             if scope == "session":
-                rule = self._book.add(text, action, scope)
+                rule = self._rule_set.add(text, action, scope)
             else:
-                rule = await asyncio.to_thread(self._book.add, text, action, scope)
+                rule = await asyncio.to_thread(self._rule_set.add, text, action, scope)
             self._recorder.emit(RuleAdded(rule.text, action, scope))
 
     async def remove(self, number: int) -> None:
         async with self._lock:
-            rule = await asyncio.to_thread(self._book.remove, number)
+            rule = await asyncio.to_thread(self._rule_set.remove, number)
             self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule)))
 
     def list_rules(self) -> tuple[RuleLine, ...]:
-        return self._book.list_rules()
+        return self._rule_set.list_rules()

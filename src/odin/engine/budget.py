@@ -1,4 +1,4 @@
-"""What a session may cost: asked before every call of a model, whoever makes it."""
+"""The cost budget of a session, checked before every request to any model."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ _DAY_HINT = "Raise max_budget_usd_per_day in odinconfig.json, or go on tomorrow.
 
 
 class CostBudget:
-    """The limit of one session, sub-agents and small jobs included, and of all sessions in a day. 0 means none.
+    """Limits in US dollars for one session, sub-agents and small jobs included, and for all sessions of a day. 0: none.
 
-    `chosen` was asked for just now and wins over what was set in the session `earlier`; `usual` holds otherwise.
-    `today` gives what all sessions have cost today.
+    `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration). `today`
+    returns the cost of all sessions today.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class CostBudget:
         self._warned = False
 
     def set(self, usd: float) -> None:
-        """From the next call on."""
+        """Set the limit of the session, from the next request on."""
         if not 0 <= usd < float("inf"):
-            raise UsageError("A budget is a number of US dollars, 0 for none.")
+            raise UsageError("The budget must be a number of US dollars; 0 means no limit.")
         self.limit = usd
         self._recorder.emit(BudgetSet(usd))
 
     def get_refusal(self) -> BudgetSpent | None:
-        """Why no model may be asked now."""
+        """Return the error if a budget is spent, otherwise None."""
         spent = self._recorder.state.totals.cost_usd
         if self.limit and spent >= self.limit:
             return BudgetSpent(
@@ -59,19 +59,19 @@ class CostBudget:
         return None
 
     def check(self, info: ModelInfo) -> None:
-        """Before a call to this model. Raises BudgetSpent."""
+        """Check before a request to this model. Raise BudgetSpent."""
         self.warn_if_unpriced(info)
         if refusal := self.get_refusal():
             raise refusal
 
     def warn_if_unpriced(self, info: ModelInfo) -> None:
-        """A model whose price is not known cannot be kept within a budget, which is said once."""
+        """Warn once that a model without a known price cannot be kept within the budget."""
         if (self.limit or self._per_day) and not info.has_price and not self._warned:
             self._warned = True
             name = f"{info.provider}/{info.id}" if info.provider else info.id
-            self._recorder.emit(Warned(f"The price of {name} is not known, so the budget cannot hold it back."))
+            self._recorder.emit(Warned(f"The price of {name} is unknown, so the budget does not limit it."))
 
 
 def format_dollars(usd: float) -> str:
-    """With as many digits as it takes to see it."""
+    """Format an amount with two digits, or four if it is below ten cents."""
     return f"${usd:.2f}" if usd == 0 or usd >= 0.1 else f"${usd:.4f}"

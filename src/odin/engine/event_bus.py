@@ -1,9 +1,7 @@
-"""The names by which the bus calls what happens and what is asked for.
+"""Publishes events to subscribers, and gives them stable names for external listeners.
 
-They are a vocabulary for programs that listen: coarser than our events, stable, and complete, so that a name whose
-feature does not exist yet is known and simply never heard.
-
-Who hears what happens: every event goes to every subscriber, and a slow one never holds up the agent.
+Every event goes to every subscriber; a slow one loses events instead of blocking the agent. The names are coarser than
+the events; some are reserved for features that do not exist yet.
 """
 
 import asyncio
@@ -164,7 +162,7 @@ EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] 
     ReplyDiscarded: "agent_log",
     HookRan: "agent_log",
 }
-"""Our events with their name, or with who finds it and which it may be. What is not here has none."""
+"""The name of each event, or a function that names it with its possible results. Other events have no name."""
 
 OP_NAMES: dict[type[Op], BusName] = {
     Prompt: "user_message",
@@ -184,21 +182,21 @@ OP_NAMES: dict[type[Op], BusName] = {
 
 
 def validate_names(names: Collection[str]) -> tuple[BusName, ...]:
-    """These names, or all of them when there are none. Raises UsageError for what is no name."""
-    strange = [name for name in names if name not in BUS_NAMES]
-    if strange:
-        raise UsageError(f"The bus has no name {strange[0]!r}.", f"The names are: {', '.join(BUS_NAMES)}.")
+    """Return these names, or all if none are given. Raise UsageError for an unknown name."""
+    unknown = [name for name in names if name not in BUS_NAMES]
+    if unknown:
+        raise UsageError(f"Unknown event name {unknown[0]!r}.", f"The names are: {', '.join(BUS_NAMES)}.")
     return tuple(name for name in BUS_NAMES if not names or name in names)
 
 
 def name_of(envelope: Envelope) -> BusName | None:
-    """What the bus calls an event; None for one that only our own front ends need."""
+    """Return the name of an event, or None for events that only Odin's own front ends need."""
     naming = EVENT_NAMES.get(type(envelope.event))
     return naming[0](envelope.event, envelope.agent) if isinstance(naming, tuple) else naming
 
 
 def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
-    """Which of our events and ops go by a name. Both are empty for a feature that is still to come."""
+    """Return the events and ops with this name. Both are empty for a reserved name."""
     events = [kind for kind, how in EVENT_NAMES.items() if name == how or (isinstance(how, tuple) and name in how[1])]
     return events, [kind for kind, its_name in OP_NAMES.items() if its_name == name]
 
@@ -209,11 +207,10 @@ _NEVER_DROPPED = (TurnEnded, PermissionAsked, ReplyRolledBack)
 
 
 class Subscription:
-    """One reader's buffer. When it is full the oldest event that may be lost goes, and is counted.
+    """The buffer of one subscriber. If it is full, the oldest event that may be lost is dropped and counted.
 
-    With `durable` every durable event is kept, and deltas of one text are joined before any is lost. The end of a turn
-    and questions to the user are kept in any case. A reader of the `whole` log also hears what is recorded now of
-    things long past.
+    With `durable` every durable event is kept, and text chunks are merged before any is dropped. Turn ends and
+    permission requests are always kept. Only a subscriber of the `whole` log receives events about the past.
     """
 
     def __init__(
@@ -248,7 +245,7 @@ class Subscription:
         self._wake()
 
     def close(self) -> None:
-        """No more events; what is buffered can still be read."""
+        """Stop receiving events. Buffered ones can still be read."""
         self._closed = True
         self._bus.forget(self)
         self._wake()
@@ -275,18 +272,18 @@ class Subscription:
         idle = isinstance(event, ActivityChanged) and event.activity == "idle"
         return idle or isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
 
-    def _merge_into_last(self, newcomer: Envelope) -> bool:
-        """Put a delta to the one before it when both belong to the same text."""
+    def _merge_into_last(self, envelope: Envelope) -> bool:
+        """Merge a chunk into the last event if both belong to the same text."""
         last = self._buffer[-1]
-        if last.agent != newcomer.agent or last.seq != newcomer.seq:
+        if last.agent != envelope.agent or last.seq != envelope.seq:
             return False
-        joined = _merge_deltas(last.event, newcomer.event)
-        if joined is not None:
-            self._buffer[-1] = msgspec.structs.replace(newcomer, event=joined)
-        return joined is not None
+        merged = _merge_deltas(last.event, envelope.event)
+        if merged is not None:
+            self._buffer[-1] = msgspec.structs.replace(envelope, event=merged)
+        return merged is not None
 
-    def _make_room(self, newcomer: Envelope) -> bool:
-        if not self._is_kept(newcomer):
+    def _make_room(self, envelope: Envelope) -> bool:
+        if not self._is_kept(envelope):
             return False
         if self._droppable and not self._durable:
             index = next(i for i, waiting in enumerate(self._buffer) if not self._is_kept(waiting))
@@ -306,14 +303,14 @@ def _merge_deltas(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
     return None
 
 
-async def stream_named(heard: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
-    """What a subscription hears, each with its name; what has none is left out."""
+async def stream_named(subscription: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
+    """Yield the events of a subscription with their names; leave out those without one."""
     try:
-        async for envelope in heard:
+        async for envelope in subscription:
             if name := name_of(envelope):
                 yield name, envelope
     finally:
-        heard.close()
+        subscription.close()
 
 
 class EventBus:
@@ -330,21 +327,21 @@ class EventBus:
         names: Collection[BusName] = (),
         whole: bool = False,
     ) -> Subscription:
-        """With `names` only what the bus calls by one of them is heard."""
+        """Subscribe to a topic; with `names`, only to events with one of these names."""
         subscription = Subscription(self, topic, size, durable, names, whole)
         self._subscriptions.append(subscription)
         return subscription
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        """The one observer that is called in place for each change of activity; a new one replaces the old."""
+        """Set the one observer that is called synchronously for each change of activity."""
         self._observer = observer
 
     def publish(self, envelope: Envelope, *, past: bool = False) -> None:
-        """What is of the `past` is told only to readers of the whole log."""
+        """Give the event to its subscribers; if `past`, only to those of the whole log."""
         if self._observer is not None and isinstance(envelope.event, ActivityChanged):
             try:
                 self._observer(envelope.event)
-            except Exception:  # somebody else's code: an observer that fails is no reason to fail with it
+            except Exception:  # foreign code: drop an observer that fails
                 self._observer = None
         for subscription in tuple(self._subscriptions):
             if (subscription.whole or not past) and subscription.wants(envelope):

@@ -18,10 +18,10 @@ HALTED_REASON = "A hook ended the turn."
 
 
 class HookInbox:
-    """The hooks of one agent, and what they said beside their decisions.
+    """Fires the hooks of one agent and collects their messages.
 
-    What is for the person is shown at once. What is for the model may come while calls are still open, where the
-    history must not be cut, so it waits here until they are over. `halted` is why the turn shall end, or "".
+    A notice for the user is published at once. Context for the model waits here while calls are open, because nothing
+    may come between a call and its result. `halt_reason` is why a hook ended the turn, or "".
     """
 
     def __init__(self, recorder: Recorder, hooks: Hooks | None = None) -> None:
@@ -44,7 +44,7 @@ class HookInbox:
         return verdict
 
     def deliver_notes(self, agent: str) -> None:
-        """Put what waits beside the newest message. No call may be open."""
+        """Add the collected context to the conversation. No call may be open."""
         if self._notes:
             notes, self._notes = "\n\n".join(self._notes), []
             self.recorder.emit(NoteAdded(notes), agent)
@@ -55,12 +55,12 @@ class HookInbox:
 
 
 def _is_dropped(call: HookCall, verdict: HookVerdict) -> bool:
-    """What is said beside a prompt that is not let through goes with it."""
+    """True for context that belongs to a prompt the hook blocked."""
     return call.point == "prompt_submit" and verdict.decision == "deny"
 
 
 MAX_CONTINUES = 8
-"""How often stop hooks may keep one turn going. A hook that never has enough must not run for ever."""
+"""How often stop hooks may continue one turn, so that a hook cannot keep it running forever."""
 
 CONTINUE_NOTE = "A stop hook wants you to go on."
 
@@ -68,34 +68,38 @@ _OWN_ERROR_KINDS = (PromptBlocked.__name__, TurnHalted.__name__)
 
 
 class HookTasks:
-    """Hooks that are told something and nobody waits for, before the session ends."""
+    """Hooks that run in the background until the session ends."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, telling: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(telling)
+    def add(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def wait_all(self) -> None:
-        """Every hook has its own time, so this ends."""
+        """Wait for all of them. Every hook has a timeout, so this ends."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
 
 class TurnHooks:
-    """`source` says how the session of the main agent began. A sub-agent's prompts are no person's."""
+    """Fires the hook points of an agent's turns: prompt, requests, replies, end, idle.
 
-    def __init__(self, desk: HookInbox, watchers: HookTasks, agent: str = "", *, source: str = "startup") -> None:
-        self.inbox = desk
-        self._tasks = watchers
+    `source` is how the session began. Session and prompt hooks are not fired for sub-agents, whose prompts the user
+    did not write.
+    """
+
+    def __init__(self, inbox: HookInbox, tasks: HookTasks, agent: str = "", *, source: str = "startup") -> None:
+        self.inbox = inbox
+        self._tasks = tasks
         self._agent = agent
         self._source = source
         self._has_begun = False
 
     async def fire_session_start(self, mode: Mode) -> None:
-        """`session_start`, before the first turn of a session."""
+        """Fire `session_start` before the first turn of a session."""
         if not self._agent and not self._has_begun:
             self._has_begun = True
             await self._fire_point("session_start", mode, reason=self._source)
@@ -105,7 +109,7 @@ class TurnHooks:
         return not self._agent and self.inbox.has_hook_for("prompt_submit")
 
     async def get_prompt_refusal(self, text: str, mode: Mode) -> str:
-        """`prompt_submit` for a prompt that joins a running turn: why it may not, or ""."""
+        """Fire `prompt_submit` for a prompt to be injected into the running turn; return why it is blocked, or ""."""
         try:
             await self.fire_prompt_submit(text, mode)
         except PromptBlocked as blocked:
@@ -113,7 +117,7 @@ class TurnHooks:
         return ""
 
     async def fire_prompt_submit(self, text: str, mode: Mode) -> None:
-        """`prompt_submit`. Raises PromptBlocked."""
+        """Fire `prompt_submit`. Raise PromptBlocked if a hook denies the prompt."""
         if self._agent:
             return
         verdict = await self._fire_point("prompt_submit", mode, text=text)
@@ -122,7 +126,7 @@ class TurnHooks:
         self.raise_if_halted()
 
     async def fire_before_request(self, mode: Mode) -> None:
-        """`before_llm_call`, and then the model is told what hooks have said since the last request."""
+        """Fire `before_llm_call`, then add what hooks have said since the last request to the conversation."""
         await self._fire_point("before_llm_call", mode)
         self.raise_if_halted()
         self.inbox.deliver_notes(self._agent)
@@ -133,13 +137,13 @@ class TurnHooks:
         self.raise_if_halted()
 
     def raise_if_halted(self) -> None:
-        """Raise TurnHalted when a hook wants the turn to end."""
+        """Raise TurnHalted if a hook ended the turn."""
         halted = self.inbox.take_halt()
         if halted:
             raise TurnHalted(halted)
 
     async def should_continue(self, text: str, mode: Mode, times: int) -> bool:
-        """`stop`: whether the turn must go on although the model has answered. `times` is how often it has gone on."""
+        """Fire `stop`: True if a hook continues the turn after the answer. `times`: how often that has happened."""
         point: HookPoint = "subagent_stop" if self._agent else "stop"
         verdict = await self._fire_point(point, mode, text=text, again=times > 0)
         if verdict.halt:
@@ -154,7 +158,7 @@ class TurnHooks:
         self.inbox.recorder.emit(NoteAdded(verdict.message or CONTINUE_NOTE), self._agent)
         return True
 
-    # --- points that only watch ---
+    # --- points whose verdict is ignored ---
 
     def report_error(self, ended: TurnEnded, mode: Mode) -> None:
         if ended.reason == "error" and ended.error_kind not in _OWN_ERROR_KINDS:
@@ -163,11 +167,11 @@ class TurnHooks:
             )
 
     def report_idle(self, ended: TurnEnded) -> None:
-        """The agent has answered everything."""
+        """Fire `idle`: the agent has answered everything."""
         self._fire_in_background(HookCall("idle", self._agent, text=ended.text, reason=ended.reason))
 
     async def end_session(self) -> None:
-        """`session_end`, after everything that is still being told. Only for a session that began."""
+        """Fire `session_end` after all background hooks, if `session_start` was fired."""
         await self._tasks.wait_all()
         if self._has_begun and self.inbox.has_hook_for("session_end"):
             await self._fire_quietly(HookCall("session_end", self._agent, reason="exit"))
@@ -177,7 +181,7 @@ class TurnHooks:
             self._tasks.add(self._fire_quietly(call))
 
     async def _fire_quietly(self, call: HookCall) -> None:
-        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+        with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
             await self.inbox.fire(call)
             self.inbox.take_halt()
 

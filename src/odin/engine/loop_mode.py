@@ -1,11 +1,7 @@
-"""What loop mode makes of a reply that called no tool: is the work done, stuck, or to be gone on with?
+"""Loop mode: when the model has answered and the goal is not reached, ask it to continue, up to ten times.
 
-Pure functions: what is known goes in, what is to be done comes out.
-
-Loop mode: when the model has answered and the goal is not reached, it is asked to go on, up to ten times.
-
-It stands above the loop of a turn. Each iteration is a prompt and a turn like any other, so permissions, budgets and
-limits hold as ever. What was decided is recorded; a session that is resumed does not go on by itself.
+Each iteration is a prompt and a turn like any other, so permissions, budgets and limits apply. Decisions are pure
+functions (`decide_next`) and are recorded; a resumed session does not continue by itself.
 """
 
 import re
@@ -27,15 +23,15 @@ from odin.engine.recorder import Recorder
 LoopAction = Literal["none", "continue_from_context", "verify", "completed", "blocked", "budget_exhausted"]
 
 MAX_ITERATIONS = 10
-"""Prompts that loop mode gives each time it is switched on."""
+"""Iterations each time loop mode is switched on."""
 
 STALLED_ROUNDS = 2
-"""After so many rounds without progress the model is told so."""
+"""Rounds without progress after which the model is told so."""
 
 HOPELESS_ROUNDS = 3
-"""After so many the loop is over."""
+"""Rounds without progress after which the loop ends."""
 
-DEFAULT_TARGET = "Finish the remaining tasks of this session."
+DEFAULT_GOAL = "Finish the remaining tasks of this session."
 
 CATEGORIES = (
     "credential_or_permission_missing",
@@ -44,7 +40,7 @@ CATEGORIES = (
     "workspace_conflict",
     "user_decision_required",
 )
-"""What may keep the model from going on."""
+"""Reasons for which the model may say that it is blocked."""
 
 _DEFAULT_CATEGORY = "user_decision_required"
 _TAG_CHARS = 300
@@ -53,7 +49,7 @@ _QUOTED_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
 class LoopSignals(Struct, frozen=True):
-    """What a reply says about the work. `blocked` is `category: reason`; `unverified` why nothing was checked."""
+    """The tags of a reply. `blocked` is `category: reason`; `unverified` is why nothing was verified."""
 
     done: str = ""
     blocked: str = ""
@@ -61,10 +57,10 @@ class LoopSignals(Struct, frozen=True):
 
 
 class LoopFacts(Struct, frozen=True):
-    """What is known when a turn is over.
+    """The facts after a turn that decide whether the loop continues.
 
-    `todos` are those still open, `agents` how many sub-agents work. `unchecked` says that files were changed and
-    nothing was run since that succeeded. `stalled` counts the rounds without progress, up to and with this one.
+    `todos` are the open ones, `agents` the number of running sub-agents. `is_unverified`: files were changed and no
+    command has succeeded since. `stalled` counts the rounds without progress, including this one.
     """
 
     ended: ExitReason
@@ -78,7 +74,7 @@ class LoopFacts(Struct, frozen=True):
 
 
 class LoopDecision(Struct, frozen=True):
-    """`reasons` are why the work goes on; `why` is why it does not."""
+    """`reasons` are why the loop continues; `why` is why it ends."""
 
     action: LoopAction
     reasons: tuple[str, ...] = ()
@@ -93,49 +89,49 @@ _FINAL_DECISIONS: dict[ExitReason, LoopDecision] = {
     "max_turns": LoopDecision("budget_exhausted", why="The limit of model calls for one prompt was reached."),
     "loop_detected": LoopDecision("budget_exhausted", why="The model kept repeating the same calls."),
 }
-"""How loop mode ends with a turn that did not end with an answer."""
+"""The decision after a turn that did not end with an answer."""
 
 
 def parse_signals(reply: str) -> LoopSignals:
-    """The tags in a reply, the last of each; those in code are only quoted."""
-    spoken = _QUOTED_CODE.sub(" ", reply) if "`" in reply else reply
-    blocked = _extract_tag(spoken, "blocked")
+    """Return the last tag of each kind in a reply. Tags in code are quotes and do not count."""
+    prose = _QUOTED_CODE.sub(" ", reply) if "`" in reply else reply
+    blocked = _extract_tag(prose, "blocked")
     return LoopSignals(
-        _extract_tag(spoken, "done") or "",
+        _extract_tag(prose, "done") or "",
         _normalize_blocked(blocked) if blocked else "",
-        _extract_tag(spoken, "verify-not-run"),
+        _extract_tag(prose, "verify-not-run"),
     )
 
 
 def decide_next(facts: LoopFacts) -> LoopDecision:
-    """After a turn: stop, and why, or go on, and why."""
+    """Decide after a turn whether the loop ends or continues, and why."""
     if (over := _FINAL_DECISIONS.get(facts.ended)) is not None:
         return over
     if facts.signals.blocked:
         return LoopDecision("blocked", why=facts.signals.blocked)
-    checking = _list_unverified(facts)
-    reasons = (*_list_unfinished(facts), *checking)
+    unverified = _list_unverified(facts)
+    reasons = (*_list_unfinished(facts), *unverified)
     if not reasons:
         return LoopDecision("completed", why=facts.signals.done)
     if facts.stalled >= HOPELESS_ROUNDS:
         return LoopDecision("budget_exhausted", why=f"{facts.stalled} rounds in a row brought nothing new.")
     if facts.iteration >= facts.limit:
         return LoopDecision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
-    return LoopDecision("verify" if reasons == checking else "continue_from_context", reasons)
+    return LoopDecision("verify" if reasons == unverified else "continue_from_context", reasons)
 
 
 def _list_unfinished(facts: LoopFacts) -> tuple[str, ...]:
-    found: list[str] = []
+    reasons: list[str] = []
     if facts.todos:
         count = "1 to-do is" if len(facts.todos) == 1 else f"{len(facts.todos)} to-dos are"
-        found.append(f"{count} open: {join_some(facts.todos, _MAX_NAMED_TODOS)}")
+        reasons.append(f"{count} open: {join_some(facts.todos, _MAX_NAMED_TODOS)}")
     if facts.agents:
-        found.append("A sub-agent is at work." if facts.agents == 1 else f"{facts.agents} sub-agents are at work.")
+        reasons.append("A sub-agent is at work." if facts.agents == 1 else f"{facts.agents} sub-agents are at work.")
     if facts.ended == "max_tokens":
-        found.append("The last reply was cut off by its length limit.")
+        reasons.append("The last reply was cut off by its length limit.")
     elif not facts.signals.done:
-        found.append("The last reply did not say that everything is done.")
-    return tuple(found)
+        reasons.append("The last reply did not say that everything is done.")
+    return tuple(reasons)
 
 
 def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
@@ -145,14 +141,14 @@ def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
     return ("Files were changed and nothing was run since to verify them.",) if facts.is_unverified else ()
 
 
-def build_first_prompt(target: str, iteration: int, limit: int) -> str:
-    """What the model is told when loop mode begins with a prompt of its own."""
-    return f"{_build_header(iteration, limit)}\nGoal: {target}\n\nWork until it is reached.\n\n{_TAGS_NOTE}"
+def build_first_prompt(goal: str, iteration: int, limit: int) -> str:
+    """Return the first prompt of the loop, for an idle session."""
+    return f"{_build_header(iteration, limit)}\nGoal: {goal}\n\nWork until it is reached.\n\n{_TAGS_NOTE}"
 
 
-def build_next_prompt(target: str, iteration: int, limit: int, decision: LoopDecision, stalled: int) -> str:
-    """What the model is told when it is to go on."""
-    lines = [_build_header(iteration, limit), f"Goal: {target}", "", "Not finished:"]
+def build_next_prompt(goal: str, iteration: int, limit: int, decision: LoopDecision, stalled: int) -> str:
+    """Return the prompt that asks the model to continue."""
+    lines = [_build_header(iteration, limit), f"Goal: {goal}", "", "Not finished:"]
     lines += [f"- {reason}" for reason in decision.reasons]
     lines += ["", _VERIFY_NOTE if decision.action == "verify" else _CONTINUE_NOTE]
     if stalled >= STALLED_ROUNDS:
@@ -161,7 +157,7 @@ def build_next_prompt(target: str, iteration: int, limit: int, decision: LoopDec
 
 
 def summarize_decision(iteration: int, limit: int, decision: LoopDecision) -> str:
-    """The same for people, in one line."""
+    """Return the decision in one line, for the user."""
     return f"Loop mode, iteration {iteration} of {limit}: {' '.join(decision.reasons)}"
 
 
@@ -181,7 +177,7 @@ _TAGS_NOTE = (
 
 
 def _extract_tag(text: str, name: str) -> str | None:
-    """What stands in the last such tag, in one line; None when there is none. One that is not closed goes on."""
+    """Return the content of the last such tag in one line, or None. An unclosed tag reaches to the end."""
     at = text.rfind(f"<{name}>")
     if at < 0:
         return "" if f"<{name}/>" in text or f"<{name} />" in text else None
@@ -190,23 +186,23 @@ def _extract_tag(text: str, name: str) -> str | None:
     return line if len(line) <= _TAG_CHARS else line[: _TAG_CHARS - 1] + "…"
 
 
-def _normalize_blocked(said: str) -> str:
-    """`category: reason`. One that names no category of ours is a person's to decide."""
-    category, colon, reason = said.partition(":")
+def _normalize_blocked(text: str) -> str:
+    """Return `category: reason`; an unknown category becomes `user_decision_required`."""
+    category, colon, reason = text.partition(":")
     name = category.strip().casefold().replace(" ", "_").replace("-", "_")
-    return f"{name}: {reason.strip()}" if colon and name in CATEGORIES else f"{_DEFAULT_CATEGORY}: {said}"
+    return f"{name}: {reason.strip()}" if colon and name in CATEGORIES else f"{_DEFAULT_CATEGORY}: {text}"
 
 
 _OPEN_STATUSES = ("pending", "in_progress")
 
 
 class LoopMode:
-    """`kind_of` tells of a tool by its name whether it changes files or runs something."""
+    """The state of loop mode in one session. `kind_of` returns the kind of a tool by name."""
 
     def __init__(self, recorder: Recorder, kind_of: Callable[[str], Kind | None]) -> None:
         self._recorder = recorder
         self._kind_of = kind_of
-        self._target = ""
+        self._goal = ""
         self._mode: Mode | None = None
         self._iteration = 0
         self._stalled = 0
@@ -226,9 +222,9 @@ class LoopMode:
         cost = 0.0 if status.state == "idle" else spent - self._cost_before
         return msgspec.structs.replace(status, cost_usd=cost)
 
-    def switch_on(self, target: str, mode: Mode | None) -> None:
-        """From now on, with all iterations before it, also when it is on already."""
-        self._target = " ".join(target.split()) or DEFAULT_TARGET
+    def switch_on(self, goal: str, mode: Mode | None) -> None:
+        """Start the loop with the full number of iterations, also if it is already on."""
+        self._goal = " ".join(goal.split()) or DEFAULT_GOAL
         self._mode = mode
         self._iteration = self._stalled = 0
         self._is_unverified = False
@@ -237,31 +233,31 @@ class LoopMode:
         self._set_state("executing")
 
     def switch_off(self, why: str = "") -> bool:
-        """No iteration follows any more; the turn that runs is left alone. False when it was off."""
+        """End the loop after the running turn. False if it was off."""
         if not self.is_active:
             return False
         self._emit(LoopChanged("idle", reason=why))
         return True
 
     def is_own_prompt(self, prompt_id: str) -> bool:
-        """Whether it was this loop that gave the prompt, last."""
+        """True if this is the last prompt the loop made."""
         return bool(prompt_id) and prompt_id == self._last_prompt_id
 
     def make_first_prompt(self) -> Prompt:
-        """The first prompt, for an agent that has nothing to do."""
+        """Make the first prompt, for an idle agent."""
         self._iteration += 1
         self._set_state("executing")
-        text = build_first_prompt(self._target, self._iteration, MAX_ITERATIONS)
-        return self._make_prompt(text, (), f"/loop on {self._target}")
+        text = build_first_prompt(self._goal, self._iteration, MAX_ITERATIONS)
+        return self._make_prompt(text, (), f"/loop on {self._goal}")
 
-    def make_next_prompt(self, ended: TurnEnded, *, waits: bool) -> Prompt | None:
-        """The next prompt after a turn of the agent; None when there is none, or somebody's own `waits`."""
+    def make_next_prompt(self, ended: TurnEnded, *, has_due: bool) -> Prompt | None:
+        """Make the next prompt after a turn; None if the loop ends, or if a prompt of the user is due."""
         if not self.is_active:
             return None
         self._set_state("assessing")
         facts = self._collect_facts(ended)
         decision = decide_next(facts)
-        if waits and decision.action in ("continue_from_context", "verify"):
+        if has_due and decision.action in ("continue_from_context", "verify"):
             self._set_state("executing")
             return None
         return self._act_on(decision)
@@ -280,7 +276,7 @@ class LoopMode:
     def _continue(self, decision: LoopDecision) -> Prompt:
         self._iteration += 1
         self._set_state("verifying" if decision.action == "verify" else "executing")
-        text = build_next_prompt(self._target, self._iteration, MAX_ITERATIONS, decision, self._stalled)
+        text = build_next_prompt(self._goal, self._iteration, MAX_ITERATIONS, decision, self._stalled)
         if decision.action == "verify":
             self._emit(ActivityChanged("verifying", f"{self._iteration} of {MAX_ITERATIONS}"))
         return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, MAX_ITERATIONS, decision))
@@ -306,7 +302,7 @@ class LoopMode:
         )
 
     def _review_calls(self) -> None:
-        """What the calls of the round mean: whether anything new came of them, and whether changes were checked."""
+        """Update from the calls of the round whether there was progress and whether changes were verified."""
         looping = self._recorder.state.loop
         progress = looping.has_file_changes
         for call in looping.calls:
@@ -319,8 +315,8 @@ class LoopMode:
         self._stalled = 0 if progress else self._stalled + 1
 
     def _set_state(self, state: LoopState, reason: str = "") -> None:
-        self._emit(LoopChanged(state, self._target, self._iteration, MAX_ITERATIONS, reason))
+        self._emit(LoopChanged(state, self._goal, self._iteration, MAX_ITERATIONS, reason))
 
     def _emit(self, event: AnyEvent) -> None:
-        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+        with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
             self._recorder.emit(event)

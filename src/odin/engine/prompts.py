@@ -1,12 +1,7 @@
-"""What comes with a prompt beside its words: files and pictures, read at the moment in which the prompt is taken.
+"""The way of a prompt to the agent: custom commands, attachments, the queue, and injection into the running turn.
 
-Custom commands become what they stand for when they are submitted, whichever front end they come from.
-
-What was typed stays beside it, for people to see. Text that begins with a slash and names no command is just text.
-
-Prompts that wait: first in, first out, each in the mode it was sent in. Until it is taken, one can be changed.
-
-What the prompts that wait mean to the running turn: which come into it, and what becomes of the rest at its end.
+Custom commands are expanded on submission, for every front end; the typed text stays for display. Attached files and
+images are read when the prompt is taken from the queue, so that the model sees them as they are then.
 """
 
 import asyncio
@@ -39,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class AttachedContent(Struct, frozen=True):
-    """What the model is told of it and shown, what people are told, and the files that are known from now on."""
+    """Attachments as read: notes and images for the model, warnings for the user, and files for the file cache."""
 
     notes: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
@@ -54,25 +49,27 @@ NO_CONTENT = AttachedContent()
 
 
 class Attachments(Protocol):
+    """Reads the attachments of prompts."""
+
     async def accept(self, prompt: Prompt) -> Prompt:
-        """The prompt with what it brings in safe keeping. Raises UsageError when pictures could not be sent."""
+        """Save the prompt's images and return it referring to them. Raise UsageError if they could not be sent."""
         ...
 
     def has_attachments(self, prompt: Prompt) -> bool:
-        """Whether there may be something to read for it."""
+        """True if the prompt may have something to read."""
         ...
 
     async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
-        """What it brings, as it is now. It never fails: what cannot be had is told."""
+        """Read the attachments as they are now. Never raises: problems become warnings."""
         ...
 
     def forget(self) -> None:
-        """What was read last did not get into the conversation."""
+        """Forget the last read: it did not enter the conversation."""
         ...
 
 
 class NoAttachments:
-    """For agents that only hear from other agents: what a model writes brings nothing along."""
+    """For sub-agents: a prompt that a model wrote attaches nothing."""
 
     async def accept(self, prompt: Prompt) -> Prompt:
         return prompt
@@ -88,8 +85,10 @@ class NoAttachments:
 
 
 class CommandExpander:
-    """`library` is made when it is first needed. In a folder that is not `trusted` it is told when the project's
-    command took the place of one of the user's own."""
+    """Expands custom commands. `library` is loaded on first use.
+
+    In a folder that is not `trusted`, warn if the project's command replaced one of the user's own.
+    """
 
     def __init__(self, library: "Callable[[], CommandLibrary]", recorder: Recorder, *, trusted: bool) -> None:
         self._make_library = library
@@ -98,25 +97,25 @@ class CommandExpander:
         self._trusted = trusted
 
     async def expand(self, text: str, shown: str = "") -> tuple[str, str]:
-        """What the model reads, and what people see of it where that is another."""
+        """Return the text for the model, and the text to display if that differs. Unknown commands are plain text."""
         if shown:
             return text, "" if shown == text else shown
         if not text.lstrip().startswith("/"):
             return text, ""
         library = self._get_library()
-        found = await asyncio.to_thread(library.find, text)
+        match = await asyncio.to_thread(library.find, text)
         self._warn(library.take_warnings())
-        if found is None:
+        if match is None:
             return text, ""
-        command, arguments = found
+        command, arguments = match
         self._warn_if_overridden(command)
         return command.fill(arguments), text.strip()
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         library = self._get_library()
-        found = await asyncio.to_thread(library.list_commands)
+        commands = await asyncio.to_thread(library.list_commands)
         self._warn(library.take_warnings())
-        return found
+        return commands
 
     def _get_library(self) -> "CommandLibrary":
         if self._loaded is None:
@@ -125,8 +124,8 @@ class CommandExpander:
 
     def _warn_if_overridden(self, text: "CommandText") -> None:
         if text.overridden_path and not self._trusted:
-            whose = f"/{text.command.name} is the project's ({text.path}), not yours ({text.overridden_path})."
-            self._recorder.emit(Warned(whose, "info"))
+            notice = f"/{text.command.name} is the project's ({text.path}), not yours ({text.overridden_path})."
+            self._recorder.emit(Warned(notice, "info"))
 
     def _warn(self, warnings: list[str]) -> None:
         for warning in warnings:
@@ -134,14 +133,14 @@ class CommandExpander:
 
 
 MAX_STEERING = 10
-"""How many prompts may wait to be sent into the running turn."""
+"""Maximum number of queued steering prompts."""
 
 
 class PromptQueue:
-    """The drafts of one agent, each with a lane.
+    """The queued prompts of one agent, first in, first out, each with a delivery.
 
-    One that rests is not begun by itself: it was left by an earlier run of the session, or by an interrupt. Whoever
-    gives it a lane sends it on its way again.
+    A paused prompt does not start by itself: an earlier run of the session or an interrupt left it. Changing its
+    delivery resumes it.
     """
 
     def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
@@ -150,7 +149,7 @@ class PromptQueue:
 
     @property
     def has_due(self) -> bool:
-        """Whether one waits that will be begun by itself."""
+        """True if a prompt is queued that is not paused."""
         return len(self._waiting) > len(self._paused_ids)
 
     def get(self, prompt_id: str) -> Prompt | None:
@@ -161,7 +160,7 @@ class PromptQueue:
         self._waiting[prompt.id] = prompt
 
     def change(self, op: ChangePrompt) -> Prompt | None:
-        """The prompt as it is now; None when it is unknown or was taken. It keeps its place."""
+        """Return the changed prompt, or None if it is unknown or was taken. It keeps its place."""
         prompt = self._waiting.get(op.id)
         if prompt is None:
             return None
@@ -181,49 +180,46 @@ class PromptQueue:
         return changed
 
     def drop(self, prompt_id: str) -> bool:
-        """False when it is unknown or was taken."""
+        """Remove a prompt; False if it is unknown or was taken."""
         self._paused_ids.discard(prompt_id)
         return self._waiting.pop(prompt_id, None) is not None
 
     def take(self) -> Prompt | None:
-        """The next one to be answered in a turn of its own."""
+        """Take the next prompt that gets a turn of its own."""
         for prompt in self._list_due():
             self.drop(prompt.id)
             return prompt
         return None
 
     def find_injectable(
-        self, fits: Callable[[Mode], bool], lanes: tuple[Delivery, ...] = ("merge", "steer")
+        self, fits: Callable[[Mode], bool], deliveries: tuple[Delivery, ...] = ("merge", "steer")
     ) -> Prompt | None:
-        """The next one that goes into a running turn: only where its mode is that of the turn."""
-        return next((item for item in self._list_due() if item.delivery in lanes and fits(item.mode)), None)
+        """Return the next prompt to inject into the running turn; its mode must fit the turn."""
+        return next((item for item in self._list_due() if item.delivery in deliveries and fits(item.mode)), None)
 
     @property
     def paused_ids(self) -> frozenset[str]:
-        """What waits and is not begun by itself."""
         return frozenset(self._paused_ids)
 
     def list_due_ids(self) -> frozenset[str]:
-        """What waits now and will be begun by itself."""
         return frozenset(prompt.id for prompt in self._list_due())
 
     def pause_all(self) -> None:
-        """Nothing that waits now is begun by itself any more."""
         self._paused_ids = set(self._waiting)
 
     def pause(self, ids: Collection[str]) -> None:
-        """These are not begun by themselves any more, as far as they still wait."""
+        """Pause those of these prompts that are still queued."""
         self._paused_ids |= self._waiting.keys() & set(ids)
 
     def take_due(self, ids: Collection[str]) -> list[Prompt]:
-        """Those of them that would be begun by themselves, taken out in their order."""
+        """Take those of these prompts that are not paused, in order."""
         return [prompt for prompt in self._list_due() if prompt.id in ids and self.drop(prompt.id)]
 
     def _list_due(self) -> list[Prompt]:
         return [prompt for prompt in self._waiting.values() if prompt.id not in self._paused_ids]
 
-    def _check_room(self, lane: Delivery | None) -> None:
-        if lane == "steer" and sum(item.delivery == "steer" for item in self._waiting.values()) >= MAX_STEERING:
+    def _check_room(self, delivery: Delivery | None) -> None:
+        if delivery == "steer" and sum(item.delivery == "steer" for item in self._waiting.values()) >= MAX_STEERING:
             raise QueueFull(MAX_STEERING)
 
 
@@ -240,26 +236,26 @@ def _prompt_of(item: QueuedPrompt) -> Prompt:
 
 
 JudgePrompt = Callable[[str], Awaitable[str]]
-"""Why a prompt may not come in, or ""."""
+"""Return why a prompt is blocked, or ""."""
 
 
 class LeftoverQueue(Struct, frozen=True):
-    """What an interrupt makes of the prompts that waited when it came."""
+    """The prompts that were queued when an interrupt came, and what happens to them."""
 
-    how: QueuePolicy
+    policy: QueuePolicy
     prompts: frozenset[str]
 
 
 class Steering:
-    """The way from the inbox into one turn.
+    """Injects queued prompts into one running turn.
 
-    `fits` tells whether a prompt of that mode may come in. With `one_at_a_time` every request takes one steering
-    prompt, and the next follows with the request after it.
+    `fits` is True for modes whose prompts may be injected. With `one_at_a_time` each request takes at most one
+    steering prompt.
     """
 
     def __init__(
         self,
-        inbox: PromptQueue,
+        queue: PromptQueue,
         recorder: Recorder,
         *,
         turn: str,
@@ -269,7 +265,7 @@ class Steering:
         attachments: Attachments,
     ) -> None:
         self._leftover = LeftoverQueue("inject", frozenset())
-        self._queue = inbox
+        self._queue = queue
         self._recorder = recorder
         self._turn = turn
         self._agent = agent
@@ -277,20 +273,20 @@ class Steering:
         self._one_at_a_time = one_at_a_time
         self._attachments = attachments
 
-    def set_leftover(self, left: "LeftoverQueue") -> None:
-        """An interrupt: what becomes of those that wait at that moment. What is said later is not meant by it."""
-        self._leftover = left
+    def set_leftover(self, leftover: LeftoverQueue) -> None:
+        """Set what the end of the turn does to prompts queued at an interrupt. Later prompts are not affected."""
+        self._leftover = leftover
 
     def has_waiting(self) -> bool:
-        """Whether the turn must go on, because somebody has said something to it."""
+        """True if the turn must continue because a prompt waits to be injected."""
         return self._queue.find_injectable(self._fits) is not None
 
     def is_steered(self) -> bool:
-        """Whether calls that have not begun are to be left out."""
+        """True if a steering prompt waits, so that calls which have not started are skipped."""
         return self._queue.find_injectable(self._fits, ("steer",)) is not None
 
     async def inject_prompts(self, judge: JudgePrompt) -> None:
-        """Before a request: what was said joins the conversation. Until it has, it can be changed and taken back."""
+        """Inject waiting prompts before a request. While one is judged and read it can still be changed or dropped."""
         steered = False
         while (prompt := self._find_next(steered)) is not None:
             refused = await judge(prompt.text)
@@ -310,25 +306,25 @@ class Steering:
                     self._emit(event)
 
     def finish_turn(self, reason: ExitReason, *, judged: bool) -> None:
-        """The turn is about to end. After an interrupt nothing begins by itself, unless that is wanted.
+        """Apply the queue policy of an interrupt as the turn ends. An aborted turn pauses the whole queue.
 
-        Where hooks judge prompts nothing joins unseen: it rests until somebody sends it. So does what brings files
-        along, which are read when it is sent.
+        Instead of being injected, a prompt is paused if hooks judge prompts (`judged`), because none has seen it, or if
+        it has attachments, which are read when it is sent.
         """
         if reason == "aborted":
             self._queue.pause_all()
-        how, prompts = self._leftover.how, self._leftover.prompts
-        if reason != "interrupted" or self._agent or how == "keep":
+        policy, prompts = self._leftover.policy, self._leftover.prompts
+        if reason != "interrupted" or self._agent or policy == "keep":
             return
-        if how == "pause" or (how == "inject" and judged):
+        if policy == "pause" or (policy == "inject" and judged):
             self._queue.pause(prompts)
             return
-        if how == "inject":
+        if policy == "inject":
             waiting = filter(None, map(self._queue.get, prompts))
             self._queue.pause([prompt.id for prompt in waiting if self._attachments.has_attachments(prompt)])
         for prompt in self._queue.take_due(prompts):
-            with suppress(OdinError):  # a log that cannot be written is told by the end of the turn
-                self._emit(_removal_event_of(prompt, joined=how == "inject"))
+            with suppress(OdinError):  # the end of the turn reports a log that cannot be written
+                self._emit(_removal_event_of(prompt, injected=policy == "inject"))
 
     def _find_next(self, steered: bool) -> Prompt | None:
         one = steered and self._one_at_a_time
@@ -338,8 +334,8 @@ class Steering:
         self._recorder.emit(event, self._agent)
 
 
-def _removal_event_of(prompt: Prompt, *, joined: bool) -> PromptInjected | PromptDropped:
-    if not joined:
+def _removal_event_of(prompt: Prompt, *, injected: bool) -> PromptInjected | PromptDropped:
+    if not injected:
         return PromptDropped(prompt.id)
     return _injection_event_of(prompt, "", NO_CONTENT)
 

@@ -1,8 +1,8 @@
-"""Emitting an event is always the same three steps, in this order: append to the log, fold into state, publish.
+"""Emits events, always in three steps: append to the log, fold into the state, publish.
 
-A log that fails (a full disk, a folder that cannot be written any more) is reported at once; the rest of the turn goes
-on in memory so that it can end in order. Nothing is lost by that: what the log would not take waits, and is written
-before anything new. What announces a change to the world does not happen without its record.
+A log that fails (disk full, folder not writable) is reported at once; the turn continues in memory so that it can end
+in order. Events the log did not take are kept and written before any new one. Events that precede a side effect are the
+exception: if they cannot be recorded, the side effect must not happen.
 """
 
 import time
@@ -17,10 +17,10 @@ from odin.engine.event_bus import EventBus
 from odin.session.state import SessionState
 
 _SYNCED_EVENTS = (TurnStarted, CheckpointSaved, TurnEnded)
-"""What must survive a power cut as soon as it was said: a prompt, an answer, and how to undo what comes next."""
+"""Events that are synced to disk at once, to survive a power cut: prompts, answers and saved files."""
 
 _PRE_EFFECT_EVENTS = (ToolStarted, CallSpeculated, CheckpointSaved)
-"""What comes right before a side effect."""
+"""Events right before a side effect."""
 
 _RETRIED_EVENTS = (TurnStarted, TurnEnded, *_PRE_EFFECT_EVENTS)
 
@@ -34,14 +34,14 @@ class EventLog(Protocol):
 
 
 def _mark_unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
-    """The end of a turn that could not be written: its answer is still given, and why it is not kept."""
+    """Return the end of a turn with the log's failure as its error. The answer stays in it."""
     return msgspec.structs.replace(
         ended, reason="error", error=str(failure), error_kind=failure.kind, hint=failure.hint
     )
 
 
 class Recorder:
-    """The only way an event comes to be. It runs on the event loop's thread and never waits, so events never mix."""
+    """The only source of events. It runs on the event loop's thread and never awaits, so events stay in order."""
 
     def __init__(self, log: EventLog | None, state: SessionState, hub: EventBus, *, inherited: int = -1) -> None:
         self.state = state
@@ -49,19 +49,19 @@ class Recorder:
         self._log = log
         self._next = state.seq + 1
         self.last_past_seq = state.seq
-        """The number of the last event of earlier runs of the session."""
+        """Number of the last event of earlier runs of the session."""
         self.last_inherited_seq = inherited
-        """The number of the last event that is a copy: it happened in the session this one was forked from."""
+        """Number of the last event that was copied from the session this one was forked from."""
         self._unwritten: deque[Envelope] = deque()
-        """What the log has not taken yet, oldest first."""
+        """Events the log has not taken yet, oldest first."""
         self._failing = False
         self._closed = False
 
     def emit(self, event: AnyEvent, agent: str = "", *, past: bool = False) -> Envelope:
-        """With `past` it is about what was left open long ago: only readers of the whole log hear of it, no one else
-        is told as if it were news.
+        """Record and publish an event; return it in its envelope.
 
-        After the end nothing is recorded any more: the log may be somebody else's by then. Raises AgentShutdown.
+        `past` marks events that close work left dangling by a crash; only subscribers that replay the whole log
+        receive them. Raise AgentShutdown after `close`: another process may own the log by then.
         """
         if self._closed and event.durable:
             raise AgentShutdown
@@ -81,8 +81,10 @@ class Recorder:
         return envelope
 
     def _write(self, envelope: Envelope) -> OdinError | None:
-        """Give the log this event, after those that still wait. While a turn runs, a log that failed is left in peace
-        until something happens that must not be lost."""
+        """Append the event after those that still wait; return the error if that fails.
+
+        While a turn runs, a failed log is retried only for events that must not be lost.
+        """
         if self._log is None:
             return None
         self._unwritten.append(envelope)

@@ -1,7 +1,7 @@
-"""Closes in the log what a process that was killed left open, when its session goes on in another one.
+"""Finds the events that close what a killed process left open, when its session is resumed.
 
-The history would be legal without this: the fold gives every call a result. But whoever reads the log sees each call,
-question, turn, sub-agent and background process come to an end, and the model is told in words what happened.
+The history is valid without them, because folding gives every call a result. They end each call, question, turn,
+sub-agent and background process for readers of the log, and `describe` tells the model what happened.
 """
 
 import signal
@@ -32,16 +32,13 @@ ClosingEvent = tuple[AnyEvent, str]
 
 
 class DanglingEvents(Struct, frozen=True):
-    """What has to be recorded so that nothing is open any more, sub-agents before the main agent."""
+    """The closing events, sub-agents before the main agent, and the ids of background processes that ended."""
 
     events: tuple[ClosingEvent, ...]
     spawns: tuple[str, ...]
 
     def describe(self, changes: tuple[FileChange, ...]) -> str:
-        """What the model must know beside the results of its calls; "" when there is nothing.
-
-        `changes` is how files differ from before the calls that were cut off.
-        """
+        """Return the note for the model, or "". `changes` are the file changes of the calls that were cut off."""
         parts: list[str] = []
         if changes:
             names = [change.before.path for change in changes if change.after.kind != "folder"]

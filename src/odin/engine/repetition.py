@@ -1,11 +1,7 @@
-"""Notices a model that keeps busy and learns nothing: every result is one it has had before.
+"""Detects a model that goes in circles: the same call repeated, two calls alternating, or no new result for long.
 
-A counter in the arguments, a third call in the circle or another guess at an edit makes calls differ; what comes of
-them does not.
-
-Notices a model that goes in circles: the same call again and again, two taking turns, or nothing new for long.
-
-A call that is repeated and brings something else each time is no circle: somebody looks how far a build has come.
+`RepetitionGuard` compares calls. A repeated call with different results is not a circle: the model may be polling a
+build. `StallDetector` compares results, which stay the same even if a counter in the arguments makes the calls differ.
 """
 
 import re
@@ -16,10 +12,10 @@ from typing import Any
 import msgspec
 
 STALE_ROUNDS = 10
-"""So many replies in a row whose calls brought nothing new are a circle."""
+"""Consecutive replies without a new result that count as a stall."""
 
 RESPITE_ROUNDS = 2
-"""So many more may follow after each warning: perhaps the model tries another way."""
+"""Replies the model gets after each warning to try another way."""
 
 _REMEMBERED_RESULTS = 200
 _COMPARED_CHARS = 20_000
@@ -27,6 +23,8 @@ _NUMBER = re.compile(r"\d+")
 
 
 class StallDetector:
+    """Counts replies in a row whose results were all seen before."""
+
     def __init__(self) -> None:
         self._seen: deque[int] = deque(maxlen=_REMEMBERED_RESULTS)
         self._stale_rounds = 0
@@ -40,22 +38,22 @@ class StallDetector:
     def record_result(
         self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
     ) -> None:
-        """What came of a call. `runs` is a command, which may do much and say nothing: what it was counts too.
+        """Remember the result of a call. `runs`: it is a command. `edits`: it changes files.
 
-        So it does for what went well: that one name is found nowhere is news, and that another is not, is news again.
-        `edits` is a change of files, which is progress unless it failed.
+        Commands and successful calls are compared with their arguments: a command may do much and print nothing, and
+        "not found" is news for each name. A successful edit is always progress.
         """
-        told = _remove_arguments(text[:_COMPARED_CHARS], args)
+        result = _remove_arguments(text[:_COMPARED_CHARS], args)
         if failed:
-            told = _NUMBER.sub("#", told)
-        what = _NUMBER.sub("#", msgspec.json.encode(args, order="sorted").decode()) if runs or not failed else ""
-        key = hash((name, failed, told, what))
+            result = _NUMBER.sub("#", result)
+        arguments = _NUMBER.sub("#", msgspec.json.encode(args, order="sorted").decode()) if runs or not failed else ""
+        key = hash((name, failed, result, arguments))
         self._has_results = True
         self._has_news = self._has_news or key not in self._seen or (edits and not failed)
         self._seen.append(key)
 
     def end_round(self, *, changed: bool) -> None:
-        """The calls of one reply are over; `changed` says that files are different now."""
+        """End the calls of one reply. `changed`: files have changed, which is progress."""
         if self._has_news or changed:
             self._stale_rounds = 0
         elif self._has_results:
@@ -67,7 +65,7 @@ class StallDetector:
 
 
 def _remove_arguments(text: str, args: dict[str, Any]) -> str:
-    """The text without what the call itself put into it, such as the name of a file that does not exist."""
+    """Return a result without the argument values it repeats, such as the name of a missing file."""
     values = sorted((value for value in args.values() if isinstance(value, str) and len(value) > 1), key=len)
     for value in reversed(values):
         text = text.replace(value, "·")
@@ -81,11 +79,11 @@ ALTERNATIONS = 6
 MAX_WARNINGS = 3
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
-"""What differs from one look to the next although nothing has happened."""
+"""Durations and times of day, which differ between two results although nothing has changed."""
 
 
 class _SeenCall:
-    """One call, and what came of it once that is known."""
+    """One call, with the hash of its result once that is known."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -93,7 +91,7 @@ class _SeenCall:
 
 
 class RepetitionGuard:
-    """Watches the calls of one turn. A refused call still counts, so insisting ends the turn."""
+    """Refuses repeated calls of one turn. Refused calls count as well, so a model that insists ends the turn."""
 
     def __init__(self) -> None:
         self._recent: deque[_SeenCall] = deque(maxlen=CALL_WINDOW)
@@ -103,23 +101,23 @@ class RepetitionGuard:
 
     @property
     def is_hopeless(self) -> bool:
-        """The model was told several times and still repeats itself."""
+        """True if the model was warned several times and still repeats itself."""
         return self._warnings >= MAX_WARNINGS
 
     def record_result(
         self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
     ) -> None:
-        """What came of a call that was not refused here; `runs` is a command, `edits` changes files."""
+        """Remember the result of a call that was not refused. `runs`: it is a command. `edits`: it changes files."""
         self._stall_detector.record_result(name, args, text, failed=failed, runs=runs, edits=edits)
         key = _key_of(name, args)
-        made = next((made for made in self._recent if made.key == key and made.result is None), None)
-        if made is not None:
-            made.result = hash((failed, _TIMES.sub("#", text)))
+        call = next((call for call in self._recent if call.key == key and call.result is None), None)
+        if call is not None:
+            call.result = hash((failed, _TIMES.sub("#", text)))
 
     def end_round(self, *, changed: bool = False) -> None:
-        """The calls of one reply are over: however many of them were refused, the model is told once.
+        """End the calls of one reply. Several refusals in one reply count as one warning.
 
-        `changed` says that files are different now, which is progress whatever the results look like.
+        `changed`: files have changed, which is progress whatever the results look like.
         """
         if self._has_refused and self._stall_detector.is_stalled:
             self._stall_detector.grant_respite()
@@ -129,7 +127,7 @@ class RepetitionGuard:
         self._has_refused = False
 
     def check_call(self, name: str, args: dict[str, Any]) -> str:
-        """Why this call is refused, or "" when it may run."""
+        """Count this call and return why it is refused, or ""."""
         self._recent.append(_SeenCall(_key_of(name, args)))
         reason = _repetition_reason_of(list(self._recent)) or (
             _STALLED_REASON if self._stall_detector.is_stalled else ""
@@ -138,7 +136,7 @@ class RepetitionGuard:
         return reason
 
     def would_refuse(self, calls: Iterable[tuple[str, dict[str, Any]]]) -> bool:
-        """Whether the last of these calls would be refused if they were made one after the other. None is counted."""
+        """True if the last of these calls would be refused if all were made in order. They are not counted."""
         recent = deque(self._recent, maxlen=CALL_WINDOW)
         recent.extend(_SeenCall(_key_of(name, args)) for name, args in calls)
         return self._stall_detector.is_stalled or bool(_repetition_reason_of(list(recent)))
@@ -155,10 +153,10 @@ def _key_of(name: str, args: dict[str, Any]) -> bytes:
 
 
 def _repetition_reason_of(recent: list[_SeenCall]) -> str:
-    """Why the newest call is refused."""
-    keys = [made.key for made in recent]
+    """Return why the newest call is refused, or ""."""
+    keys = [call.key for call in recent]
     key = keys[-1]
-    same = [made for made in recent if made.key == key]
+    same = [call for call in recent if call.key == key]
     if not _has_new_result(same):
         if len(keys) >= MAX_SAME_IN_A_ROW and all(item == key for item in keys[-MAX_SAME_IN_A_ROW:]):
             return (
@@ -175,6 +173,6 @@ def _repetition_reason_of(recent: list[_SeenCall]) -> str:
 
 
 def _has_new_result(same: list[_SeenCall]) -> bool:
-    """Whether the last two times this call was made, different things came of it."""
-    results = [made.result for made in same if made.result is not None]
+    """True if the last two results of this call differ."""
+    results = [call.result for call in same if call.result is not None]
     return len(results) > 1 and results[-1] != results[-2]

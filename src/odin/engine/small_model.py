@@ -1,7 +1,4 @@
-"""The lesser model: small jobs that must not cost what the planner costs.
-
-Gives a session its title once its first turn is over. A session that ends with that turn keeps its first line.
-"""
+"""The small model: a cheap model for small jobs, such as the title of a session."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,9 +16,9 @@ ConnectModel = Callable[[], Awaitable[tuple[Provider, ModelInfo]]]
 
 
 class SmallModel:
-    """Asks the model that `connect` gives: the configured small one, else the offline planner.
+    """Runs small jobs on the model that `connect` returns: the configured small model, else the offline planner.
 
-    It asks once. A job that fails raises, and its caller goes on without it.
+    A job is not retried: it raises, and the caller continues without it.
     """
 
     def __init__(self, connect: ConnectModel, recorder: Recorder, budget: CostBudget) -> None:
@@ -55,11 +52,11 @@ class SmallModel:
                 self._recorder.emit(spent, agent)
         answer = "".join(parts).strip()
         if not answer:
-            raise EmptyReply(f"The lesser model gave nothing for the job {job.name!r}.")
+            raise EmptyReply(f"The small model returned nothing for the job {job.name!r}.")
         return answer
 
     async def ask_or_default(self, job: SmallJob, text: str, default: str, agent: str = "") -> str:
-        """The answer, or `otherwise` when the model cannot be asked."""
+        """Return the answer, or `default` if the request fails."""
         try:
             return await self.ask(job, text, agent)
         except ProviderError:
@@ -68,10 +65,11 @@ class SmallModel:
 
 MAX_TITLE = 60
 TITLE_DELAY_S = 0.2
-"""A session that answers one prompt and ends is gone by then, and is not held up."""
+"""Delay of the title after the first turn, so that a session with one prompt can end without waiting for it."""
 
 
 async def give_title(recorder: Recorder, small_model: SmallModel) -> None:
+    """Set the title of the session after its first turn. A session that ends before keeps its first line as title."""
     subscription = recorder.hub.subscribe("agent")
     async for envelope in subscription:
         if isinstance(envelope.event, TurnEnded) and not envelope.agent and recorder.state.turns:
@@ -83,5 +81,5 @@ async def give_title(recorder: Recorder, small_model: SmallModel) -> None:
         first = turns[0].body
         title = await small_model.ask_or_default(TITLE_JOB, first[:2000], default=first)
         if not recorder.state.title:
-            with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+            with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
                 recorder.emit(TitleSet(" ".join(title.split())[:MAX_TITLE]))

@@ -1,10 +1,7 @@
-"""How long to wait before asking the model again, and when to stop asking.
+"""Streams one reply: chunks become events and add up to a message; failed requests are retried visibly.
 
-Reasoning on its way to people: a few pieces a second while it comes, then each block once as a whole.
-
-Listening to one reply: pieces become events and add up to a message; failures are retried in plain sight.
-
-Only the asking is repeated. What calls have begun early is taken back when a reply fails, so nothing is done twice.
+Speculative calls are rolled back when a reply fails, so a retry does nothing twice. Reasoning is published a few times
+a second while it streams, then once per block as a whole.
 """
 
 import asyncio
@@ -50,9 +47,9 @@ from odin.engine.recorder import Recorder
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """Doubling delays with jitter. The server's own Retry-After wins when it asks for more.
+    """Exponential backoff with jitter; a longer Retry-After of the server wins.
 
-    A wait longer than `max_s` is not sat out in silence: the error is reported instead, with the time it names.
+    If the server asks for more than `max_s`, the error is reported instead, with the time it names.
     """
 
     attempts: int = 6
@@ -61,11 +58,11 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     max_s: float = 60.0
 
     def max_attempts_of(self, error: ProviderError) -> int:
-        """How many times a call that fails like this is made at most."""
+        """Maximum number of attempts for this kind of error."""
         return min(self.attempts, self.empty_attempts) if isinstance(error, EmptyReply) else self.attempts
 
     def compute_delay(self, error: ProviderError, attempt: int) -> float | None:
-        """Seconds to wait after failed attempt number `attempt` (from 1), or None to give up."""
+        """Return the seconds to wait after attempt number `attempt` (from 1) failed, or None to give up."""
         if not error.retryable or attempt >= self.max_attempts_of(error):
             return None
         asked = error.retry_after or 0.0
@@ -78,11 +75,11 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 FLUSH_EVERY_S = 0.15
-"""Deltas that come closer together than this are joined: nobody reads faster, and some models send one per token."""
+"""Reasoning is published at most this often: some models send one chunk per token."""
 
 
 class ReasoningStream:
-    """Follows the reasoning of one reply. A timer runs only while something waits to be shown."""
+    """Publishes the reasoning of one reply. A timer runs only while chunks wait to be published."""
 
     def __init__(self, emit: Callable[[AnyEvent], None]) -> None:
         self._emit = emit
@@ -92,20 +89,20 @@ class ReasoningStream:
         self._final = ""
         self._timer: asyncio.TimerHandle | None = None
 
-    def add_chunk(self, piece: ThinkingChunk) -> None:
-        if piece.text or piece.final:
+    def add_chunk(self, chunk: ThinkingChunk) -> None:
+        if chunk.text or chunk.final:
             self._begin_block()
-            self._final = piece.final or self._final
-        if piece.text:
-            self._block.append(piece.text)
-            self._waiting.append(piece.text)
+            self._final = chunk.final or self._final
+        if chunk.text:
+            self._block.append(chunk.text)
+            self._waiting.append(chunk.text)
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(FLUSH_EVERY_S, self._flush)
-        if piece.signature:
+        if chunk.signature:
             self.end()
 
     def end(self) -> None:
-        """The block is over, if one is open: what the provider gave as its whole text wins."""
+        """End the open block, if any. The final text of the provider replaces the streamed one."""
         if self._started_at is None:
             return
         self._flush()
@@ -115,7 +112,7 @@ class ReasoningStream:
         self._emit(ThinkingEnded(text, seconds))
 
     def drop(self) -> None:
-        """Forget an unfinished block: the reply starts again."""
+        """Drop an unfinished block: the reply starts again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -137,17 +134,17 @@ class ReasoningStream:
 
 
 PROGRESS_EVERY_S = 0.3
-"""How often is told how much of a reply has arrived."""
+"""Interval of `RequestProgressed` events."""
 
 _ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 AccountUsage = Callable[[Usage], ProviderError | None]
-"""Told what one try took. Gives the reason why there may be no other."""
+"""Account for the usage of one attempt. Return an error to forbid another attempt."""
 
 
 class RetriesExhausted(Exception):
-    """No more retries: `error` is the last failure."""
+    """The request failed for good; `error` is the last failure."""
 
     def __init__(self, error: ProviderError) -> None:
         super().__init__(str(error))
@@ -155,7 +152,7 @@ class RetriesExhausted(Exception):
 
 
 class CallObserver(Protocol):
-    """Who begins calls while their reply is still being written."""
+    """Observes tool calls while their reply is streamed: speculation."""
 
     def on_call_started(self, call_id: str) -> None: ...
 
@@ -165,9 +162,11 @@ class CallObserver(Protocol):
 
 
 class ReplyStream:
-    def __init__(self, recorder: Recorder, retry: RetryPolicy, agent: str, early: CallObserver) -> None:
+    """Requests the replies of one turn. `seconds` is the time spent waiting for the provider."""
+
+    def __init__(self, recorder: Recorder, retry: RetryPolicy, agent: str, observer: CallObserver) -> None:
         self.seconds = 0.0
-        self._observer = early
+        self._observer = observer
         self._recorder = recorder
         self._retry = retry
         self._agent = agent
@@ -182,12 +181,12 @@ class ReplyStream:
         self._used_ids: set[str] = set()
 
     async def run(self, provider: Provider, request: Request, account: AccountUsage, tokens: int = 0) -> Reply:
-        """The reply, however many tries it takes. `account` hears what each of them took and may forbid another.
+        """Return the reply, retrying as needed. `account` is called after each attempt and may forbid another.
 
-        `tokens` is about how many the request takes.
+        `tokens` is the estimated size of the request. Raise RetriesExhausted if it fails for good.
         """
         if self._builder.has_started:
-            self._emit(ReplyRolledBack("asked anew"))
+            self._emit(ReplyRolledBack("requested again"))
         self._request_count += 1
         self._emit(RequestStarted(self._request_count, request.model, tokens))
         self._account_usage = account
@@ -212,28 +211,28 @@ class ReplyStream:
                 raise
 
     def take_partial(self) -> ReplyMessage | None:
-        """The text of a reply that did not finish, if there is any: of the last try that brought some."""
+        """Return the text of an unfinished reply, from the last attempt that had any, and forget it."""
         message = _partial_message_of(self._builder) or self._partial_message
         self._builder, self._partial_message = ReplyBuilder(), None
         return message
 
     def _report_usage(self) -> None:
-        """Say what this try has taken, as far as the provider told."""
+        """Account for the usage the provider has reported for this attempt."""
         self._refusal = self._account_usage(self._builder.usage)
 
     async def _try_once(self, provider: Provider, request: Request) -> Reply:
-        begun = time.monotonic()
-        breath = TimeSlice()
+        started_at = time.monotonic()
+        time_slice = TimeSlice()
         try:
-            async for piece in provider.stream(request):
-                if isinstance(piece, RollbackChunk):
+            async for chunk in provider.stream(request):
+                if isinstance(chunk, RollbackChunk):
                     await self._observer.rollback("rollback")
-                self._handle_chunk(piece, provider.name)
-                await breath.maybe_yield()
+                self._handle_chunk(chunk, provider.name)
+                await time_slice.maybe_yield()
             if self._builder.stop is None:
                 raise StreamCut("The reply ended before it was complete.", "Try again.")
         finally:
-            self.seconds += time.monotonic() - begun
+            self.seconds += time.monotonic() - started_at
             self._report_usage()
         reply = self._builder.finish()
         if reply.is_empty:
@@ -245,7 +244,7 @@ class ReplyStream:
         return reply
 
     async def _wait_to_retry(self, error: ProviderError, attempt: int, delay: float) -> None:
-        """Wait in plain sight. The text on screen is taken back, and kept in case no other try brings any."""
+        """Roll back the streamed text, announce the retry and wait. Keep the text in case no later attempt has any."""
         self._reasoning.drop()
         if self._builder.has_started:
             self._partial_message = _partial_message_of(self._builder) or self._partial_message
@@ -258,83 +257,83 @@ class ReplyStream:
             self._emit(ActivityChanged("retrying", f"retry {attempt}/{total}"))
         await asyncio.sleep(delay)
 
-    def _handle_chunk(self, piece: Chunk, provider: str) -> None:
-        if isinstance(piece, WaitChunk):
-            self._emit(ActivityChanged(piece.activity))  # pyright: ignore[reportArgumentType]
+    def _handle_chunk(self, chunk: Chunk, provider: str) -> None:
+        if isinstance(chunk, WaitChunk):
+            self._emit(ActivityChanged(chunk.activity))  # pyright: ignore[reportArgumentType]
             return
-        if isinstance(piece, RateLimitChunk):
-            self._emit(RateLimitUpdated(provider, **msgspec.structs.asdict(piece)))
+        if isinstance(chunk, RateLimitChunk):
+            self._emit(RateLimitUpdated(provider, **msgspec.structs.asdict(chunk)))
             return
-        if isinstance(piece, RollbackChunk):
-            self._handle_rollback(piece)
+        if isinstance(chunk, RollbackChunk):
+            self._handle_rollback(chunk)
             return
-        if isinstance(piece, CallChunk):
-            piece = self._assign_id(piece)
+        if isinstance(chunk, CallChunk):
+            chunk = self._assign_id(chunk)
         fresh = not self._builder.has_started
-        self._builder.add(piece)
+        self._builder.add(chunk)
         if fresh and self._builder.has_started:
             self._emit(ActivityChanged("streaming"))
-        if isinstance(piece, TextChunk | CallChunk | StopChunk):
+        if isinstance(chunk, TextChunk | CallChunk | StopChunk):
             self._reasoning.end()
-        if isinstance(piece, TextChunk):
-            self._emit(TextStreamed(piece.text))
-        elif isinstance(piece, ThinkingChunk):
-            self._reasoning.add_chunk(piece)
-        elif isinstance(piece, CallChunk):
-            self._handle_call_chunk(piece)
-        if self._progress.add_chunk(piece):
+        if isinstance(chunk, TextChunk):
+            self._emit(TextStreamed(chunk.text))
+        elif isinstance(chunk, ThinkingChunk):
+            self._reasoning.add_chunk(chunk)
+        elif isinstance(chunk, CallChunk):
+            self._handle_call_chunk(chunk)
+        if self._progress.add_chunk(chunk):
             self._emit(self._progress.to_event())
 
-    def _handle_rollback(self, piece: RollbackChunk) -> None:
-        """The provider begins the reply again. What the beginning has cost stays counted."""
+    def _handle_rollback(self, chunk: RollbackChunk) -> None:
+        """The provider starts the reply again. What it has cost so far stays counted."""
         self._report_usage()
         self._reasoning.drop()
-        self._builder.add(piece)
+        self._builder.add(chunk)
         self._ids = {}
-        self._emit(ReplyRolledBack(piece.reason))
+        self._emit(ReplyRolledBack(chunk.reason))
 
-    def _handle_call_chunk(self, piece: CallChunk) -> None:
-        raw = self._builder.arguments_of(piece.index)
-        name = self._builder.name_of_call(piece.index)
-        if piece.done:
+    def _handle_call_chunk(self, chunk: CallChunk) -> None:
+        raw = self._builder.arguments_of(chunk.index)
+        name = self._builder.name_of_call(chunk.index)
+        if chunk.done:
             args = parse_arguments(raw)
-            self._emit(CallStreamed(piece.id, name, piece.json, 0, True, args or {}))
-            self._observer.on_call_complete(piece.id, name, args)
+            self._emit(CallStreamed(chunk.id, name, chunk.json, 0, True, args or {}))
+            self._observer.on_call_complete(chunk.id, name, args)
         else:
-            self._emit(CallStreamed(piece.id, name, piece.json, len(raw)))
+            self._emit(CallStreamed(chunk.id, name, chunk.json, len(raw)))
 
-    def _assign_id(self, piece: CallChunk) -> CallChunk:
-        """The piece with an id that is legal everywhere and used by no other call of this conversation."""
-        if piece.index not in self._ids:
-            wanted = "".join(char for char in piece.id if char in _ID_CHARS)[:40]
+    def _assign_id(self, chunk: CallChunk) -> CallChunk:
+        """Return the chunk with an id that every provider accepts and no other call of the conversation has."""
+        if chunk.index not in self._ids:
+            wanted = "".join(char for char in chunk.id if char in _ID_CHARS)[:40]
             number = len(self._used_ids)
             chosen = wanted or f"call_{number}"
             while chosen in self._used_ids:
                 number += 1
                 chosen = f"call_{number}"
             self._used_ids.add(chosen)
-            self._ids[piece.index] = chosen
+            self._ids[chunk.index] = chosen
             self._observer.on_call_started(chosen)
-        return msgspec.structs.replace(piece, id=self._ids[piece.index])
+        return msgspec.structs.replace(chunk, id=self._ids[chunk.index])
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)
 
 
 class _ReplyProgress:
-    """How much of a reply has arrived, and whether it is time to tell."""
+    """Counts what has arrived of a reply and tells when to report it."""
 
     def __init__(self) -> None:
         self._chunks = 0
         self._chars = 0
         self._reported_at = time.monotonic()
 
-    def add_chunk(self, piece: Chunk) -> bool:
+    def add_chunk(self, chunk: Chunk) -> bool:
         self._chunks += 1
-        if isinstance(piece, TextChunk | ThinkingChunk):
-            self._chars += len(piece.text)
-        elif isinstance(piece, CallChunk):
-            self._chars += len(piece.json)
+        if isinstance(chunk, TextChunk | ThinkingChunk):
+            self._chars += len(chunk.text)
+        elif isinstance(chunk, CallChunk):
+            self._chars += len(chunk.json)
         now = time.monotonic()
         due = now - self._reported_at >= PROGRESS_EVERY_S
         if due:

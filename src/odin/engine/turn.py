@@ -1,8 +1,6 @@
-"""What a turn works with: its limits, the model it asks and the collaborators it is given.
+"""One turn: send a request, run the tool calls of the reply, and repeat until the model answers or a limit is reached.
 
-One turn: ask the model, run the tools it calls, ask again, until it answers or something ends it.
-
-Whatever the ending, one terminal event is written and the history stays one that every provider accepts.
+However a turn ends, exactly one `TurnEnded` is recorded and the history stays valid for every provider.
 """
 
 import asyncio
@@ -54,7 +52,7 @@ from odin.engine.stream import ReplyStream, RetriesExhausted, RetryPolicy
 
 
 class TurnLimits(msgspec.Struct, frozen=True):
-    """What bounds one turn. 0 means no limit for `max_turns`."""
+    """Limits of one turn. `max_turns` counts requests, 0: no limit. `default_response` replaces an empty answer."""
 
     max_turns: int = 100
     max_tokens: int = 8192
@@ -64,7 +62,7 @@ class TurnLimits(msgspec.Struct, frozen=True):
 
 
 class Planner(msgspec.Struct, frozen=True):
-    """The model in use, with the system blocks and tools it is given in one mode."""
+    """The model in use, with its system prompt and tools in one mode."""
 
     provider: Provider
     info: ModelInfo
@@ -73,36 +71,36 @@ class Planner(msgspec.Struct, frozen=True):
 
 
 class Compaction(Protocol):
-    """Keeps the conversation of one agent within the window of its model. It is called when no tool call is open."""
+    """Keeps one agent's conversation within the context window. Called only while no tool call is open."""
 
     async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
-        """Make sure that the next request fits. Raises CompactionFailed when it cannot be made to."""
+        """Make the next request fit. Raise CompactionFailed if that is impossible."""
         ...
 
     async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
-        """The model refused a request as too long. True when there is less to send now: it can be asked again."""
+        """The model rejected a request as too long. True if the conversation is shorter now and can be sent again."""
         ...
 
     @property
     def expected_tokens(self) -> int:
-        """About how many tokens the request takes that is made next; 0 when nobody measures it."""
+        """Estimated tokens of the next request; 0 if unknown."""
         ...
 
     def record_usage(self, planner: Planner, usage: Usage) -> None:
-        """What the last request really took."""
+        """Take the measured usage of the last request."""
         ...
 
     def reply_room_of(self, planner: Planner) -> int:
-        """Tokens a reply may have at most; 0 when nothing is known about it."""
+        """Maximum tokens of a reply; 0 if unknown."""
         ...
 
     async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
-        """Replies were cut off by their length limit again and again. True when there is more room for one now."""
+        """Replies keep hitting their length limit. True if there is more room for one now."""
         ...
 
 
 class NoCompaction:
-    """The conversation grows until the model refuses it."""
+    """No compaction: the conversation grows until the model rejects it."""
 
     async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
         return
@@ -136,14 +134,14 @@ class TurnDeps(msgspec.Struct, frozen=True):
     limits: TurnLimits
     retry: RetryPolicy
     planner: Callable[[], Planner]
-    """The planner for the next request: it may change between two requests."""
+    """The planner for the next request. It may change between requests."""
     take_fresh_files: Callable[[], list[CachedFile]]
-    """Files that came into the cache since this was last called."""
+    """Return the files that entered the cache since the last call."""
     hooks: TurnHooks
     budget: CostBudget
     compaction: Compaction = NoCompaction()
     switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]] = refuse_fallback
-    """Called when a model (`provider/model`) cannot answer: whether there is another one to ask now."""
+    """Called when a model (`provider/model`) failed. True if another model is in use now."""
 
 
 MAX_RECOVERIES = 2
@@ -157,7 +155,7 @@ LOOP_DETECTED = "The model kept repeating the same calls, so the turn was stoppe
 
 
 class AgentTurn:
-    """The running turn. `interrupted` tells a cancel by the user from one by whoever owns the process."""
+    """The running turn. `is_interrupted` distinguishes a cancellation by the user from the end of the session."""
 
     def __init__(
         self,
@@ -171,12 +169,11 @@ class AgentTurn:
         attach: Callable[[], Awaitable[AttachedContent]] | None = None,
         on_ended: Callable[[TurnEnded], bool] = lambda ended: False,
     ) -> None:
-        """`news` gives what happened outside the turn since it was last called; the model reads it at once.
+        """`take_unsent` returns context that arrived outside the turn, for the next request.
 
-        `joining` brings in what is said to the turn while it runs.
-
-        `asked` says that somebody sent the prompt; the agent may also have begun by itself. `attach` reads what the
-        prompt brings along. `over` hears of the end in the same step and says whether the agent goes on by itself.
+        `steering` injects prompts into the running turn. `by_user` is False for a turn the agent started by itself.
+        `attach` reads the attachments of the prompt. `on_ended` is called as the turn ends and returns True if the
+        agent continues by itself.
         """
         self.is_interrupted = False
         self.has_started = False
@@ -202,7 +199,7 @@ class AgentTurn:
         self._has_compacted = False
 
     async def run(self) -> TurnEnded:
-        """Run to the end. Raises CancelledError only after the ending has been recorded."""
+        """Run to the end and return it. Raise CancelledError only after the end has been recorded."""
         self.has_started = True
         try:
             attached = await self._start()
@@ -226,14 +223,12 @@ class AgentTurn:
             return self._end_turn("aborted", error=error)
         except OdinError as error:
             return self._end_turn("error", error=error)
-        except Exception as error:  # a fault of ours must not leave a front end waiting for the end of the turn
-            fault = OdinError(
-                f"Odin failed inside ({type(error).__name__}: {error}).", "The session is kept; try again."
-            )
+        except Exception as error:  # a bug in Odin must not leave front ends waiting for the end
+            fault = OdinError(f"Internal error ({type(error).__name__}: {error}).", "The session is saved; try again.")
             return self._end_turn("error", error=fault)
 
     async def _start(self) -> AttachedContent:
-        """The prompt enters the conversation with what it brings; also when that is interrupted, then without it."""
+        """Record the prompt with its attachments; without them if reading them is interrupted."""
         attached = NO_CONTENT
         try:
             if self._attach is not None and not self.is_interrupted:
@@ -245,14 +240,14 @@ class AgentTurn:
         return attached
 
     def abandon(self) -> None:
-        """Record the ending of a turn that was cancelled before it had run at all."""
+        """Record the end of a turn that was cancelled before it started."""
         if not self.has_started:
             self.has_started = True
             self._emit(self._started)
             self._end_turn("aborted")
 
     async def _run_steps(self) -> tuple[ExitReason, str]:
-        """However it ends, no call stays that was begun early and does not count."""
+        """Run the turn and roll back every speculative call that does not count, however the turn ends."""
         try:
             return await self._run_until_done()
         except asyncio.CancelledError:
@@ -294,7 +289,7 @@ class AgentTurn:
                 return "loop_detected", self._text
 
     async def _make_room(self) -> bool:
-        """Once in a turn, a shorter conversation may help a model whose replies are cut off."""
+        """Compact once per turn to give cut-off replies more room. True if there is more room now."""
         if self._has_compacted or not await self._deps.compaction.handle_cut_off(self._deps.planner(), self._scope):
             return False
         self._has_compacted = True
@@ -302,20 +297,20 @@ class AgentTurn:
         return True
 
     async def _should_continue(self, message: ReplyMessage) -> bool:
-        """Whether the model is asked again although it has answered.
+        """True if the turn continues after a reply without tool calls.
 
-        Its answer was cut off and there is more room now, somebody said something meanwhile, or a stop hook wants it.
+        The reply was cut off and there is more room now, a prompt waits to be injected, or a stop hook wants it.
         """
         if message.stop == "max_tokens":
-            more = await self._make_room()
-            if more:
+            has_room = await self._make_room()
+            if has_room:
                 self._emit(NoteAdded(CUT_OFF_NOTE))
-            return more
+            return has_room
         if self._steering.has_waiting():
             return True
-        goes_on = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
-        self._hook_continues += goes_on
-        return goes_on
+        continues = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
+        self._hook_continues += continues
+        return continues
 
     def _check_limits(self) -> ExitReason | None:
         limits = self._deps.limits
@@ -329,8 +324,8 @@ class AgentTurn:
         files = self._deps.take_fresh_files()
         if files:
             self._emit(NoteAdded(describe_cached_files(files)))
-        if news := self._take_unsent():
-            self._emit(NoteAdded(news))
+        if unsent := self._take_unsent():
+            self._emit(NoteAdded(unsent))
         await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
         await self._deps.hooks.fire_before_request(self._scope.mode)
         planner = self._deps.planner()
@@ -338,10 +333,10 @@ class AgentTurn:
         await self._deps.compaction.prepare_request(planner, self._scope)
         while True:
             self._steps += 1
-            spent = partial(self._record_usage, planner)
+            account = partial(self._record_usage, planner)
             try:
                 expected = self._deps.compaction.expected_tokens
-                return await self._stream.run(planner.provider, self._build_request(planner), spent, expected)
+                return await self._stream.run(planner.provider, self._build_request(planner), account, expected)
             except RetriesExhausted as failure:
                 if isinstance(failure.error, BudgetSpent):
                     raise
@@ -352,7 +347,7 @@ class AgentTurn:
                     await self._deps.compaction.prepare_request(planner, self._scope)
 
     async def _shrink_to_fit(self, planner: Planner, error: ProviderError) -> bool:
-        """Whether a request that was refused as too long, or left no room for a reply, has become shorter."""
+        """True if the conversation is shorter now after a request that was too long or left no room for a reply."""
         if isinstance(error, EmptyTruncation):
             return await self._make_room()
         return isinstance(error, ContextOverflow) and await self._deps.compaction.handle_overflow(
@@ -363,23 +358,23 @@ class AgentTurn:
         limits = self._deps.limits
         thread = self._deps.recorder.state.thread_of(self._scope.agent)
         thinking = limits.thinking if planner.info.thinking else 0
-        most = min(limits.max_tokens, planner.info.max_output or limits.max_tokens)
+        max_tokens = min(limits.max_tokens, planner.info.max_output or limits.max_tokens)
         room = self._deps.compaction.reply_room_of(planner)
         if room:
-            thinking, most = min(thinking, room // 2), min(most, room)
+            thinking, max_tokens = min(thinking, room // 2), min(max_tokens, room)
         return Request(
             model=planner.info.id,
             messages=thread.build_history(),
             system=(*planner.system, thread.summary) if thread.summary else planner.system,
             tools=planner.tools,
-            max_tokens=most,
+            max_tokens=max_tokens,
             temperature=limits.temperature,
             thinking=thinking,
             images=planner.info.images,
         )
 
     def _record_usage(self, planner: Planner, usage: Usage) -> BudgetSpent | None:
-        """Write down what one call took. Gives the reason if there may be no other."""
+        """Record the usage of one request. Return the refusal if the budget is spent."""
         if usage.total == 0:
             return None
         info = planner.info
@@ -391,7 +386,7 @@ class AgentTurn:
         return self._deps.budget.get_refusal()
 
     def _accept_reply(self, reply: Reply) -> ReplyMessage | None:
-        """The message to store, or None when the reply is discarded and the model is asked again."""
+        """Return the message to record, or None if the reply is discarded and the model is asked again."""
         message = reply.message
         bad = [
             *reply.malformed_calls,
@@ -443,11 +438,11 @@ class AgentTurn:
         return self._end_turn("error", self._text, error)
 
     def _keep_partial_text(self) -> None:
-        """What was streamed before the cut stays in the conversation, marked as interrupted."""
-        begun = self._stream.take_partial()
-        if begun is not None:
-            self._text = begun.text
-            self._emit_anyway(Replied(begun))
+        """Keep text that was streamed before the turn was cut off, marked as interrupted."""
+        partial_message = self._stream.take_partial()
+        if partial_message is not None:
+            self._text = partial_message.text
+            self._emit_anyway(Replied(partial_message))
 
     def _end_turn(self, reason: ExitReason, text: str = "", error: OdinError | None = None) -> TurnEnded:
         thread = self._deps.recorder.state.thread_of(self._scope.agent)
@@ -482,7 +477,7 @@ class AgentTurn:
         self._deps.recorder.emit(event, self._scope.agent)
 
     def _emit_anyway(self, event: AnyEvent) -> None:
-        """A turn always ends: what could not be saved is said in the event that ends it."""
+        """Emit although the log may fail: a turn always ends, and its last event reports the failure."""
         with suppress(OdinError):
             self._emit(event)
 

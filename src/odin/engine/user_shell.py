@@ -1,5 +1,7 @@
-"""Commands of the user's own, `!make test`: they run at once, also while the session is busy, and the model reads
-their output beside its next request."""
+"""The user shell: commands the user types, such as `!make test`.
+
+They run at once, also while the session is busy. The model reads their output with its next request.
+"""
 
 import asyncio
 import time
@@ -19,16 +21,16 @@ from odin.sandbox.runner import CommandResult, ProcessRunner
 MAX_SECONDS = 3600.0
 MAX_AT_ONCE = 20
 SHELL_TOOL_NAME = "!"
-"""The name under which what such a command prints is shown while it runs."""
+"""The tool name in the progress events of such a command."""
 
 _TAIL_CHARS = 4_000
 
 
 class UserShell:
-    """What a person types is that person's act: no rule judges it and no sandbox holds it.
+    """Runs the user's commands without rules and sandbox, because the user typed them.
 
-    Secrets are kept out of its environment as for every command, and out of what is told of it. `tell` keeps its
-    output for the model.
+    Secrets stay out of their environment, as for every command, and are redacted from the output. `add_context`
+    records the output for the model.
     """
 
     def __init__(
@@ -37,22 +39,22 @@ class UserShell:
         recorder: Recorder,
         redact: Redact,
         cwd: str,
-        tell: Callable[[ContextAdded], None],
+        add_context: Callable[[ContextAdded], None],
     ) -> None:
         self._runner = runner
         self._recorder = recorder
         self._redact = redact
         self._cwd = cwd
-        self._add_context = tell
+        self._add_context = add_context
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def start_command(self, op: RunUserShell) -> None:
         if not op.command.strip():
-            raise UsageError("There is no command to run.", "Write it behind the !.")
+            raise UsageError("No command given.", "Usage: !COMMAND")
         if op.id in self._running:
-            raise UsageError(f"A command with the id {op.id!r} runs already.", "Give every command an id of its own.")
+            raise UsageError(f"Command id {op.id!r} is already running.", "Give every command its own id.")
         if len(self._running) >= MAX_AT_ONCE:
-            raise UsageError(f"{MAX_AT_ONCE} commands run already.", "Wait for one of them, or interrupt them.")
+            raise UsageError(f"{MAX_AT_ONCE} commands are already running.", "Wait for one to end, or interrupt them.")
         task = asyncio.create_task(self._run_command(op))
         self._running[op.id] = task
         task.add_done_callback(lambda task: self._on_done(op, task))
@@ -63,7 +65,7 @@ class UserShell:
             self._add_output(op, "(interrupted by the user before it began)")
 
     def interrupt(self) -> bool:
-        """Stop all of them; False when there is none."""
+        """Stop all running commands; False if there are none."""
         for task in self._running.values():
             task.cancel()
         return bool(self._running)
@@ -91,23 +93,23 @@ class UserShell:
 
     def _add_output(self, op: RunUserShell, text: str) -> None:
         command, content = self._redact(op.command).text, self._redact(text).text
-        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+        with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
             self._add_context(ContextAdded(to_valid_unicode(content), command=to_valid_unicode(command), id=op.id))
 
 
 _OUTPUT_CHARS = 20_000
-"""How many characters of its output reach the model; all of it is in a file when there is more."""
+"""Characters of the output the model reads. Longer output is saved in a file."""
 
 
 def _describe_finished(finished: CommandResult) -> str:
-    said = [finished.output.rstrip("\n") or "(no output)"]
+    lines = [finished.output.rstrip("\n") or "(no output)"]
     if finished.timed_out:
-        said.append(f"(timed out after {MAX_SECONDS:g} s and was stopped with everything it had started)")
+        lines.append(f"(timed out after {MAX_SECONDS:g} s and was stopped with everything it had started)")
     elif finished.code:
-        said.append(f"({describe_exit(finished.code)})")
+        lines.append(f"({describe_exit(finished.code)})")
     if finished.has_survivors:
-        said.append("(something it started still runs in the background until the session ends)")
-    return "\n".join(said)
+        lines.append("(something it started still runs in the background until the session ends)")
+    return "\n".join(lines)
 
 
 def _clean_output(text: str) -> str:
@@ -115,7 +117,7 @@ def _clean_output(text: str) -> str:
 
 
 class _LiveOutput:
-    """What it prints, as people see it: told a few times a second, however much it is."""
+    """Publishes the output of a running command a few times a second."""
 
     def __init__(self, command_id: str, recorder: Recorder, redact: Redact) -> None:
         self._end = ""
@@ -130,7 +132,7 @@ class _LiveOutput:
 
     @property
     def tail(self) -> str:
-        """The end of what it has printed."""
+        """The last output."""
         return _clean_output(self._end).rstrip("\n")
 
     def add(self, text: str) -> None:
@@ -147,7 +149,7 @@ class _LiveOutput:
         self._closed = True
 
     def _emit_progress(self) -> None:
-        """Whole lines only, so that no secret is cut in two where it would not be found."""
+        """Publish whole lines only, so that redaction sees a secret in one piece."""
         self._timer = None
         lines, newline, self._new = self._new.rpartition("\n")
         if newline:
