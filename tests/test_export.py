@@ -235,6 +235,27 @@ def test_markdown_becomes_html_that_can_do_nothing(source: str, expected: str):
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        "[a](javascript:alert(1))",
+        "[a](&#106;avascript:alert(1))",
+        "[a](java&NewLine;script:alert(1))",
+        "[a][b]\n\n[b]: javascript:alert(1)",
+        "<javascript:alert(1)>",
+        "<data:text/html,x>",
+        "[a](//evil.example)",
+        '<a href="https://evil.example">x</a>',
+        "![a](https://evil.example/i.png)",
+    ],
+)
+def test_no_other_target_becomes_a_link(source: str):
+    page = Page(render_markdown(source))
+    assert not page.all("a")
+    assert not page.all("img")
+    assert page.open == []
+
+
+@pytest.mark.parametrize(
     "piece", ["> ", "- ", "**a ", "[a](", "`", "*a*", "| a |\n|-|-|\n", "```\n", "\n- x\n\n", "~~"]
 )
 def test_no_markdown_takes_long(piece: str):

@@ -33,7 +33,7 @@ from ..conftest import Run
 from .cramped import Order
 
 ROOT = Path(__file__).parent.parent.parent
-WHAT_TO_DO = "Free some space or set ODIN_STATE_DIR"
+WHAT_TO_DO = "Free some space, or set ODIN_STATE_DIR"
 
 
 class Writer:
@@ -308,7 +308,8 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("so nothing was changed. Free some space") == 2
+    assert done.stdout.count("A checkpoint cannot be saved, so nothing was changed (") == 2
+    assert done.stdout.count("). Free some space, or set ODIN_STATE_DIR") == 2
     files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert [path.read_bytes() for path in files] == [b"small"]
     assert CheckpointStore(tmp_path / "store").list_names() == {files[0].name}

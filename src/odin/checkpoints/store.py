@@ -31,6 +31,7 @@ import msgspec
 
 from odin.core.errors import OdinError, StateUnwritable
 from odin.core.event import FileState
+from odin.session.log import make_write_error
 
 PACK_INDEX_SUFFIX = ".index"
 _MIN_PACKED_FILES = 16
@@ -278,10 +279,7 @@ class CheckpointStore:
             self._write(self._object_path_of(sha256), data)
 
     def _make_write_error(self, error: OSError) -> StateUnwritable:
-        return StateUnwritable(
-            f"A checkpoint cannot be saved ({self.folder}: {error.strerror or error}), so nothing was changed.",
-            "Free some space, or set ODIN_STATE_DIR to a folder you can write.",
-        )
+        return make_write_error("A checkpoint cannot be saved, so nothing was changed", self.folder, error)
 
     def _object_path_of(self, sha256: str) -> Path:
         return self.folder / OBJECTS / sha256[:2] / sha256

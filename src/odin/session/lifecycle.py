@@ -17,7 +17,7 @@ from odin.core.client import TurnRecord
 from odin.core.errors import OdinError, SessionNotFound, StateUnwritable, UsageError
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnStarted
 from odin.session.lock import LOCK_SUFFIX, lock_file_of, lock_holder_of, read_lock_holder
-from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, is_session_id, read_log
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, is_session_id, make_write_error, read_log
 from odin.session.state import SessionState
 from odin.session.store import LOG_NAME, SessionStore, is_log_started
 from odin.session.usage import record_deleted_usage, usage_of
@@ -131,10 +131,7 @@ def _copy_files(old: Path, new: Path) -> None:
 
                 shutil.copy2(source, target, follow_symlinks=False)
     except OSError as error:
-        raise StateUnwritable(
-            f"Cannot copy the session ({error.filename or new}: {error.strerror or error}).",
-            "Free some space or set ODIN_STATE_DIR to a folder you can write.",
-        ) from error
+        raise make_write_error("The session cannot be copied", Path(error.filename or new), error) from error
 
 
 def _list_files(folder: Path) -> Iterable[Path]:

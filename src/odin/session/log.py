@@ -171,10 +171,14 @@ class SessionLog:
         return fd
 
     def _make_write_error(self, error: OSError) -> StateUnwritable:
-        return StateUnwritable(
-            f"The session log cannot be written ({self.path.parent}: {error.strerror or error}).",
-            "Free some space or set ODIN_STATE_DIR to a folder you can write.",
-        )
+        return make_write_error("The session log cannot be written", self.path.parent, error)
+
+
+def make_write_error(problem: str, path: Path, error: OSError) -> StateUnwritable:
+    return StateUnwritable(
+        f"{problem} ({path}: {error.strerror or error}).",
+        "Free some space, or set ODIN_STATE_DIR to a folder you can write.",
+    )
 
 
 def _encode_line(envelope: Envelope) -> bytes:

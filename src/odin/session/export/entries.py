@@ -1,10 +1,7 @@
-"""What a whole session comes to, told in one pass: its title, its prompts, its usage, and what was taken back.
+"""A session as an overview and a stream of transcript entries, which the Markdown, HTML and JSON exports write.
 
-The events of a session as what a reader wants to see: prompts, answers, calls with their results, and remarks.
-
-Numbers and moments as every export writes them.
-
-A session as one JSON document: what it is, its prompts, its messages in order, and its usage.
+An export reads the log twice: once for the overview, once to write the entries one by one, so that a long session is
+never held in memory. All text of the session is redacted on the way.
 """
 
 import re
@@ -19,6 +16,7 @@ from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
+    AnyEvent,
     CallStatus,
     Compacted,
     ContextAdded,
@@ -57,7 +55,7 @@ _FIRST_CHARS = 200
 
 
 class TurnLine(Struct):
-    """One prompt in a line. `seq` is the number of the event that began it; `first` how its text begins."""
+    """The summary of one turn. `seq` is the number of its TurnStarted event; `first` is the start of the prompt."""
 
     seq: int
     id: str
@@ -87,39 +85,39 @@ class SessionOverview(Struct):
 
     @property
     def name(self) -> str:
-        """The title, or what was said first."""
+        """The title, or the start of the first prompt."""
         return self.title or (self.turns[0].first if self.turns else "") or f"Session {self.session}"
 
 
 def build_overview(envelopes: Iterable[Envelope]) -> SessionOverview:
-    found = SessionOverview()
-    told = _RewindTracker(found.turns)
+    overview = SessionOverview()
+    rewinds = _RewindTracker(overview.turns)
     for envelope in envelopes:
         event = envelope.event
-        found.session = envelope.session or found.session
-        found.created = found.created or envelope.ts
-        found.modified = envelope.ts
-        if isinstance(event, SessionOpened):
-            found.cwd, found.model, found.version = event.cwd, event.model, event.version
-        elif isinstance(event, TitleSet):
-            found.title = event.title
-        elif isinstance(event, ModelChanged):
-            found.model = event.model
-        elif isinstance(event, UsageRecorded):
-            _add_usage(found, event)
-        elif not envelope.agent:
-            told.apply(envelope)
-    return found
-
-
-def _add_usage(found: SessionOverview, event: UsageRecorded) -> None:
-    found.usage += event.usage
-    found.cost_usd += event.cost_usd
-    found.usage_by_model[event.model] = found.usage_by_model.get(event.model, Usage()) + event.usage
+        overview.session = envelope.session or overview.session
+        overview.created = overview.created or envelope.ts
+        overview.modified = envelope.ts
+        match event:
+            case SessionOpened():
+                overview.cwd, overview.model, overview.version = event.cwd, event.model, event.version
+            case TitleSet():
+                overview.title = event.title
+            case ModelChanged():
+                overview.model = event.model
+            case UsageRecorded():
+                overview.usage += event.usage
+                overview.cost_usd += event.cost_usd
+                by_model = overview.usage_by_model
+                by_model[event.model] = by_model.get(event.model, Usage()) + event.usage
+            case _ if not envelope.agent:
+                rewinds.apply(envelope)
+            case _:
+                pass
+    return overview
 
 
 class _RewindTracker:
-    """Which prompts are part of the conversation, and which were taken back."""
+    """Marks the turns that a rewind removed from the conversation."""
 
     def __init__(self, turns: list[TurnLine]) -> None:
         self._turns = turns
@@ -147,16 +145,16 @@ class _RewindTracker:
             turn.taken_back = event.error_kind == PromptBlocked.__name__
 
     def _mark_rewound(self, event: Rewound) -> list[TurnLine]:
-        there = [turn for turn in self._turns if not turn.taken_back]
-        at = [number for number, turn in enumerate(there) if turn.id == event.turn]
-        gone = there[at[-1] :] if at else []
-        for turn in gone:
+        current = [turn for turn in self._turns if not turn.taken_back]
+        indexes = [index for index, turn in enumerate(current) if turn.id == event.turn]
+        removed = current[indexes[-1] :] if indexes else []
+        for turn in removed:
             turn.taken_back = True
-        return gone
+        return removed
 
 
 class PromptEntry(Struct, frozen=True, tag="prompt"):
-    """Something the user said. `number` is 0 when it joined a turn that was running."""
+    """A prompt. `number` is 0 if it was injected into a running turn."""
 
     number: int
     id: str
@@ -178,7 +176,7 @@ class AnswerEntry(Struct, frozen=True, tag="answer"):
 
 
 class CallEntry(Struct, frozen=True, tag="call"):
-    """A call and what came of it. `view` is what people saw: a diff, a list."""
+    """A tool call with its result. `view` is what the user saw, such as a diff."""
 
     id: str
     name: str
@@ -201,7 +199,7 @@ class TodosEntry(Struct, frozen=True, tag="todos"):
 
 
 class RemarkEntry(Struct, frozen=True, tag="remark"):
-    """A line beside the conversation; `detail` is what can be unfolded."""
+    """A line that is not part of the conversation; `detail` can be unfolded."""
 
     text: str
     ts: float
@@ -223,26 +221,47 @@ class EndEntry(Struct, frozen=True, tag="end"):
 TranscriptEntry = PromptEntry | AnswerEntry | CallEntry | TodosEntry | RemarkEntry | EndEntry
 
 
-def build_entries(envelopes: Iterable[Envelope], about: SessionOverview, redact: Redact) -> Iterator[TranscriptEntry]:
-    """One after the other, so that a long session is never held as a whole."""
-    return _EntryBuilder(about, redact).build(envelopes)
+def build_entries(
+    envelopes: Iterable[Envelope], overview: SessionOverview, redact: Redact
+) -> Iterator[TranscriptEntry]:
+    """Yield the entries one by one, so that a long session is never held in memory."""
+    builder = _EntryBuilder(overview, redact)
+    for envelope in envelopes:
+        entry = builder.build_entry(envelope)
+        if entry is not None:
+            yield entry
 
 
 class _EntryBuilder:
-    def __init__(self, about: SessionOverview, redact: Redact) -> None:
-        self._lines = {line.seq: line for line in about.turns}
+    def __init__(self, overview: SessionOverview, redact: Redact) -> None:
+        self._turns = {turn.seq: turn for turn in overview.turns}
         self._redact = redact
         self._open_calls: dict[str, tuple[dict[str, Any], str]] = {}
         self._number = 0
 
-    def build(self, envelopes: Iterable[Envelope]) -> Iterator[TranscriptEntry]:
-        for envelope in envelopes:
-            event = envelope.event
-            if isinstance(event, ToolStarted):
+    def build_entry(self, envelope: Envelope) -> TranscriptEntry | None:
+        event, ts, agent = envelope.event, envelope.ts, envelope.agent
+        match event:
+            case TurnStarted():
+                return self._build_prompt(event, envelope)
+            case PromptInjected():
+                text = self._redact_text(event.display_text or event.text)
+                images = self._filter_images(event.images)
+                return PromptEntry(0, event.id, text, event.mode, ts, images=images)
+            case Replied():
+                return self._build_answer(event, envelope)
+            case ToolStarted():
                 self._open_calls[event.call_id] = (event.args, event.description)
-            step = _ENTRY_HANDLERS.get(type(event))
-            if step is not None:
-                yield from step(self, event, envelope)
+                return None
+            case ToolEnded():
+                return self._build_call(event, envelope)
+            case TodosChanged():
+                return TodosEntry(tuple(self._redact_todo(todo) for todo in event.todos), ts, agent)
+            case TurnEnded():
+                return self._build_end(event, envelope)
+            case _:
+                text, detail = _describe_event(event)
+                return RemarkEntry(self._redact_text(text), ts, self._redact_text(detail), agent) if text else None
 
     def _redact_text(self, text: str) -> str:
         return self._redact(text).text if text else ""
@@ -259,47 +278,34 @@ class _EntryBuilder:
             }
         return value
 
-    def _make_remark(self, envelope: Envelope, text: str, detail: str = "") -> RemarkEntry:
-        return RemarkEntry(self._redact_text(text), envelope.ts, self._redact_text(detail), envelope.agent)
-
-    # One small step per kind of event that a reader wants to see.
-
-    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        if event.resumed:
-            yield self._make_remark(envelope, f"Resumed with {event.model}.")
-
-    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> Iterator[TranscriptEntry]:
+    def _build_prompt(self, event: TurnStarted, envelope: Envelope) -> PromptEntry | None:
         if envelope.agent:
-            return
+            return None
         self._number += 1
         self._open_calls.clear()
-        line = self._lines.get(envelope.seq)
-        back = line is not None and line.taken_back
+        turn = self._turns.get(envelope.seq)
+        taken_back = turn is not None and turn.taken_back
         text = self._redact_text(event.display_text or event.text)
         images = self._filter_images(event.images)
-        yield PromptEntry(self._number, event.id, text, event.mode, envelope.ts, back, event.continues, images)
-
-    def _on_prompt_joined(self, event: PromptInjected, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        text, images = self._redact_text(event.display_text or event.text), self._filter_images(event.images)
-        yield PromptEntry(0, event.id, text, event.mode, envelope.ts, images=images)
+        return PromptEntry(self._number, event.id, text, event.mode, envelope.ts, taken_back, event.continues, images)
 
     def _filter_images(self, images: tuple[Image, ...]) -> tuple[Image, ...]:
-        """Without those whose name or place has a secret in it."""
+        """Leave out images whose name or path contains a secret."""
         return tuple(image for image in images if self._redact_text(whole := f"{image.path} {image.name}") == whole)
 
-    def _on_replied(self, event: Replied, envelope: Envelope) -> Iterator[TranscriptEntry]:
+    def _build_answer(self, event: Replied, envelope: Envelope) -> AnswerEntry | None:
         message = event.message
         for call in message.calls:
             self._open_calls[call.id] = (call.args, "")
         text, thinking = self._redact_text(message.text), self._redact_text(message.thinking)
-        if text.strip() or thinking.strip():
-            yield AnswerEntry(
-                text, thinking, self._redact_text(message.model), envelope.ts, envelope.agent, message.interrupted
-            )
+        if not text.strip() and not thinking.strip():
+            return None
+        model = self._redact_text(message.model)
+        return AnswerEntry(text, thinking, model, envelope.ts, envelope.agent, message.interrupted)
 
-    def _on_tool_ended(self, event: ToolEnded, envelope: Envelope) -> Iterator[TranscriptEntry]:
+    def _build_call(self, event: ToolEnded, envelope: Envelope) -> CallEntry:
         args, title = self._open_calls.pop(event.call_id, ({}, ""))
-        yield CallEntry(
+        return CallEntry(
             id=event.call_id,
             name=event.name,
             title=self._redact_text(title or event.note),
@@ -314,14 +320,11 @@ class _EntryBuilder:
             agent=envelope.agent,
         )
 
-    def _on_todos_changed(self, event: TodosChanged, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        yield TodosEntry(tuple(self._redact_todo(todo) for todo in event.todos), envelope.ts, envelope.agent)
-
     def _redact_todo(self, todo: Todo) -> Todo:
         return Todo(todo.id, self._redact_text(todo.content), todo.status)
 
-    def _on_turn_ended(self, event: TurnEnded, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        yield EndEntry(
+    def _build_end(self, event: TurnEnded, envelope: Envelope) -> EndEntry:
+        return EndEntry(
             id=event.id,
             reason=event.reason,
             usage=event.usage,
@@ -332,77 +335,62 @@ class _EntryBuilder:
             agent=envelope.agent,
         )
 
-    def _on_context_added(self, event: ContextAdded, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        yield self._make_remark(envelope, f"{event.source}.", event.content)
 
-    def _on_permission_answered(self, event: PermissionAnswered, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        verb = "Allowed" if event.allowed else "Not allowed"
-        why = f": {event.reason}" if event.reason else "."
-        yield self._make_remark(envelope, f"{verb} by {event.by}{why}")
-
-    def _on_questions_answered(self, event: QuestionsAnswered, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        said = "; ".join(", ".join(answer) for answer in event.answers)
-        yield self._make_remark(
-            envelope, "The questions were not answered." if event.cancelled else f"Answered: {said}."
-        )
-
-    def _on_loop_changed(self, event: LoopChanged, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        """How it ended; the way there is told by its iterations."""
-        if event.state in ("idle", "completed", "blocked", "budget_exhausted"):
-            how = "off" if event.state == "idle" else event.state.replace("_", " ")
-            yield self._make_remark(envelope, f"Loop mode: {how}{f'. {event.reason}' if event.reason else '.'}")
-
-    def _on_plain_event(self, event: Any, envelope: Envelope) -> Iterator[TranscriptEntry]:
-        text, detail = _SENTENCES[type(event)](event)
-        yield self._make_remark(envelope, text, detail)
-
-
-def _describe_spawn_end(event: SpawnFinished) -> str:
-    return f"Background process {event.id} is over: {event.status} (exit code {event.code})."
-
-
-_SENTENCES: dict[type, Callable[[Any], tuple[str, str]]] = {
-    ModelChanged: lambda event: (f"The model is now {event.model}.", ""),
-    PermissionModeChanged: lambda event: (f"The permission mode is now {event.mode}.", ""),
-    ContextSummarized: lambda event: ("Collected context was condensed.", event.text),
-    Compacted: lambda event: ("The older part of the conversation was summarised.", event.text),
-    Rewound: lambda event: (f"Went back to before the prompt {event.turn}.", ""),
-    Redone: lambda event: ("Went forward again.", ""),
-    ReplyDiscarded: lambda event: (f"A reply was discarded: {event.reason}.", ""),
-    RetryScheduled: lambda event: (f"Tried again ({event.attempt} of {event.attempts}): {event.error}", ""),
-    SpawnStarted: lambda event: (f"Background process {event.id} began: {event.command}", ""),
-    SpawnFinished: lambda event: (_describe_spawn_end(event), event.output),
-    AgentStarted: lambda event: (f"Sub-agent {event.id} began.", event.task),
-    AgentEnded: lambda event: (f"Sub-agent {event.id} is done: {event.reason}.", ""),
-    LoopPrompted: lambda event: (f"Loop mode, iteration {event.iteration} of {event.limit}.", event.text),
-}
-
-_ENTRY_HANDLERS: dict[type, Callable[[_EntryBuilder, Any, Envelope], Iterator[TranscriptEntry]]] = {
-    SessionOpened: _EntryBuilder._on_session_opened,
-    TurnStarted: _EntryBuilder._on_turn_started,
-    PromptInjected: _EntryBuilder._on_prompt_joined,
-    Replied: _EntryBuilder._on_replied,
-    ToolEnded: _EntryBuilder._on_tool_ended,
-    TodosChanged: _EntryBuilder._on_todos_changed,
-    TurnEnded: _EntryBuilder._on_turn_ended,
-    ContextAdded: _EntryBuilder._on_context_added,
-    PermissionAnswered: _EntryBuilder._on_permission_answered,
-    QuestionsAnswered: _EntryBuilder._on_questions_answered,
-    LoopChanged: _EntryBuilder._on_loop_changed,
-    **dict.fromkeys(_SENTENCES, _EntryBuilder._on_plain_event),
-}
+def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case per event)
+    """The text and detail of a remark; empty for events that an export does not show."""
+    match event:
+        case SessionOpened() if event.resumed:
+            return f"Resumed with {event.model}.", ""
+        case ModelChanged():
+            return f"Model: {event.model}.", ""
+        case PermissionModeChanged():
+            return f"Permission mode: {event.mode}.", ""
+        case PermissionAnswered():
+            reason = f": {event.reason}" if event.reason else "."
+            return f"{'Allowed' if event.allowed else 'Denied'} by {event.by}{reason}", ""
+        case QuestionsAnswered():
+            answers = "; ".join(", ".join(answer) for answer in event.answers)
+            return "The questions were not answered." if event.cancelled else f"Answered: {answers}.", ""
+        case ContextAdded():
+            return f"{event.source}.", event.content
+        case ContextSummarized():
+            return "Collected context was summarized.", event.text
+        case Compacted():
+            return "The older part of the conversation was summarized.", event.text
+        case Rewound():
+            return f"Rewound to before prompt {event.turn}.", ""
+        case Redone():
+            return "The rewind was undone.", ""
+        case ReplyDiscarded():
+            return f"A reply was discarded: {event.reason}.", ""
+        case RetryScheduled():
+            return f"Retry {event.attempt} of {event.attempts}: {event.error}", ""
+        case SpawnStarted():
+            return f"Background process {event.id} started: {event.command}", ""
+        case SpawnFinished():
+            return f"Background process {event.id} ended: {event.status} (exit code {event.code}).", event.output
+        case AgentStarted():
+            return f"Sub-agent {event.id} started.", event.task
+        case AgentEnded():
+            return f"Sub-agent {event.id} ended: {event.reason}.", ""
+        case LoopPrompted():
+            return f"Loop mode, iteration {event.iteration} of {event.limit}.", event.text
+        case LoopChanged() if event.state in ("idle", "completed", "blocked", "budget_exhausted"):
+            state = "off" if event.state == "idle" else event.state.replace("_", " ")
+            return f"Loop mode: {state}{f'. {event.reason}' if event.reason else '.'}", ""
+        case _:
+            return "", ""
 
 
 _CONTROL_CODES = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def strip_control_codes(text: str) -> str:
-    """Without what would steer a terminal or has no picture."""
+    """Remove terminal escape sequences and other control characters."""
     return _CONTROL_CODES.sub("", text.replace("\r\n", "\n"))
 
 
 def image_name_of(image: Image) -> str:
-    """What people call a picture."""
     return image.name or image.path.rpartition("/")[2]
 
 
@@ -428,7 +416,7 @@ def format_duration(ms: int) -> str:
 
 
 def describe_end(entry: EndEntry) -> str:
-    """One line for the end of a turn."""
+    """One line with reason, error, duration, tokens and cost of a turn."""
     facts = [] if entry.reason == "end_turn" else [f"ended: {entry.reason}"]
     if entry.error:
         facts.append(entry.error)
@@ -440,8 +428,8 @@ def describe_end(entry: EndEntry) -> str:
     return " · ".join(facts)
 
 
-def language_of(name: str, view: str) -> str:
-    """What a view is written in, for whoever colours it."""
+def language_of(view: str) -> str:
+    """The language for syntax highlighting: "diff" or ""."""
     return "diff" if view.startswith(("--- ", "@@ ", "diff ")) or "\n@@ " in view[:2000] else ""
 
 
@@ -451,14 +439,14 @@ EXPORT_VERSION = 1
 def write_json(
     overview: SessionOverview, entries: Iterable[TranscriptEntry], mark: str, write: Callable[[str], None]
 ) -> None:
-    """`mark` begins the document and says whose it is. Messages are written one by one."""
-    facts = msgspec.to_builtins(overview)
-    facts["prompts"] = facts.pop("turns")
-    head = msgspec.json.encode(facts).decode()
+    """Write the document entry by entry. `mark` opens the object and identifies the file as an export."""
+    fields = msgspec.to_builtins(overview)
+    fields["prompts"] = fields.pop("turns")
+    head = msgspec.json.encode(fields).decode()
     write(f"{mark}{head[1:-1]},\n")
     write('"messages":[')
-    between = "\n"
+    separator = "\n"
     for entry in entries:
-        write(between + msgspec.json.encode(entry).decode())
-        between = ",\n"
+        write(separator + msgspec.json.encode(entry).decode())
+        separator = ",\n"
     write("\n]}\n")

@@ -175,7 +175,7 @@ _CHECKBOXES = {"completed": "\u2611", "cancelled": "\u2612", "in_progress": "\u2
 def write_html(
     overview: SessionOverview, entries: Iterable[TranscriptEntry], mark: str, write: Callable[[str], None], folder: Path
 ) -> None:
-    """`folder` is the session's own: only images from there are put into the page."""
+    """Only images inside `folder`, the session's own folder, are embedded."""
     page = _HtmlPage(folder)
     write(f"<!doctype html>\n{mark}\n{_render_head(overview)}\n<body>\n{_render_header(overview)}\n<main>\n")
     for entry in entries:
@@ -183,31 +183,31 @@ def write_html(
     write("</main>\n</body>\n</html>\n")
 
 
-def _render_head(about: SessionOverview) -> str:
+def _render_head(overview: SessionOverview) -> str:
     return (
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<meta name="robots" content="noindex">\n'
-        f"<title>{_escape_text(about.name)}</title>\n<style>{_STYLE}</style>\n</head>"
+        f"<title>{_escape_text(overview.name)}</title>\n<style>{_STYLE}</style>\n</head>"
     )
 
 
-def _render_header(about: SessionOverview) -> str:
+def _render_header(overview: SessionOverview) -> str:
     rows = [
-        ("Session", about.session),
-        ("Folder", about.cwd),
-        ("Model", about.model),
-        ("When", f"{format_time(about.created)} to {format_time(about.modified)}"),
-        ("Prompts", str(len(about.turns))),
-        ("Usage", format_tokens(about.usage)),
+        ("Session", overview.session),
+        ("Folder", overview.cwd),
+        ("Model", overview.model),
+        ("When", f"{format_time(overview.created)} to {format_time(overview.modified)}"),
+        ("Prompts", str(len(overview.turns))),
+        ("Usage", format_tokens(overview.usage)),
     ]
-    if len(about.usage_by_model) > 1:
-        rows += [(f"\u2022 {model}", format_tokens(usage)) for model, usage in sorted(about.usage_by_model.items())]
-    if about.cost_usd:
-        rows.append(("Cost", format_dollars(about.cost_usd)))
-    listed = "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows)
-    return f"<header>\n<h1>{_escape_text(about.name)}</h1>\n<dl>{listed}</dl>\n</header>"
+    if len(overview.usage_by_model) > 1:
+        rows += [(f"\u2022 {model}", format_tokens(usage)) for model, usage in sorted(overview.usage_by_model.items())]
+    if overview.cost_usd:
+        rows.append(("Cost", format_dollars(overview.cost_usd)))
+    items = "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows)
+    return f"<header>\n<h1>{_escape_text(overview.name)}</h1>\n<dl>{items}</dl>\n</header>"
 
 
 class _HtmlPage:
@@ -216,9 +216,9 @@ class _HtmlPage:
         self._image_bytes = 0
 
     def render_entry(self, entry: TranscriptEntry) -> str:
-        inside = self._render_content(entry)
+        body = self._render_content(entry)
         agent = "" if isinstance(entry, PromptEntry) else entry.agent
-        return f'<div class="agent">{inside}</div>\n' if agent and inside else inside
+        return f'<div class="agent">{body}</div>\n' if agent and body else body
 
     def _render_content(self, entry: TranscriptEntry) -> str:
         if isinstance(entry, PromptEntry):
@@ -235,26 +235,26 @@ class _HtmlPage:
 
     def _render_call(self, entry: CallEntry) -> str:
         args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
-        inside = f'<pre class="wrap">{_escape_text(args)}</pre>' if entry.args else ""
-        inside += _render_view(entry) if entry.view else ""
-        inside += f'<pre class="wrap">{_escape_text(entry.text)}</pre>' if entry.text else ""
-        inside += "".join(self._render_image(image) for image in entry.images)
-        bad = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
-        whose = f"{_escape_text(entry.agent)}: " if entry.agent else ""
+        body = f'<pre class="wrap">{_escape_text(args)}</pre>' if entry.args else ""
+        body += _render_view(entry) if entry.view else ""
+        body += f'<pre class="wrap">{_escape_text(entry.text)}</pre>' if entry.text else ""
+        body += "".join(self._render_image(image) for image in entry.images)
+        status = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
+        agent = f"{_escape_text(entry.agent)}: " if entry.agent else ""
         title = " ".join(strip_control_codes(entry.title).split())[:160]
-        took = f" · {format_duration(entry.duration_ms)}" if entry.duration_ms else ""
-        return _render_details(f"{whose}<b>{_escape_text(entry.name)}</b>{bad} {escape(title)}{took}", inside)
+        duration = f" · {format_duration(entry.duration_ms)}" if entry.duration_ms else ""
+        return _render_details(f"{agent}<b>{_escape_text(entry.name)}</b>{status} {escape(title)}{duration}", body)
 
     def _render_image(self, image: Image) -> str:
         data = self._read_image(image)
         if data is None:
             name = _escape_text(image.name or image.path)
-            return f'<p class="remark">[an image that is not part of this page: {name}]</p>'
+            return f'<p class="remark">[image not embedded: {name}]</p>'
         encoded = base64.b64encode(data).decode()
         return f'<img alt="{_escape_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
 
     def _read_image(self, image: Image) -> bytes | None:
-        """Only pictures the session keeps itself: a log that names another file does not bring it into the page."""
+        """The bytes of an image in the session's folder. None for any other file, even if the log names it."""
         if image.media_type not in _MEDIA or "\0" in image.path:
             return None
         path = os.path.realpath(image.path)
@@ -266,8 +266,8 @@ class _HtmlPage:
             return None
         with os.fdopen(fd, "rb") as file:
             info = os.fstat(fd)
-            small = info.st_size <= min(_IMAGE_BYTES, _ALL_IMAGE_BYTES - self._image_bytes)
-            if not stat.S_ISREG(info.st_mode) or not small:
+            fits = info.st_size <= min(_IMAGE_BYTES, _ALL_IMAGE_BYTES - self._image_bytes)
+            if not stat.S_ISREG(info.st_mode) or not fits:
                 return None
             self._image_bytes += info.st_size
             return file.read(_IMAGE_BYTES)
@@ -277,18 +277,18 @@ def _escape_text(text: str) -> str:
     return escape(strip_control_codes(text))
 
 
-def _render_details(summary: str, inside: str) -> str:
-    return f"<details><summary>{summary}</summary><div>{inside}</div></details>\n"
+def _render_details(summary: str, body: str) -> str:
+    return f"<details><summary>{summary}</summary><div>{body}</div></details>\n"
 
 
 def _render_prompt(entry: PromptEntry, images: str) -> str:
     mode = entry.mode.removesuffix("_mode")
-    head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Said meanwhile")
-    back = " · taken back" if entry.taken_back else ""
-    said = "" if entry.continues else f"<p>{_escape_text(entry.text)}</p>"
+    head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Prompt during the turn")
+    taken_back = " · taken back" if entry.taken_back else ""
+    text = "" if entry.continues else f"<p>{_escape_text(entry.text)}</p>"
     kind = "prompt back" if entry.taken_back else "prompt"
-    when = f'<span class="when">{mode} · {format_time(entry.ts)}{back}</span>'
-    return f'<section class="{kind}"><h2>{head}</h2>{when}{said}{images}</section>\n'
+    when = f'<span class="when">{mode} · {format_time(entry.ts)}{taken_back}</span>'
+    return f'<section class="{kind}"><h2>{head}</h2>{when}{text}{images}</section>\n'
 
 
 def _render_answer(entry: AnswerEntry) -> str:
@@ -296,16 +296,16 @@ def _render_answer(entry: AnswerEntry) -> str:
     if entry.thinking.strip():
         parts.append(_render_details("Thinking", f'<pre class="wrap">{_escape_text(entry.thinking)}</pre>'))
     if entry.text.strip():
-        whose = f'<p class="when">{_escape_text(entry.agent)}</p>' if entry.agent else ""
-        cut = '<p class="remark">(interrupted here)</p>' if entry.interrupted else ""
+        agent = f'<p class="when">{_escape_text(entry.agent)}</p>' if entry.agent else ""
+        ending = '<p class="remark">(interrupted here)</p>' if entry.interrupted else ""
         parts.append(
-            f'<article class="answer">{whose}{render_markdown(strip_control_codes(entry.text))}{cut}</article>\n'
+            f'<article class="answer">{agent}{render_markdown(strip_control_codes(entry.text))}{ending}</article>\n'
         )
     return "".join(parts)
 
 
 def _render_view(entry: CallEntry) -> str:
-    if language_of(entry.name, entry.view) != "diff":
+    if language_of(entry.view) != "diff":
         return f'<pre class="wrap">{_escape_text(entry.view)}</pre>'
     lines = "".join(_render_diff_line(line) for line in strip_control_codes(entry.view).rstrip("\n").split("\n"))
     return f'<pre class="diff">{lines}</pre>'

@@ -1,4 +1,4 @@
-"""A session as Markdown: prompts quoted, answers as the model wrote them, calls folded."""
+"""Writes a session as Markdown: prompts quoted, answers verbatim, tool calls folded."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -33,20 +33,20 @@ def write_markdown(
         write(_render_entry(entry))
 
 
-def _render_facts(about: SessionOverview) -> str:
+def _render_facts(overview: SessionOverview) -> str:
     rows = [
-        f"- Session: {about.session}",
-        f"- Folder: `{_escape_line(about.cwd)}`",
-        f"- Model: {_escape_line(about.model)}",
-        f"- From {format_time(about.created)} to {format_time(about.modified)}, {len(about.turns)} prompts",
-        f"- Usage: {format_tokens(about.usage)}",
+        f"- Session: {overview.session}",
+        f"- Folder: `{_escape_line(overview.cwd)}`",
+        f"- Model: {_escape_line(overview.model)}",
+        f"- From {format_time(overview.created)} to {format_time(overview.modified)}, {len(overview.turns)} prompts",
+        f"- Usage: {format_tokens(overview.usage)}",
     ]
-    if about.cost_usd:
-        rows.append(f"- Cost: {format_dollars(about.cost_usd)}")
-    if len(about.usage_by_model) > 1:
+    if overview.cost_usd:
+        rows.append(f"- Cost: {format_dollars(overview.cost_usd)}")
+    if len(overview.usage_by_model) > 1:
         rows += [
             f"  - {_escape_line(model)}: {format_tokens(usage)}"
-            for model, usage in sorted(about.usage_by_model.items())
+            for model, usage in sorted(overview.usage_by_model.items())
         ]
     return "\n".join(rows) + "\n"
 
@@ -69,13 +69,13 @@ def _render_entry(entry: TranscriptEntry) -> str:
 
 def _render_prompt(entry: PromptEntry) -> str:
     mode = entry.mode.removesuffix("_mode")
-    back = " · taken back" if entry.taken_back else ""
+    taken_back = " · taken back" if entry.taken_back else ""
     if entry.continues:
-        return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{back})\n\n"
-    head = f"## {entry.number}. Prompt" if entry.number else "### Said meanwhile"
+        return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{taken_back})\n\n"
+    head = f"## {entry.number}. Prompt" if entry.number else "### Prompt during the turn"
     quoted = "\n".join(f"> {line}".rstrip() for line in strip_control_codes(entry.text).split("\n"))
     images = "".join(f"\\[image: {_escape_line(image_name_of(image))}\\]\n\n" for image in entry.images)
-    return f"{head} ({mode}, {format_time(entry.ts)}{back})\n\n{quoted}\n\n{images}"
+    return f"{head} ({mode}, {format_time(entry.ts)}{taken_back})\n\n{quoted}\n\n{images}"
 
 
 def _render_answer(entry: AnswerEntry) -> str:
@@ -83,22 +83,22 @@ def _render_answer(entry: AnswerEntry) -> str:
     if entry.thinking.strip():
         parts.append(_render_details(_prefix_agent(entry.agent, "Thinking"), _render_fenced(entry.thinking)))
     if entry.text.strip():
-        whose = f"**{_escape_line(entry.agent)}:**\n\n" if entry.agent else ""
-        cut = "\n\n*(interrupted here)*" if entry.interrupted else ""
-        parts.append(f"{whose}{strip_control_codes(entry.text).strip()}{cut}\n\n")
+        agent = f"**{_escape_line(entry.agent)}:**\n\n" if entry.agent else ""
+        ending = "\n\n*(interrupted here)*" if entry.interrupted else ""
+        parts.append(f"{agent}{strip_control_codes(entry.text).strip()}{ending}\n\n")
     return "".join(parts)
 
 
 def _render_call(entry: CallEntry) -> str:
     args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
-    inside = _render_fenced(args, "json")
+    body = _render_fenced(args, "json")
     if entry.view:
-        inside += _render_fenced(entry.view, language_of(entry.name, entry.view))
-    inside += _render_fenced(entry.text)
-    inside += "".join(f"Image: `{_escape_line(image.path)}`\n\n" for image in entry.images)
+        body += _render_fenced(entry.view, language_of(entry.view))
+    body += _render_fenced(entry.text)
+    body += "".join(f"Image: `{_escape_line(image.path)}`\n\n" for image in entry.images)
     title = _escape_line(entry.title)[:120]
     status = "" if entry.status == "success" else f" ({entry.status})"
-    return _render_details(_prefix_agent(entry.agent, f"{entry.name}{status} {title}".strip()), inside)
+    return _render_details(_prefix_agent(entry.agent, f"{entry.name}{status} {title}".strip()), body)
 
 
 def _prefix_agent(agent: str, text: str) -> str:
@@ -106,17 +106,17 @@ def _prefix_agent(agent: str, text: str) -> str:
 
 
 def _escape_line(text: str) -> str:
-    """On one line, and no markup: what a session holds must not build its document."""
+    """On one line with Markdown escaped, so that session content cannot add markup."""
     return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(strip_control_codes(text).split()))
 
 
-def _render_details(summary: str, inside: str) -> str:
+def _render_details(summary: str, body: str) -> str:
     safe = summary.replace("&", "&amp;").replace("<", "&lt;").replace("\\", "")
-    return f"<details><summary>{safe}</summary>\n\n{inside}</details>\n\n"
+    return f"<details><summary>{safe}</summary>\n\n{body}</details>\n\n"
 
 
 def _render_fenced(text: str, language: str = "") -> str:
-    """In a fence longer than any in the text."""
+    """A code block whose fence is longer than any in the text."""
     text = strip_control_codes(text).rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * max(3, longest + 1)
