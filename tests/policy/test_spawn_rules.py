@@ -6,10 +6,11 @@ import pytest
 
 from odin.core.tool import Subject
 from odin.policy.policy import Policy
+from tests.policy.policies import make_policy
 
 
 def verdict(name: str, command: str, **rules: Any) -> str:
-    return Policy(root="/project", **rules).judge(name, "execute", Subject(command=command), "edit_mode").action
+    return make_policy(root="/project", **rules).judge(name, "execute", Subject(command=command), "edit_mode").action
 
 
 @pytest.mark.parametrize("name", ["ExecuteCommand", "Spawn"])
