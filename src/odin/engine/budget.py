@@ -14,6 +14,7 @@ _DAY_HINT = "Raise max_budget_usd_per_day in odinconfig.json, or go on tomorrow.
 class CostBudget:
     """Limits in US dollars for one session, sub-agents and small jobs included, and for all sessions of a day. 0: none.
 
+    The cost is that of the folded session state, so failed attempts count and a resumed session continues its sum.
     `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration). `today`
     returns the cost of all sessions today.
     """

@@ -3,7 +3,11 @@
 A call whose arguments are complete starts speculatively if the rules allow it without a question and it can be undone:
 it is read-only, or it edits files that are saved first. Calls start in order, and none starts after one that did not,
 so each sees what it would have seen in order. When the reply is final, a call that is still the same counts and `run`
-takes its output. Any other call is discarded: its files are restored and what it read is forgotten.
+takes its output. Any other call is discarded, with all that started after it: its files are restored and what it read
+is forgotten. At most one call edits files, as the last, so the order of undoing never matters.
+
+A speculative call is not part of the session until it counts. Its file changes are kept apart in the session state, and
+what it read in a journal of the file cache; `ToolStarted` brings them in and `CallDiscarded` drops them.
 """
 
 import asyncio
