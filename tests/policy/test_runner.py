@@ -261,7 +261,7 @@ async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
         "AWS_SECRET_ACCESS_KEY": "s",
         "PLAIN": "p",
     }
-    runner = ProcessRunner(environ=environ, keep_env=["GITHUB_TOKEN"])
+    runner = ProcessRunner(environ=environ, env_passthrough=["GITHUB_TOKEN"])
     lines = (await runner.run("env", cwd=str(tmp_path), timeout=5)).output.split("\n")
     for expected in ("PLAIN=p", "GITHUB_TOKEN=t", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "CI=1", "TERM=dumb"):
         assert expected in lines

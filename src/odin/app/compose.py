@@ -167,7 +167,7 @@ class _Composition:
         config, env, state = self._config, self._env, self.recorder.state
         self.sandbox = LazySandbox(config, env, state=self._options.state_dir, visible=(str(self._folder),))
         self._runner = ProcessRunner(
-            self._folder / "outputs", environ=env, keep_env=config.env_passthrough, sandbox=self.sandbox.get
+            self._folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
         )
         self.hooks = self._make_hooks()
         self.approvals = Approvals(

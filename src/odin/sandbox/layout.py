@@ -175,7 +175,7 @@ _MAX_SCANNED = 500
 _MAX_PROC_BYTES = 1_000_000
 
 _PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
-"""Folders of which a bubblewrap sandbox has its own instance."""
+"""Folders that a bubblewrap sandbox replaces by its own."""
 
 
 def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:

@@ -55,7 +55,7 @@ class GrepArgs(Args, frozen=True):
 
 
 class GrepTool(FileTool[GrepArgs]):
-    """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset, limit: of one file."""
+    """Search file contents (ripgrep; honors .gitignore). Lines shown count as read. offset, limit: of one file."""
 
     name = "Grep"
     kind = "read"

@@ -142,7 +142,7 @@ class GlobArgs(Args, frozen=True):
 
 
 class GlobTool(FileTool[GlobArgs]):
-    """Find files by name, newest first, at most 100; honours .gitignore."""
+    """Find files by name, newest first, at most 100; honors .gitignore."""
 
     name = "Glob"
     kind = "read"
