@@ -1,4 +1,4 @@
-"""Real processes: what they may see, how long they may live, and what is left of them."""
+"""Real processes: their environment, their time limits, and what they leave behind."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def pids_in(path: Path, count: int) -> list[int]:
-    """The process ids that `count` commands wrote into a file, one a line."""
+    """Return the process ids that `count` commands wrote into a file, one per line."""
     await until(lambda: path.exists() and len(path.read_text().split()) >= count)
     return [int(word) for word in path.read_text().split()]
 

@@ -1,4 +1,4 @@
-"""A command in the background is the same command: what is said of one holds for the other."""
+"""Rules for commands also apply to background commands."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ContextSummarizer: what it covers, what the lesser model is given, what it says."""
+"""ContextSummarizer: what it covers, what the small model reads, what it returns."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LONG = "a finding " * 100
 
 
 class Desk:
-    """The tool over things a test has collected."""
+    """The tool with the collected items of a test."""
 
     def __init__(self, box: Toolbox, *collected: CollectedItem) -> None:
         self.collected = collected

@@ -1,4 +1,4 @@
-"""Processes that go on after their call: started, looked at, stopped."""
+"""Background processes: started, inspected, stopped."""
 
 import asyncio
 from pathlib import Path

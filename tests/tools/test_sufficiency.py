@@ -1,4 +1,4 @@
-"""Edits of what was seen in part: what the lesser model is asked, what its answers do, and that it can only refuse."""
+"""Review of edits of partially read files: what the small model is asked, and that it can only refuse."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ Answer = Callable[[EditQuestion], Sufficiency | str]
 
 
 class Lesser:
-    """A lesser model in this process that keeps what it was asked."""
+    """A small model in this process that records its questions."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -137,7 +137,7 @@ async def test_lines_that_were_shown_cut_are_a_doubt(box: Toolbox) -> None:
 
 
 async def test_what_is_certain_is_not_asked(box: Toolbox) -> None:
-    """A refusal that needs no opinion, and an opinion that cannot make up for it."""
+    """A deterministic refusal comes without a question, and no answer can override it."""
     lesser, name = content_with(box, yes), hundred(box)
     assert "Must read file first" in await box.refused("EditTool", **edit_of(name))
     await box.ok("Read", file_path=name, limit=20)
@@ -164,7 +164,7 @@ async def test_of_much_only_the_surroundings_are_shown(box: Toolbox) -> None:
 
 
 async def test_too_much_to_show_is_not_asked(box: Toolbox) -> None:
-    """Neither a new text nor surroundings larger than what a small model can look at."""
+    """Neither the new text nor the context may be larger than a small model can read."""
     lesser = content_with(box, wants((900, 950)))
     name = box.write("a.txt", "".join(f"{n:04} {'x' * 90}\n" for n in range(1, 1001)))
     await box.ok("Read", file_path=name, limit=450)
@@ -430,7 +430,7 @@ async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
 
 
 async def test_the_final_line_feed_a_file_lacks_is_not_asked_about(box: Toolbox) -> None:
-    """EditTool forgives it, so the lesser model must not be shown a text that stands nowhere."""
+    """EditTool tolerates it, so the small model must not be shown text that is not in the file."""
     lesser = content_with(box, yes)
     path = box.write("a.txt", "".join(f"line {number}\n" for number in range(1, 100)) + "the end")
     await box.ok("Read", file_path=path, offset=95)

@@ -110,8 +110,8 @@ class CapturedOutput(Struct, frozen=True):
 class ProcessRunner:
     """Starts commands, bounds their time and output, and kills the processes they leave behind.
 
-    `spill_dir` is created for the first long output. `env_passthrough` names secret variables that commands may see. `sandbox`
-    creates the sandbox for commands that have a sandbox profile; Odin's own helper programs have none.
+    `spill_dir` is created for the first long output. `env_passthrough` names secret variables that commands may see.
+    `sandbox` creates the sandbox for commands that have a sandbox profile; Odin's own helper programs have none.
     """
 
     def __init__(
