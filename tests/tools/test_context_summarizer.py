@@ -26,11 +26,11 @@ class Desk:
         self._box = box
 
     async def call(self, **args: str) -> ToolOutput:
-        tool = ContextSummarizerTool(lambda: self.collected, self._lesser, self._box.files)
+        tool = ContextSummarizerTool(lambda: self.collected, self._ask_small_model, self._box.files)
         assert tool.runs_alone
         return await tool.run(tool.parse(args), self._box.context())
 
-    async def _lesser(self, job: SmallJob, text: str) -> str:
+    async def _ask_small_model(self, job: SmallJob, text: str) -> str:
         assert job == CONTEXT_SUMMARY_JOB
         self.asked.append(CollectedContext.parse(text))
         if isinstance(self.answer, Exception):

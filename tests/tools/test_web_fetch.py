@@ -50,9 +50,9 @@ class Browser:
         self.reply: str | Exception | Callable[[SmallJob, str], Awaitable[str]] = "The answer."
         self.fetcher = WebFetcher({}, "odin/test", 10.0)
         self._box = box
-        self.tool = WebFetchTool(self.fetcher.fetch, self._lesser, box.runner)
+        self.tool = WebFetchTool(self.fetcher.fetch, self._ask_small_model, box.runner)
 
-    async def _lesser(self, job: SmallJob, text: str) -> str:
+    async def _ask_small_model(self, job: SmallJob, text: str) -> str:
         self.asked.append((job, PageQuestion.parse(text)))
         if isinstance(self.reply, Exception):
             raise self.reply
@@ -297,7 +297,7 @@ async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, 
             started.set()
             return await super().capture(["sleep", "60"], **options)
 
-    tool = WebFetchTool(browser.fetcher.fetch, browser._lesser, Slow(cancel_grace=0.1))
+    tool = WebFetchTool(browser.fetcher.fetch, browser._ask_small_model, Slow(cancel_grace=0.1))
     args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
     task = asyncio.create_task(tool.run(args, box.context()))
     await started.wait()
