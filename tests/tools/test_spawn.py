@@ -7,7 +7,7 @@ import pytest
 
 from odin.sandbox import background, output
 from odin.sandbox.background import BackgroundProcess, BackgroundProcesses
-from tests.policy.processes import alive, gone, pids_in
+from tests.sandbox.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
 

@@ -40,7 +40,9 @@ class RecordingSmallModel:
 def use_small_model(box: Toolbox, answer: Answer, validation: Validation = "auto") -> RecordingSmallModel:
     small_model = RecordingSmallModel(answer)
     box.files = FileCache(CacheSettings(validation=validation))
-    box.tools = {tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner, small_model=small_model))}
+    box.tools = {
+        tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner, small_model=small_model))
+    }
     return small_model
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy.processes import alive, gone, pids_in
+from tests.sandbox.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
 
