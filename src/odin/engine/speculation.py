@@ -116,7 +116,7 @@ class Speculator:
         return self
 
     def on_call_started(self, call_id: str) -> None:
-        """The model has begun to write a call."""
+        """The first chunk of a call has arrived."""
         self._order.append(call_id)
 
     def on_call_complete(self, call_id: str, name: str, args: dict[str, Any] | None) -> None:
@@ -391,9 +391,8 @@ def record_discard(
     recorder.emit(event, agent)
     if restored.kept:
         named = "; ".join(f"{file.path} ({file.reason})" for file in restored.kept)
-        recorder.emit(
-            Warned(f"{call.name} was started early and does not count, but this could not be put back: {named}."), agent
-        )
+        problem = f"A speculative {call.name} call was discarded, but these files could not be restored: {named}."
+        recorder.emit(Warned(problem), agent)
 
 
 def _make_failed_rollback(changes: SpeculativeChanges, error: Exception) -> RollbackResult:
