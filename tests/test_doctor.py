@@ -24,7 +24,7 @@ def test_it_says_what_there_is(run_odin: Run, home: Path) -> None:
     for topic in ("Odin", "Python", "state", "ripgrep", "git", "sandbox", "bubblewrap", "landlock", "keys", "project"):
         assert any(line[2:].startswith(topic) for line in done.stdout.splitlines()), topic
     assert str(home / ".local/state/odin") in done.stdout
-    assert done.stdout.endswith("Nothing is broken.\n")
+    assert done.stdout.endswith("No problems found.\n")
 
 
 def test_programs_get_the_same_as_json(run_odin: Run, workspace: Path) -> None:

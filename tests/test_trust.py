@@ -217,7 +217,7 @@ def test_the_command_shows_gives_lists_and_takes_back(poisoned: Path, run_odin: 
     assert "canary-hook" in shown.stdout
     nobody = run_odin("trust", "add")
     assert nobody.returncode == 2
-    assert "nobody to ask" in nobody.stderr
+    assert "Cannot ask for confirmation without a terminal." in nobody.stderr
     facts = json.loads(run_odin("trust", "--json").stdout)
     assert (facts["folder"], facts["trusted"], facts["changed"]) == (str(poisoned), False, [])
     assert f"SessionStart: touch '{poisoned}/canary-hook'" in facts["starts"]
@@ -229,16 +229,16 @@ def test_the_command_shows_gives_lists_and_takes_back(poisoned: Path, run_odin: 
     (poisoned / ".mcp.json").write_text("{}")
     assert json.loads(run_odin("trust", "status", "--json").stdout)["changed"] == [".mcp.json"]
     assert "changed since you trusted it: .mcp.json" in run_odin("trust").stdout
-    assert run_odin("trust", "remove").stdout == f"{poisoned} is not trusted any more.\n"
+    assert run_odin("trust", "remove").stdout == f"{poisoned} is no longer trusted.\n"
     assert run_odin("trust", "remove").stdout == f"{poisoned} was not trusted.\n"
-    assert run_odin("trust", "list").stdout == "No folder is trusted.\n"
+    assert run_odin("trust", "list").stdout == "No trusted folders.\n"
     assert canaries(poisoned) == []
 
 
 def test_a_folder_that_is_gone_can_be_taken_back(poisoned: Path, run_odin: Any, tmp_path: Path):
     run_odin("trust", "add", "--yes")
     poisoned.rename(tmp_path / "elsewhere")
-    assert run_odin("trust", "remove", str(poisoned), cwd=tmp_path).stdout == f"{poisoned} is not trusted any more.\n"
+    assert run_odin("trust", "remove", str(poisoned), cwd=tmp_path).stdout == f"{poisoned} is no longer trusted.\n"
 
 
 # --- what trust is bound to ---

@@ -263,7 +263,7 @@ class TestInterrupts:
         resting = await talk.client.snapshot()
         assert not resting.executing
         assert [item.paused for item in resting.queue] == [True, True]
-        assert format_queue(resting.queue, 60).startswith("  1  edit, rests  b\n")
+        assert format_queue(resting.queue, 60).startswith("  1  edit, paused b\n")
         assert await talk.client.submit(ChangePrompt("p3", delivery="queue"))
         assert (await talk.until_end("p3")).text == "fine"
         assert await waiting(talk) == [("b", "queue")]

@@ -119,7 +119,7 @@ def test_a_question_comes_before_everything_else() -> None:
 
 def test_a_summary_made_while_nothing_runs_is_said() -> None:
     started = CompactionChanged("started")
-    assert told(started, now=3).text == "summarising the conversation 3 s"
+    assert told(started, now=3).text == "compacting the conversation 3 s"
     assert not told(started, CompactionChanged("succeeded"), now=3).is_busy
 
 

@@ -146,7 +146,7 @@ async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
         await opened(stage, "parsers")
         await stage.until(lambda: picker(stage).rows.marked is not None)
         await stage.press("f5")
-        await stage.shows("This is now a copy.", "Parsers make trees.")
+        await stage.shows("Continuing in a copy.", "Parsers make trees.")
         info = await stage.app.client.get_info()
         assert info.session not in (first, second)
         assert any(item.forked_from == first for item in await stage.app.sessions.list_sessions())
@@ -190,7 +190,7 @@ async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
         await stage.until(lambda: len(rows.items) == 1)
         assert "Session 13" in stage.screen() and "Session 12" not in stage.screen()
         await stage.press("f6")
-        await stage.shows("Written to")
+        await stage.shows("Exported to")
         await stage.press("escape")
         assert not isinstance(stage.app.screen, SessionPicker)
 

@@ -46,7 +46,7 @@ async def a_while(stage: Stage) -> str:
     await stage.send("!echo mine")
     await stage.shows("mine")
     await stage.send("/rename The first")
-    await stage.shows("This session is now called")
+    await stage.shows("Renamed this session to")
     await stage.press("ctrl+y")
     first = app.info.session if app.info else ""
     await stage.send("/new")

@@ -43,7 +43,7 @@ def test_a_no_reaches_the_model_with_its_reason_and_the_person_reads_it(workspac
         terminal.type(typed)
         assert terminal.end() == (0, "So be it.\n")
         assert told in server.requests[1].results["toolu_c"]
-        assert "ExecuteCommand was not run. You said no" in terminal.shown
+        assert "ExecuteCommand was not run. You denied it" in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -84,8 +84,8 @@ def test_help_and_view_answer_nothing(workspace: Path) -> None:
     ("key", "scope", "told"),
     [
         ("s", "session", "for this session"),
-        ("p", "project", "in this project"),
-        ("u", "user", "everywhere"),
+        ("p", "project", "for this project"),
+        ("u", "user", "for all projects"),
     ],
 )
 def test_a_yes_is_remembered_in_the_words_that_were_shown(workspace: Path, key: str, scope: str, told: str) -> None:
@@ -101,7 +101,7 @@ def test_a_yes_is_remembered_in_the_words_that_were_shown(workspace: Path, key: 
         terminal.type("1\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert f"Remembered {told}: allow {rule}\r\n" in terminal.shown
+        assert f"Rule added {told}: allow {rule}\r\n" in terminal.shown
     assert "touch made" in rule
 
 
@@ -132,7 +132,7 @@ def test_going_back_from_a_rule_keeps_the_question_open(workspace: Path) -> None
         terminal.see(ASKED, 2)
         terminal.type("n\n")
         assert terminal.end() == (0, "Done.\n")
-        assert "Remembered" not in terminal.shown
+        assert "Rule added" not in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -152,7 +152,7 @@ def test_a_rule_can_be_rewritten_before_it_is_kept(workspace: Path) -> None:
         terminal.type("\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert "Remembered for this session: allow Bash(touch:*)" in terminal.shown
+        assert "Rule added for this session: allow Bash(touch:*)" in terminal.shown
     assert (workspace / "two").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_no_can_be_remembered(workspace: Path) -> None:
         terminal.type("\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert f"Remembered for this session: deny {rule}\r\n" in terminal.shown
+        assert f"Rule added for this session: deny {rule}\r\n" in terminal.shown
         assert "enied" in server.requests[2].results["toolu_2"]
     assert not (workspace / "made").exists()
 
@@ -330,4 +330,4 @@ def test_at_eighty_columns_no_word_of_the_question_is_torn(workspace: Path) -> N
     assert all(len(row) < 80 for row in question.split("\r\n"))
     assert re.search(r"  \| touch x+\r\n  : x+ made\r\n", question)
     told = after.partition("ExecuteCommand was not run. ")[2].replace("\r\n", " ")
-    assert "You said no: it has a name that nobody could ever read aloud without taking a breath" in told
+    assert "You denied it: it has a name that nobody could ever read aloud without taking a breath" in told
