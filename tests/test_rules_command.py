@@ -27,7 +27,9 @@ def test_without_rules_it_says_so(run_odin: Run) -> None:
 
 
 def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path, workspace: Path) -> None:
-    assert run_odin("rules", "add", "Bash(npm test:*)").stdout == "Rule added for this project: allow Bash(npm test:*)\n"
+    assert (
+        run_odin("rules", "add", "Bash(npm test:*)").stdout == "Rule added for this project: allow Bash(npm test:*)\n"
+    )
     added = run_odin("rules", "add", "--deny", "--scope", "user", "Bash(git push:*)")
     assert added.stdout == "Rule added for all projects: deny Bash(git push:*)\n"
     assert run_odin("rules", "add", "--ask", "Edit(docs/**)").returncode == 0
