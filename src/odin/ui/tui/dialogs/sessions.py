@@ -150,7 +150,7 @@ class SessionPicker(PickerDialog[SessionSummary]):
             self.ask_whether(f"Delete “{short}” for good?", lambda: self._delete(item))
         elif name == "export_session":
             written = await self.odin.sessions.export(item.id, "markdown")
-            self.odin.show_toast(f"Written to {escape_hidden(written)}")
+            self.odin.show_toast(f"Exported to {escape_hidden(written)}")
         else:
             self.dismiss(f"fork {item.id}")
 
