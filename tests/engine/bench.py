@@ -1,4 +1,4 @@
-"""A gate by itself, with hooks, secrets and a sandbox that do what a test says, and a person who answers at once."""
+"""A call pipeline alone, with scripted hooks, redaction and sandbox, and a user who answers at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ Saying = Callable[[HookCall], HookVerdict]
 
 
 class Said:
-    """Hooks that say what the test says; all they were told is kept."""
+    """Scripted hooks; `told` keeps the calls they received."""
 
     def __init__(self, **points: Saying) -> None:
         self.told: list[HookCall] = []
@@ -68,7 +68,7 @@ class Run(Tool[RunArgs]):
 
 
 class Bench:
-    """`answers` are given in their order; a question too many fails the test."""
+    """`answers` are given in order; an unexpected question fails the test."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Bench:
         self._pipeline = CallPipeline(deps)
 
     async def call(self, *calls: dict[str, Any]) -> bool:
-        """Run these calls as those of one reply; whether the turn is to stop."""
+        """Run these calls as one reply; True if the turn is to stop."""
         listening = self.recorder.hub.subscribe(durable=True, size=1024)
         person = asyncio.create_task(self._listen(listening))
         try:
