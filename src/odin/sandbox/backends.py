@@ -20,6 +20,21 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/de
 _MAX_ENTRIES = 2_000
 """Maximum number of entries of one folder that are named one by one."""
 
+_VISIBLE_RUN_PATHS = (
+    "/run/current-system",
+    "/run/opengl-driver",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager/resolv.conf",
+)
+"""What programs need of /run, which is otherwise hidden with its sockets: system software and name resolution."""
+
+NESTED_FD = 3
+
+_SOCKET_FAMILIES = "=1,2,10,16,38"
+"""Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
+network namespace."""
+
 
 def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
     """Return the setup arguments of `lockdown` for a Landlock sandbox."""
@@ -83,22 +98,6 @@ def _list_real_entries(folder: str) -> list[str]:
             return [entry.path for entry in entries if not entry.is_symlink()]
     except OSError:
         return []
-
-
-_VISIBLE_RUN_PATHS = (
-    "/run/current-system",
-    "/run/opengl-driver",
-    "/run/systemd/resolve",
-    "/run/resolvconf",
-    "/run/NetworkManager/resolv.conf",
-)
-"""What programs need of /run, which is otherwise hidden with its sockets: system software and name resolution."""
-
-NESTED_FD = 3
-
-_SOCKET_FAMILIES = "=1,2,10,16,38"
-"""Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
-network namespace."""
 
 
 class BubblewrapVariant(Struct, frozen=True):

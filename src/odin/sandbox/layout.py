@@ -20,6 +20,40 @@ _GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attri
 
 _MAX_MODULES = 50
 
+_MAX_NAMES = 500
+"""Maximum number of names read from one folder."""
+
+_MAX_PROTECTED = 200
+FileStamps = dict[str, tuple[int, int, int]]
+_HOME_SECRETS = """
+    .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
+    .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
+    .cargo/credentials.toml .gem/credentials .composer/auth.json .m2/settings.xml .m2/settings-security.xml
+    .gradle/gradle.properties .config/git/credentials .config/gh .config/glab-cli .config/hub .config/gcloud
+    .config/doctl .config/op .config/rclone .config/sops .config/age .config/containers/auth.json
+    .config/composer/auth.json .config/github-copilot .config/1Password .config/Bitwarden .config/Signal .config/Slack
+    .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera
+    .mozilla .thunderbird .local/share/keyrings .local/share/kwalletd .local/share/opencode/auth.json
+    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .electrum .bitcoin .ethereum
+    .Xauthority .bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history
+    .local/share/fish/fish_history
+    Library/Keychains
+""".split()  # noqa: SIM905
+
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d")
+_SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
+
+HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
+"""Variables that point to agents, displays and daemons outside, which a sandboxed command cannot reach."""
+
+_MAX_SCANNED = 500
+"""Maximum number of entries of a temporary folder checked for sockets."""
+
+_MAX_PROC_BYTES = 1_000_000
+
+_PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
+"""Folders that a bubblewrap sandbox replaces by its own."""
+
 
 def find_git_folders(root: str) -> list[str]:
     """Return the git folder of the project, or the main repository's if the project is a linked worktree.
@@ -84,14 +118,6 @@ def _read_head(path: str) -> str:
         return ""
 
 
-_MAX_NAMES = 500
-"""Maximum number of names read from one folder."""
-
-_MAX_PROTECTED = 200
-
-FileStamps = dict[str, tuple[int, int, int]]
-
-
 def list_protected_files(root: str) -> list[str]:
     """Return the existing protected files of the project and its git folders.
 
@@ -145,37 +171,6 @@ def _list_names(folder: str) -> list[str]:
             return [entry.name for entry, _ in zip(entries, range(_MAX_NAMES), strict=False)]
     except OSError:
         return []
-
-
-_HOME_SECRETS = """
-    .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
-    .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
-    .cargo/credentials.toml .gem/credentials .composer/auth.json .m2/settings.xml .m2/settings-security.xml
-    .gradle/gradle.properties .config/git/credentials .config/gh .config/glab-cli .config/hub .config/gcloud
-    .config/doctl .config/op .config/rclone .config/sops .config/age .config/containers/auth.json
-    .config/composer/auth.json .config/github-copilot .config/1Password .config/Bitwarden .config/Signal .config/Slack
-    .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera
-    .mozilla .thunderbird .local/share/keyrings .local/share/kwalletd .local/share/opencode/auth.json
-    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .electrum .bitcoin .ethereum
-    .Xauthority .bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history
-    .local/share/fish/fish_history
-    Library/Keychains
-""".split()  # noqa: SIM905
-
-_SYSTEM_SECRETS = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d")
-
-_SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
-
-HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
-"""Variables that point to agents, displays and daemons outside, which a sandboxed command cannot reach."""
-
-_MAX_SCANNED = 500
-"""Maximum number of entries of a temporary folder checked for sockets."""
-
-_MAX_PROC_BYTES = 1_000_000
-
-_PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
-"""Folders that a bubblewrap sandbox replaces by its own."""
 
 
 def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:

@@ -31,6 +31,8 @@ from odin.sandbox.process import (
     signal_marked,
 )
 
+_MARK_VARIABLE = "ODIN_COMMAND"
+
 
 class SandboxUnavailable(OSError):
     """The configured sandbox does not work, so the command was not run. The message says why and what to do."""
@@ -73,9 +75,6 @@ class CommandSandbox(Protocol):
     def kill(self) -> None:
         """Kill the sandbox and everything in it."""
         ...
-
-
-_MARK_VARIABLE = "ODIN_COMMAND"
 
 
 class CommandResult(Struct, frozen=True):

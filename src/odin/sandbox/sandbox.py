@@ -83,6 +83,10 @@ _ERROR_WORD = re.compile(r"E[A-Z]+|\[?[Ee]rrno|\d+\]?|[A-Za-z]*Error")
 _QUOTED = re.compile(r"""['"‘`]([^'"’`\n]*[/.\w][^'"’`\n]*)['"’`]""")
 _BARE = re.compile(r"""(?:^|[\s(=])((?:\.{0,2}/|\.)[^\s:'"]+)""")
 
+_SHELL_SYNTAX = re.compile(r"[;&|<>`$(){}\n\\\"'*?\[\]~#!]")
+_PRIVATE_TMP = "/dev/shm"
+_MAX_TRIES = 3
+
 
 def describe_denial(output: str, code: int, cwd: str, layout: SandboxLayout, *, network: bool) -> str:
     """Return what was denied, as in "the sandbox kept it from ...", or ""."""
@@ -153,13 +157,6 @@ def _is_port_open(port: int) -> bool:
             if len(fields) > 3 and fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 return True
     return False
-
-
-_SHELL_SYNTAX = re.compile(r"[;&|<>`$(){}\n\\\"'*?\[\]~#!]")
-
-_PRIVATE_TMP = "/dev/shm"
-
-_MAX_TRIES = 3
 
 
 class Sandbox:

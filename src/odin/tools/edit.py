@@ -49,6 +49,9 @@ _MAX_LINES = 2000
 _MAX_REMEMBERED = 100
 _MAX_EXPLANATION = 400
 
+_SNIPPET_LINES = 40
+_SNIPPET_CHARS = 4000
+
 
 class _RequiredLines(Struct, frozen=True):
     """Lines the model must read before it may edit a file with these bytes, and why."""
@@ -205,10 +208,6 @@ def _clip_part(part: SeenPart, windows: list[LineSpan]) -> list[SeenPart]:
             clipped.append(SeenPart(start_line, end, lines))
         following = end + 1
     return clipped
-
-
-_SNIPPET_LINES = 40
-_SNIPPET_CHARS = 4000
 
 
 async def edit_file(

@@ -54,11 +54,43 @@ _BOUNDARIES = {
 }
 
 _LINE_START = r"(?:\A|(?<=\n)|(?<=\r)(?!\n))"
+
 _LINE_END = r"(?:\Z|(?=\r)|(?<!\r)(?=\n))"
 """Start and end of a line where a lone carriage return ends a line, too."""
 
 _RIPGREP_ONLY = "pPKRXGQEAzZNCHV"
 """Escapes that only ripgrep supports."""
+
+FILE_TYPES = {
+    "c": "*.[chH] *.[chH].in *.cats",
+    "cpp": "*.[ChH] *.[ChH].in *.[ch]pp *.[ch]pp.in *.[ch]xx *.[ch]xx.in *.cc *.cc.in *.hh *.hh.in *.inl",
+    "css": "*.css *.scss",
+    "go": "*.go",
+    "html": "*.htm *.html *.ejs",
+    "java": "*.java *.jsp *.jspx *.properties",
+    "js": "*.js *.jsx *.vue *.cjs *.mjs",
+    "json": "*.json composer.lock *.sarif",
+    "kotlin": "*.kt *.kts",
+    "markdown": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
+    "md": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
+    "php": "*.php *.php3 *.php4 *.php5 *.php7 *.php8 *.pht *.phtml",
+    "py": "*.py *.pyi",
+    "python": "*.py *.pyi",
+    "ruby": "*.gemspec *.rake *.rb *.rbw .irbrc Gemfile Rakefile config.ru",
+    "rust": "*.rs",
+    "sh": "*.bash *.bashrc *.csh *.cshrc *.env *.ksh *.kshrc *.sh *.tcsh *.zsh .bash_login .bash_logout .bash_profile "
+    ".bashrc .cshrc .env .kshrc .login .logout .profile .tcshrc .zlogin .zlogout .zprofile .zshenv .zshrc bash_login "
+    "bash_logout bash_profile bashrc profile zlogin zlogout zprofile zshenv zshrc",
+    "sql": "*.psql *.sql",
+    "swift": "*.swift",
+    "toml": "*.toml Cargo.lock",
+    "ts": "*.ts *.tsx *.cts *.mts",
+    "typescript": "*.ts *.tsx *.cts *.mts",
+    "txt": "*.txt",
+    "xml": "*.dtd *.rng *.sch *.xhtml *.xjb *.xml *.xml.dist *.xsd *.xsl *.xslt",
+    "yaml": "*.yaml *.yml",
+}
+"""The file types of the built-in search. Ripgrep has many more."""
 
 
 def compile_pattern(query: SearchQuery) -> "re.Pattern[str]":
@@ -190,38 +222,6 @@ def _make_unknown_refusal(syntax: str) -> Refusal:
         f"{syntax} is not supported: ripgrep was not found, and the built-in search has a smaller "
         "regular-expression language. Write the pattern without it."
     )
-
-
-FILE_TYPES = {
-    "c": "*.[chH] *.[chH].in *.cats",
-    "cpp": "*.[ChH] *.[ChH].in *.[ch]pp *.[ch]pp.in *.[ch]xx *.[ch]xx.in *.cc *.cc.in *.hh *.hh.in *.inl",
-    "css": "*.css *.scss",
-    "go": "*.go",
-    "html": "*.htm *.html *.ejs",
-    "java": "*.java *.jsp *.jspx *.properties",
-    "js": "*.js *.jsx *.vue *.cjs *.mjs",
-    "json": "*.json composer.lock *.sarif",
-    "kotlin": "*.kt *.kts",
-    "markdown": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
-    "md": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
-    "php": "*.php *.php3 *.php4 *.php5 *.php7 *.php8 *.pht *.phtml",
-    "py": "*.py *.pyi",
-    "python": "*.py *.pyi",
-    "ruby": "*.gemspec *.rake *.rb *.rbw .irbrc Gemfile Rakefile config.ru",
-    "rust": "*.rs",
-    "sh": "*.bash *.bashrc *.csh *.cshrc *.env *.ksh *.kshrc *.sh *.tcsh *.zsh .bash_login .bash_logout .bash_profile "
-    ".bashrc .cshrc .env .kshrc .login .logout .profile .tcshrc .zlogin .zlogout .zprofile .zshenv .zshrc bash_login "
-    "bash_logout bash_profile bashrc profile zlogin zlogout zprofile zshenv zshrc",
-    "sql": "*.psql *.sql",
-    "swift": "*.swift",
-    "toml": "*.toml Cargo.lock",
-    "ts": "*.ts *.tsx *.cts *.mts",
-    "typescript": "*.ts *.tsx *.cts *.mts",
-    "txt": "*.txt",
-    "xml": "*.dtd *.rng *.sch *.xhtml *.xjb *.xml *.xml.dist *.xsd *.xsl *.xslt",
-    "yaml": "*.yaml *.yml",
-}
-"""The file types of the built-in search. Ripgrep has many more."""
 
 
 def build_scan_argv(query: SearchQuery, mode: SearchMode) -> list[str]:

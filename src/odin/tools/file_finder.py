@@ -27,6 +27,8 @@ _MAX_ENTRIES = 2000
 _MAX_QUERY_CHARS = 200
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
+_UNKNOWN_AGE = 3
+
 
 class FileFinder:
     """Answers path queries for one working directory. `recent` returns the files of the session."""
@@ -142,9 +144,6 @@ class FileFinder:
         except OSError:
             return []
         return [path for path in sorted(found) if _is_valid_text(path) and "\n" not in path][:limit]
-
-
-_UNKNOWN_AGE = 3
 
 
 def _age_of(path: Path, now: float) -> int | None:

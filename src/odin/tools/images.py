@@ -22,8 +22,15 @@ from odin.tools.files import Refusal, read_whole, to_printable
 
 _CHUNK_BYTES = 1 << 20
 _CUT_OFF = "it is cut off"
+
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Channels per pixel, by PNG color type."""
+
+MAX_BYTES = 3_932_160
+"""5 MiB in base64, the maximum of the model APIs."""
+
+MAX_PIXELS = 8000
+"""Maximum width and height of the model APIs."""
 
 
 def validate_image(data: bytes, picture: ImageHeader) -> bytes:
@@ -138,13 +145,6 @@ def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
 
 
 _FORMAT_CHECKS = {"png": _check_png, "jpeg": _check_jpeg, "gif": _check_gif, "webp": _check_webp}
-
-
-MAX_BYTES = 3_932_160
-"""5 MiB in base64, the maximum of the model APIs."""
-
-MAX_PIXELS = 8000
-"""Maximum width and height of the model APIs."""
 
 
 class CheckedImage(Struct, frozen=True):

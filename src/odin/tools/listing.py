@@ -28,6 +28,14 @@ from odin.tools.walk import compile_glob, extract_name_glob, walk_files
 
 MAX_ENTRIES = 200
 
+PathFilter = Callable[[list[str]], Iterable[str]]
+"""Returns the paths that match."""
+
+MAX_SHOWN = 100
+_STOP_BYTES = 64_000_000
+_MAX_SIBLINGS = 200
+_SKIPPED = ("node_modules", "vendor", "__pycache__")
+
 
 class LSArgs(Args, frozen=True):
     path: str
@@ -91,10 +99,6 @@ def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[lis
     return first, total
 
 
-PathFilter = Callable[[list[str]], Iterable[str]]
-"""Returns the paths that match."""
-
-
 class NewestFiles:
     """Collects files with their modification times. `complete` is false if time ran out."""
 
@@ -128,12 +132,6 @@ class NewestFiles:
             except OSError:
                 continue
         self.complete = self.complete and time.monotonic() < self._deadline
-
-
-MAX_SHOWN = 100
-_STOP_BYTES = 64_000_000
-_MAX_SIBLINGS = 200
-_SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
 class GlobArgs(Args, frozen=True):

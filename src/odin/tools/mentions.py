@@ -28,8 +28,14 @@ _MAX_LENGTH = 4096
 _MAX_CANDIDATES = 40
 _MENTION = re.compile(r'(?<![\w@/.+-])@(?:"([^"\n]{1,4096})"(:\d{1,9}(?:-\d{1,9})?)?|([^\s"@][^\s"]*))')
 _LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
+
 _TRAILING_PUNCTUATION = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
 """Characters that may follow a path without being part of it."""
+
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_HEAD_BYTES = 16
+_MAX_TEXT_BYTES = 5_000_000
+_SMALLER_HINT = "Make a smaller or valid copy, for example with `magick IMAGE -resize 2000x2000 copy.png`."
 
 
 def find_mentions(text: str) -> Iterator[tuple[Attachment, ...]]:
@@ -64,12 +70,6 @@ def _parse_line_range(word: str) -> Attachment | None:
     first = int(found[2])
     last = int(found[3] or first)
     return Attachment(found[1], max(1, min(first, last)), max(1, first, last))
-
-
-_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-_HEAD_BYTES = 16
-_MAX_TEXT_BYTES = 5_000_000
-_SMALLER_HINT = "Make a smaller or valid copy, for example with `magick IMAGE -resize 2000x2000 copy.png`."
 
 
 class PathBase(Struct, frozen=True):

@@ -27,6 +27,17 @@ _OTHER_TYPES = {
     "javascript": "application/javascript",
 }
 
+MAX_CHARS = 48_000
+MAX_LINES = 1900
+MAX_SOURCE_CHARS = 20_000
+MAX_OUTPUT_CHARS = 4000
+MAX_IMAGES = 5
+
+_MAX_CHECKED_IMAGES = 2 * MAX_IMAGES
+"""Maximum number of images that are validated; a notebook may contain thousands."""
+
+_EDITING_ADVICE = "(to edit it, view its raw lines with Grep in content mode first)"
+
 
 class CellOutput(Struct, frozen=True):
     """One output of a cell. For an image, `text` is base64; for a skipped output, its media type."""
@@ -129,17 +140,6 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-MAX_CHARS = 48_000
-MAX_LINES = 1900
-MAX_SOURCE_CHARS = 20_000
-MAX_OUTPUT_CHARS = 4000
-MAX_IMAGES = 5
-_MAX_CHECKED_IMAGES = 2 * MAX_IMAGES
-"""Maximum number of images that are validated; a notebook may contain thousands."""
-
-_EDITING_ADVICE = "(to edit it, view its raw lines with Grep in content mode first)"
 
 
 def read_notebook(path: str, data: bytes, first: int, count: int, folder: Path | None) -> ToolOutput | None:

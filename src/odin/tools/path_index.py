@@ -31,6 +31,22 @@ _FOLDER_PATTERN = re.compile(r"^(.+)/[^/\n]*$", re.MULTILINE)
 _TOP_LEVEL_PATTERN = re.compile(r"^[^/\n]+$", re.MULTILINE)
 _KEPT_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
+EXACT, PREFIX, NAME, PATH, LETTERS, SCATTERED = range(6)
+
+TIME_SLICE_S = 0.004
+"""Seconds of work after which the search yields to the event loop."""
+
+_MAX_MATCHES = 20_000
+"""Maximum matches of one kind; a query with more is too unspecific to search further."""
+
+_MAX_NARROW_CHARS = 8_000_000
+
+PathHit = tuple[int, int, str]
+"""Match kind, length and path; smaller is better."""
+
+TextPair = tuple[str, str]
+"""A text and its case-folded form."""
+
 
 class PathIndex:
     """Paths below one folder, unsorted. Each of `chunks` starts and ends with LF and never changes."""
@@ -158,24 +174,6 @@ def _take_batch(found: Iterator[str], start: int) -> list[str] | None:
     except Refusal:
         return None
     return names or None
-
-
-EXACT, PREFIX, NAME, PATH, LETTERS, SCATTERED = range(6)
-
-TIME_SLICE_S = 0.004
-"""Seconds of work after which the search yields to the event loop."""
-
-_MAX_MATCHES = 20_000
-"""Maximum matches of one kind; a query with more is too unspecific to search further."""
-
-_MAX_NARROW_CHARS = 8_000_000
-
-PathHit = tuple[int, int, str]
-"""Match kind, length and path; smaller is better."""
-
-
-TextPair = tuple[str, str]
-"""A text and its case-folded form."""
 
 
 class Superseded(Exception):

@@ -21,6 +21,7 @@ from odin.tools.walk import walk_files
 MAX_FILES = 20_000
 MAX_DEPTH = 12
 MAX_SECONDS = 5.0
+
 MAX_BYTES = 1_000_000
 """Maximum size of a file that is read."""
 
@@ -60,6 +61,24 @@ _LANGUAGES = {
     "Markdown": "md",
 }
 _BY_ENDING = {ending: name for name, endings in _LANGUAGES.items() for ending in endings.split()}
+
+Json = dict[str, Any]
+CommandUse = Literal["Install", "Build", "Run", "Test", "Check", "Other"]
+_USE_PATTERNS: tuple[tuple[CommandUse, str], ...] = (
+    ("Test", r"tests?|spec|e2e|coverage|check-?tests?|unit"),
+    ("Check", r"lint|checks?|format|fmt|types?|typecheck|mypy|ruff|tsc|audit|verify|vet"),
+    ("Build", r"build|compile|dist|bundle|package|release|all|docs?"),
+    ("Run", r"run|start|serve|server|dev|develop|watch|preview|up"),
+    ("Install", r"install|setup|bootstrap|deps|init|venv"),
+)
+_LOCK_FILES = {
+    "pnpm-lock.yaml": "pnpm",
+    "yarn.lock": "yarn",
+    "bun.lock": "bun",
+    "bun.lockb": "bun",
+    "package-lock.json": "npm",
+    "npm-shrinkwrap.json": "npm",
+}
 
 
 class LanguageCount(Struct, frozen=True):
@@ -138,9 +157,6 @@ def count_languages(tree: ProjectTree) -> list[LanguageCount]:
         lines[name] = lines.get(name, 0) + len(text.splitlines())
     found = [LanguageCount(name, files[name], lines[name], left > 0) for name in files]
     return sorted(found, key=lambda language: (-language.lines, language.name))
-
-
-Json = dict[str, Any]
 
 
 class PackageManifest(Struct, frozen=True):
@@ -346,17 +362,6 @@ _MANIFEST_READERS = {
 }
 
 
-CommandUse = Literal["Install", "Build", "Run", "Test", "Check", "Other"]
-
-_USE_PATTERNS: tuple[tuple[CommandUse, str], ...] = (
-    ("Test", r"tests?|spec|e2e|coverage|check-?tests?|unit"),
-    ("Check", r"lint|checks?|format|fmt|types?|typecheck|mypy|ruff|tsc|audit|verify|vet"),
-    ("Build", r"build|compile|dist|bundle|package|release|all|docs?"),
-    ("Run", r"run|start|serve|server|dev|develop|watch|preview|up"),
-    ("Install", r"install|setup|bootstrap|deps|init|venv"),
-)
-
-
 class ProjectCommand(Struct, frozen=True):
     use: CommandUse
     text: str
@@ -412,16 +417,6 @@ def _find_just_recipes(tree: ProjectTree) -> Iterator[ProjectCommand]:
     for found in re.finditer(r"(?m)^(?:# (.*)\n)?(?:\[[^\]\n]*\]\n)*@?([a-zA-Z][\w-]*)(?: [^:\n]*)?:(?!=)", text):
         if found[2] not in ("set", "alias", "export"):
             yield ProjectCommand(use_of(found[2]), f"just {found[2]}", path, (found[1] or "").strip())
-
-
-_LOCK_FILES = {
-    "pnpm-lock.yaml": "pnpm",
-    "yarn.lock": "yarn",
-    "bun.lock": "bun",
-    "bun.lockb": "bun",
-    "package-lock.json": "npm",
-    "npm-shrinkwrap.json": "npm",
-}
 
 
 def _find_node_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _PROBE_BYTES = 16
 
+_MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
+
 
 def is_plain_text(path: str, head: bytes) -> bool:
     """True if Read shows a file with this name and these first bytes as text lines."""
@@ -78,9 +80,6 @@ class FormatReader:
 
         self._pdf = self._pdf or PdfReader(self._runner)
         return format_pdf(path, await self._pdf.read_text(path, info, cwd), first, count)
-
-
-_MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
 
 
 class ReadArgs(Args, frozen=True):

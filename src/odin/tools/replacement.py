@@ -15,6 +15,7 @@ from odin.tools.files import Refusal, number_lines
 
 _MAX_WANTED_LINES = 60
 _MAX_LINE_CHARS = 400
+
 _MAX_COMMON = 50
 """A line or word that occurs more often than this is not used to locate a block."""
 _MAX_SCANNED_CHARS = 2_000_000
@@ -22,6 +23,14 @@ _MAX_CHECKED = 8
 _MIN_LIKENESS = 0.5
 
 _WORD = re.compile(r"\w{2,}")
+
+Span = tuple[int, int]
+_MIN_CERTAIN_CHARS = 4
+_MAX_EXACT_SPANS = 1000
+_MAX_PLACES = 4
+_CONTEXT_CHARS = 160
+_MOST_UNSEEN = 200
+_MAX_READS = 5
 
 
 class SimilarBlock(Struct, frozen=True):
@@ -121,16 +130,6 @@ def measure_common_prefix(text: str, wanted: str) -> int:
         else:
             high = middle - 1
     return low
-
-
-Span = tuple[int, int]
-
-_MIN_CERTAIN_CHARS = 4
-_MAX_EXACT_SPANS = 1000
-_MAX_PLACES = 4
-_CONTEXT_CHARS = 160
-_MOST_UNSEEN = 200
-_MAX_READS = 5
 
 
 class Edit(Struct, frozen=True):

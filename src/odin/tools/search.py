@@ -27,6 +27,8 @@ _ROW_PATTERN = rb"(\d+)([:-])(.*)"
 
 T = TypeVar("T")
 
+MAX_NAMED = 5
+
 
 class LineHit(Struct, frozen=True):
     """One line of one file: a match, or context around one."""
@@ -189,9 +191,6 @@ def _parse_hits(path: str, body: bytes) -> list[LineHit]:
         LineHit(path, int(number), sign == b":", text.removesuffix(b"\r").decode("utf-8", "surrogateescape"))
         for number, sign, text in (found.groups() for found in parsed if found is not None)
     ]
-
-
-MAX_NAMED = 5
 
 
 def split_hidden(
