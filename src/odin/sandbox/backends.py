@@ -61,14 +61,14 @@ def _choose_socket_families(*, network: bool) -> str:
 
 def _expand_writable(layout: SandboxLayout) -> list[str]:
     """Return the writable paths; a folder that contains a secret is replaced by its other entries."""
-    found: list[str] = []
+    paths: list[str] = []
     for place in layout.writable:
         secrets = [path for path in layout.hidden if contains(place, path) and path != place]
         if secrets:
-            found.extend(path for path in list_readable(secrets) if contains(place, path))
+            paths.extend(path for path in list_readable(secrets) if contains(place, path))
         else:
-            found.append(place)
-    return found
+            paths.append(place)
+    return paths
 
 
 def list_private_temp_folders(layout: SandboxLayout) -> list[str]:
@@ -84,11 +84,11 @@ def list_readable(hidden: Sequence[str]) -> list[str]:
         while folder:
             above.add(folder)
             folder = folder.rpartition("/")[0]
-    found: list[str] = []
+    paths: list[str] = []
     for folder in sorted(above):
         inside = sorted(_list_real_entries(folder))[:_MAX_ENTRIES]
-        found.extend(path for path in inside if path not in above and path not in hidden)
-    return found
+        paths.extend(path for path in inside if path not in above and path not in hidden)
+    return paths
 
 
 def _list_real_entries(folder: str) -> list[str]:
@@ -151,14 +151,14 @@ def build_nested_argv(bwrap: str, python: str) -> list[str]:
 
 
 def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[str]:
-    found = ["--unshare-ipc"]
+    flags = ["--unshare-ipc"]
     if variant.user:
-        found.append("--unshare-user")
+        flags.append("--unshare-user")
     if variant.processes:
-        found += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
+        flags += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
     if not network:
-        found.append("--unshare-net")
-    return found
+        flags.append("--unshare-net")
+    return flags
 
 
 def _list_capability_flags(variant: BubblewrapVariant) -> list[str]:

@@ -129,16 +129,16 @@ def list_protected_files(root: str) -> list[str]:
 
 def _scan_protected(root: str) -> list[str]:
     repositories = find_git_folders(root)
-    found = [path for folder in repositories for path in list_git_protected(folder)]
+    paths = [path for folder in repositories for path in list_git_protected(folder)]
     for name in _list_names(root):
         path = f"{root}/{name}"
         if name == ".git":
-            found.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
+            paths.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
         elif find_protected_name([name]):
-            found.append(path)
+            paths.append(path)
         elif name.startswith(".") and os.path.isdir(path):  # noqa: PTH112
-            found.extend(f"{path}/{inner}" for inner in _list_names(path) if find_protected_name([name, inner]))
-    return [*found, *(path for folder in repositories for path in list_nested_git_protected(folder))]
+            paths.extend(f"{path}/{inner}" for inner in _list_names(path) if find_protected_name([name, inner]))
+    return [*paths, *(path for folder in repositories for path in list_nested_git_protected(folder))]
 
 
 def _is_own_path(path: str, root: str, real: str) -> bool:
@@ -148,14 +148,14 @@ def _is_own_path(path: str, root: str, real: str) -> bool:
 
 def stamp_protected_files(root: str, cwd: str) -> FileStamps:
     """Return the current state of the protected files, to detect changes later. A new link counts too."""
-    found: FileStamps = {}
+    stamps: FileStamps = {}
     for path in _scan_protected(root) if cwd == root else [*_scan_protected(root), *_scan_protected(cwd)]:
         try:
             status = os.lstat(path)
         except OSError:
             continue
-        found[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return found
+        stamps[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return stamps
 
 
 def find_tampered_files(before: FileStamps, root: str, cwd: str) -> tuple[str, ...]:
@@ -185,13 +185,13 @@ def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
 
     For a socket inside a subfolder, return the subfolder, which is then hidden as a whole.
     """
-    found: list[str] = []
+    hidden: list[str] = []
     for folder in folders:
-        found.extend(_scan_sockets(folder))
+        hidden.extend(_scan_sockets(folder))
     agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
     others = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
-    found.extend(path for path in others if not any(contains(folder, path) for folder in found))
-    return list(dict.fromkeys(found))
+    hidden.extend(path for path in others if not any(contains(folder, path) for folder in hidden))
+    return list(dict.fromkeys(hidden))
 
 
 def list_open_sockets() -> list[str]:
@@ -217,17 +217,17 @@ def _list_named_sockets() -> list[str]:
 
 
 def _scan_sockets(folder: str) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for count, entry in enumerate(_scan_entries(folder)):
         if count >= _MAX_SCANNED:
             break
         if entry.is_dir(follow_symlinks=False):
             inner = (item for _, item in zip(range(_MAX_SCANNED), _scan_entries(entry.path), strict=False))
             if any(_is_socket(item.path) for item in inner if not item.is_file() and not item.is_dir()):
-                found.append(entry.path)
+                paths.append(entry.path)
         elif not entry.is_file(follow_symlinks=False) and _is_socket(entry.path):
-            found.append(entry.path)
-    return found
+            paths.append(entry.path)
+    return paths
 
 
 def _scan_entries(folder: str) -> "list[os.DirEntry[str]]":
@@ -330,13 +330,13 @@ def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -
 
 def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
     """Return the folders between a writable folder and a fixed path in it; moving one would move the path."""
-    found: list[str] = []
+    parents: list[str] = []
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120
         while any(contains(place, folder) and place != folder for place in writable):
-            found.append(folder)
+            parents.append(folder)
             folder = os.path.dirname(folder)  # noqa: PTH120
-    return found
+    return parents
 
 
 def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
@@ -358,13 +358,13 @@ def find_temp_folders(env: Mapping[str, str]) -> list[str]:
 def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
     """Return the folders inside temporary folders that contain the home; they are not temporary."""
     real = os.path.realpath(home)
-    found: list[str] = []
+    persistent: list[str] = []
     for folder in temporary:
         if real == folder:
-            found.append(real)
+            persistent.append(real)
         elif real.startswith(f"{folder}/"):
-            found.append(f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}")
-    return found
+            persistent.append(f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}")
+    return persistent
 
 
 def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:

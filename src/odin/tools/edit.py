@@ -169,8 +169,8 @@ class EditReviewer:
 
 def _trim_final_newline(text: str, old: str) -> str:
     """Return the text to replace, without a final newline that the file lacks."""
-    found = locate(text, old)
-    return to_printable(old.removesuffix("\n").removesuffix("\r") if found.unended else old)
+    occurrences = locate(text, old)
+    return to_printable(old.removesuffix("\n").removesuffix("\r") if occurrences.unended else old)
 
 
 def _overlaps_any(lines: LineSpan, others: Sequence[LineSpan]) -> bool:

@@ -289,13 +289,13 @@ def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery
     if not query.across_lines:
         parts = ((number, line.removesuffix("\r").split("\r")) for number, line in enumerate(_split_lines(text), 1))
         return {number for number, parts_of_line in parts if any(map(regex.search, parts_of_line))}
-    found: set[int] = set()
+    line_numbers: set[int] = set()
     line, at = 1, 0
     for match in regex.finditer(text):
         line += text.count("\n", at, match.start())
         at = match.start()
-        found.update(range(line, line + text.count("\n", at, max(at, match.end() - 1)) + 1))
-    return found & set(range(len(_split_lines(text)) + 1))
+        line_numbers.update(range(line, line + text.count("\n", at, max(at, match.end() - 1)) + 1))
+    return line_numbers & set(range(len(_split_lines(text)) + 1))
 
 
 def _read_text(path: str) -> str | None:
@@ -320,9 +320,9 @@ def _list_candidates(query: SearchQuery) -> list[str]:
     if query.glob and glob_rule is None:
         raise Refusal(f"error parsing glob {query.glob!r}")
     globs = [compile_glob(glob) for glob in FILE_TYPES[query.type].split()] if query.type else []
-    found = walk_files(
+    paths = walk_files(
         query.path,
         glob_rule=glob_rule,
         matches_type=(lambda name: any(fits(name) for fits in globs)) if globs else None,
     )
-    return sorted(found, key=lambda path: fsencode(path).replace(b"/", b"\0"))
+    return sorted(paths, key=lambda path: fsencode(path).replace(b"/", b"\0"))

@@ -228,9 +228,9 @@ def _remember_codec(data: bytes, codec: str) -> None:
 def _decode_other(body: bytes, bom: bytes) -> DecodedText:
     from odin.tools.encoding import recognize_encoding
 
-    found = recognize_encoding(body) if not bom else None
-    if found is not None:
-        return DecodedText(*found)
+    recognized = recognize_encoding(body) if not bom else None
+    if recognized is not None:
+        return DecodedText(*recognized)
     return DecodedText(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
 
 
@@ -239,8 +239,8 @@ def _decode_wide(data: bytes, bom: bytes, codec: str) -> DecodedText | None:
         text = data[len(bom) :].decode(codec, "surrogatepass")
     except UnicodeDecodeError:
         return None
-    found = DecodedText(text, codec, bom)
-    return found if "\0" not in text and found.encode(text) == data else None
+    decoded = DecodedText(text, codec, bom)
+    return decoded if "\0" not in text and decoded.encode(text) == data else None
 
 
 def is_crlf(text: str) -> bool:

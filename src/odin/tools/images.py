@@ -178,21 +178,21 @@ def _make_size_error(size: int) -> BrokenImage:
     return BrokenImage(f"it has {format_size(size)}; at most {format_size(MAX_BYTES)} are allowed")
 
 
-def store_image(found: CheckedImage, folder: Path | None, source: str = "") -> Image:
+def store_image(image: CheckedImage, folder: Path | None, source: str = "") -> Image:
     """Copy the image into the session folder, so that later requests send the same bytes. Without one, use the file."""
-    path = source if folder is None else _copy_image(found, folder / "images")
-    return Image(path, found.info.media_type, found.info.width, found.info.height)
+    path = source if folder is None else _copy_image(image, folder / "images")
+    return Image(path, image.info.media_type, image.info.width, image.info.height)
 
 
-def _copy_image(found: CheckedImage, folder: Path) -> str:
+def _copy_image(image: CheckedImage, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target = folder / f"{hash_bytes(found.data)}.{found.info.kind}"
+    target = folder / f"{hash_bytes(image.data)}.{image.info.kind}"
     if not target.exists():
         part = folder / f".{target.name}.{os.getpid()}-{time.time_ns():x}"
         try:
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(found.data)
+                file.write(image.data)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -205,15 +205,15 @@ async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path
         data = read_whole(file, info)
         if data is None:
             raise _make_size_error(info.st_size)
-        found = await asyncio.to_thread(check_image, data)
+        image = await asyncio.to_thread(check_image, data)
     except BrokenImage as broken:
         raise Refusal(f"{path} is an image that cannot be shown: {broken}. {_suggest_copy(path)}") from None
-    if found is None:
+    if image is None:
         raise Refusal(f"{path} changed while it was read. Read it again.")
-    text = to_printable(f"(image: {found.describe(Path(path).name)})")
-    size = f"{found.info.width}x{found.info.height}"
+    text = to_printable(f"(image: {image.describe(Path(path).name)})")
+    size = f"{image.info.width}x{image.info.height}"
     return ToolOutput(
-        text=text, note=to_printable(f"Read {path} (image {size})"), images=(store_image(found, folder, path),)
+        text=text, note=to_printable(f"Read {path} (image {size})"), images=(store_image(image, folder, path),)
     )
 
 

@@ -87,15 +87,15 @@ def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[lis
     """Return the first entries by name, and the total count. A directory may have a million entries."""
     total = 0
 
-    def counted(found: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
+    def counted(entries: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
         nonlocal total
-        for entry in found:
+        for entry in entries:
             if not is_temporary(entry.name) and not any(matches(entry.name) for matches in ignored):
                 total += 1
                 yield entry
 
-    with os.scandir(folder) as found:
-        first = heapq.nsmallest(MAX_ENTRIES, counted(found), key=lambda entry: entry.name)
+    with os.scandir(folder) as entries:
+        first = heapq.nsmallest(MAX_ENTRIES, counted(entries), key=lambda entry: entry.name)
     return first, total
 
 

@@ -63,18 +63,18 @@ class Notebook(Struct, frozen=True):
 def parse_notebook(data: bytes) -> Notebook | None:
     """Parse a notebook; None if the bytes are not a notebook."""
     top = _as_dict(_decode_json(data))
-    found = _as_list(top.get("cells"))
+    cells = _as_list(top.get("cells"))
     if "cells" not in top:
         sheets = _as_list(top.get("worksheets"))
         if not sheets:
             return None
-        found = [cell for sheet in sheets for cell in _as_list(_as_dict(sheet).get("cells"))]
+        cells = [cell for sheet in sheets for cell in _as_list(_as_dict(sheet).get("cells"))]
     elif not isinstance(top["cells"], list):
         return None
     about = _as_dict(top.get("metadata"))
     spec, info = _as_dict(about.get("kernelspec")), _as_dict(about.get("language_info"))
     language = spec.get("language") or info.get("name") or ""
-    return Notebook(str(language), tuple(_parse_cell(_as_dict(cell)) for cell in found))
+    return Notebook(str(language), tuple(_parse_cell(_as_dict(cell)) for cell in cells))
 
 
 def _decode_json(data: bytes) -> Any:
@@ -226,17 +226,17 @@ class _NotebookPage:
             if self._folder is None or self._checked_images >= _MAX_CHECKED_IMAGES:
                 return f"(image output, {format_size(len(data))}, not shown)"
             self._checked_images += 1
-            found = check_image(data)
+            image = check_image(data)
         except binascii.Error:
             return "(damaged image output)"
         except BrokenImage as broken:
             return f"(image output, not shown: {broken})"
-        if found is None:
+        if image is None:
             return "(image output of unknown format)"
         if len(self.images) >= MAX_IMAGES:
             return f"(image output, {format_size(len(data))}, not shown)"
-        self.images.append(store_image(found, self._folder))
-        return f"(image {len(self.images)}: {found.describe()})"
+        self.images.append(store_image(image, self._folder))
+        return f"(image {len(self.images)}: {image.describe()})"
 
 
 def _truncate(text: str, chars: int, lines: int) -> str:

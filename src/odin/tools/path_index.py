@@ -80,13 +80,13 @@ class PathIndex:
             self.flush()
 
     def _collect_new_folders(self, lines: str) -> str:
-        found: list[str] = []
+        new_folders: list[str] = []
         for folder in set(_FOLDER_PATTERN.findall(lines)) - self._folders:
             while folder not in self._folders:
                 self._folders.add(folder)
-                found.append(f"{folder}/")
+                new_folders.append(f"{folder}/")
                 folder = folder.rpartition("/")[0]
-        return "\n".join(found)
+        return "\n".join(new_folders)
 
     def flush(self) -> None:
         """Make the paths added so far searchable."""
@@ -152,21 +152,21 @@ def _decode_names(names: bytes) -> str:
 async def _fill_by_walk(index: PathIndex, folder: str) -> None:
     """Add the files without ripgrep, walking in a thread."""
     start = len(folder.rstrip("/")) + 1
-    found = walk_files(folder, hidden=True, seconds=WALK_TIMEOUT_S)
+    paths = walk_files(folder, hidden=True, seconds=WALK_TIMEOUT_S)
     while not index.is_full:
-        names = await asyncio.to_thread(_take_batch, found, start)
+        names = await asyncio.to_thread(_take_batch, paths, start)
         if names is None:
             return
         if names:
             index.add("\n".join(names))
 
 
-def _take_batch(found: Iterator[str], start: int) -> list[str] | None:
+def _take_batch(paths: Iterator[str], start: int) -> list[str] | None:
     """Return the next names; None at the end."""
     start_time = time.monotonic()
     names: list[str] = []
     try:
-        for path in islice(found, _BATCH_SIZE):
+        for path in islice(paths, _BATCH_SIZE):
             if "\n" not in path:
                 names.append(path[start:])
             if time.monotonic() - start_time > _BATCH_S:

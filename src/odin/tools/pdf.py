@@ -83,9 +83,9 @@ def _parse_broken_line(line: bytes) -> _PdfLine:
     """Parse a line with lone surrogates, which msgspec rejects."""
     import json
 
-    found = json.loads(line)
+    fields = json.loads(line)
     return _PdfLine(
-        found.get("fault", ""), found.get("reason", ""), found.get("pages", 0), to_printable(found.get("text", ""))
+        fields.get("fault", ""), fields.get("reason", ""), fields.get("pages", 0), to_printable(fields.get("text", ""))
     )
 
 
@@ -109,23 +109,23 @@ def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
     return PdfText(lines, total, len(pages), not any(page.text.strip() for page in pages))
 
 
-def format_pdf(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
+def format_pdf(path: str, pdf: PdfText, first: int, count: int) -> ToolOutput:
     """Return lines of the extracted text, numbered and limited like those of a text file."""
-    if found.empty and found.read == found.pages:
+    if pdf.empty and pdf.read == pdf.pages:
         raise Refusal(
-            f"{path} is a PDF of {found.pages} pages with no text on any page; it may be scanned. "
+            f"{path} is a PDF of {pdf.pages} pages with no text on any page; it may be scanned. "
             "Turn a page into an image and read that, for example: "
             "pdftoppm -r 100 -png -f 1 -l 1 FILE.pdf page"
         )
-    total = len(found.lines)
+    total = len(pdf.lines)
     if first > total:
         raise Refusal(f"{path} has only {total} lines of text; offset {first} is past the end.")
-    page = number_lines(found.lines[first - 1 : first - 1 + min(count, LINES)], first)
+    page = number_lines(pdf.lines[first - 1 : first - 1 + min(count, LINES)], first)
     notes = [page.text]
-    if found.read < found.pages:
-        notes.append(f"(only pages 1-{found.read} of {found.pages} could be read within the time and size limits)")
+    if pdf.read < pdf.pages:
+        notes.append(f"(only pages 1-{pdf.read} of {pdf.pages} could be read within the time and size limits)")
     if page.first > 1 or page.last < total:
         more = f"; go on with offset={page.last + 1}" if page.last < total else ""
         notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")
-    note = f"Read {path} (PDF, {found.pages} pages, lines {page.first}-{page.last} of {total})"
+    note = f"Read {path} (PDF, {pdf.pages} pages, lines {page.first}-{page.last} of {total})"
     return ToolOutput(text=to_printable("\n".join(notes)), note=to_printable(note))

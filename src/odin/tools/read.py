@@ -139,13 +139,13 @@ class ReadTool(FileTool[ReadArgs]):
         except OSError:
             return None
         huge = info.st_size > WHOLE_BYTES
-        found = None if huge and not bounded else self._files.recall(path, info, first, last)
-        if found is None or not is_plain_text(path, found.fingerprint.head):
+        cached = None if huge and not bounded else self._files.recall(path, info, first, last)
+        if cached is None or not is_plain_text(path, cached.fingerprint.head):
             return None
         if not huge:
-            return found
-        valid = all(to_printable(line) == line for line in found.lines)
-        return CachedLines(found.lines, structs.replace(found.fingerprint, is_text=valid))
+            return cached
+        valid = all(to_printable(line) == line for line in cached.lines)
+        return CachedLines(cached.lines, structs.replace(cached.fingerprint, is_text=valid))
 
     def _make_page(self, path: str, found: CachedLines, first: int) -> NumberedLines:
         if first > found.fingerprint.lines > 0:

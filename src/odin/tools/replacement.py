@@ -166,25 +166,25 @@ class EditBuffer:
             raise Refusal("old_string is empty. Use WriteFile to create or overwrite a file.")
         if edit.old == edit.new:
             raise Refusal("old_string and new_string are identical; there is nothing to change.")
-        found = locate(self.text, edit.old)
-        if not found.spans:
+        occurrences = locate(self.text, edit.old)
+        if not occurrences.spans:
             raise Refusal(f"old_string was not found.{_suggest_match(self.text, edit.old)}")
-        if not edit.replace_all and (len(found.spans) > 1 or _is_repeated(self.text, found.spans[0])):
-            raise Refusal(_describe_ambiguity(self.text, _add_overlapping(self.text, found.spans)))
-        self._check_seen(found.spans)
-        self._check_whole(found.spans, edit.old)
-        fitted = self._fit_replacements(edit, found)
-        self._splice(found.spans, fitted)
+        if not edit.replace_all and (len(occurrences.spans) > 1 or _is_repeated(self.text, occurrences.spans[0])):
+            raise Refusal(_describe_ambiguity(self.text, _add_overlapping(self.text, occurrences.spans)))
+        self._check_seen(occurrences.spans)
+        self._check_whole(occurrences.spans, edit.old)
+        fitted = self._fit_replacements(edit, occurrences)
+        self._splice(occurrences.spans, fitted)
         return len(fitted)
 
-    def _fit_replacements(self, edit: Edit, found: Occurrences) -> list[str]:
+    def _fit_replacements(self, edit: Edit, occurrences: Occurrences) -> list[str]:
         """Return the new text for each match, adapted to the line endings of a file with carriage returns."""
-        if "\r" not in self.text and not found.loose:
-            return [edit.new] * len(found.spans)
-        fragments = [self.text[start:end] for start, end in found.spans]
-        endings = [_detect_line_ending(self.text, span) for span in found.spans]
+        if "\r" not in self.text and not occurrences.loose:
+            return [edit.new] * len(occurrences.spans)
+        fragments = [self.text[start:end] for start, end in occurrences.spans]
+        endings = [_detect_line_ending(self.text, span) for span in occurrences.spans]
         fitted = [
-            _fit_line_endings(fragment, edit, found, ending)
+            _fit_line_endings(fragment, edit, occurrences, ending)
             for fragment, ending in zip(fragments, endings, strict=True)
         ]
         if fitted == fragments:
@@ -203,16 +203,16 @@ class EditBuffer:
             )
 
     def _find_unseen_lines(self, spans: list[Span]) -> list[Span]:
-        found: list[Span] = []
+        ranges: list[Span] = []
         for start, end in spans:
             for (blind_start, blind_end), line in zip(self._unseen_spans, self._unseen_first_lines, strict=True):
                 if start < blind_end and blind_start < end:
                     first = line + self.text.count("\n", blind_start, max(start, blind_start))
                     last = line + self.text.count("\n", blind_start, min(end, blind_end) - 1)
-                    found.append((first, last))
-            if len(found) > _MOST_UNSEEN:
+                    ranges.append((first, last))
+            if len(ranges) > _MOST_UNSEEN:
                 break
-        return found
+        return ranges
 
     def _check_whole(self, spans: list[Span], old: str) -> None:
         """Raise Refusal if a short match may start inside a two-byte character of an unknown encoding."""
@@ -263,13 +263,13 @@ def _add_overlapping(text: str, spans: list[Span]) -> list[Span]:
     """Return the spans and the matches that overlap them; with very many spans, just the spans."""
     if len(spans) > _MAX_EXACT_SPANS:
         return spans
-    found: list[Span] = []
+    overlapping: list[Span] = []
     for start, end in spans:
         at = start
         while 0 <= at < end:
-            found.append((at, at + end - start))
+            overlapping.append((at, at + end - start))
             at = text.find(text[start:end], at + 1, 2 * end - start)
-    return found
+    return overlapping
 
 
 def _find_all(text: str, old: str) -> list[Span]:
@@ -308,12 +308,12 @@ def _extend_over_return(text: str, span: Span) -> Span:
     return (start - 1, end) if start and text[start] == "\n" and text[start - 1] == "\r" else span
 
 
-def _fit_line_endings(fragment: str, edit: Edit, found: Occurrences, ending: str) -> str:
+def _fit_line_endings(fragment: str, edit: Edit, occurrences: Occurrences, ending: str) -> str:
     """Return the new text for one match, with the line endings used there."""
-    if not found.loose and ("\r" in edit.old or "\r" in edit.new):
+    if not occurrences.loose and ("\r" in edit.old or "\r" in edit.new):
         return edit.new
     old, new = lines_of(edit.old.replace("\r\n", "\n")), lines_of(edit.new.replace("\r\n", "\n"))
-    if found.unended:
+    if occurrences.unended:
         old[-1] = old[-1].removesuffix("\n")
         new[-1:] = [new[-1].removesuffix("\n")] if new else []
     actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", fragment) if "\r" in fragment else lines_of(fragment)

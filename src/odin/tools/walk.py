@@ -236,8 +236,8 @@ def _is_visible(
 
 def _scan_folder(folder: str) -> "list[os.DirEntry[str]]":
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except OSError:
         return []
 
