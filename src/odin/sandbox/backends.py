@@ -223,7 +223,7 @@ def open_sandbox(
     if not bwrap:
         raise SandboxSetupError("bwrap is not installed")
     before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
-    variant = BUBBLEWRAP_VARIANTS[candidate.way]
+    variant = BUBBLEWRAP_VARIANTS[candidate.variant]
     return open_supervisor(
         lambda fd: [
             *before,

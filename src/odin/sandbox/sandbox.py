@@ -187,7 +187,7 @@ class Sandbox:
         if self._options.backend == "off":
             return "none"
         probe = self._load_probe()
-        return probe.found.kind if probe else None
+        return probe.candidate.kind if probe else None
 
     @property
     def problem(self) -> str:
@@ -292,7 +292,7 @@ class Sandbox:
         if self._probe is None:
             probe = load_probe(self._probe_file, lambda: compute_probe_key(self._options, self._path))
             if probe is not None and (
-                probe.found in list_candidates(self._options.backend) or probe.found.kind == "none"
+                probe.candidate in list_candidates(self._options.backend) or probe.candidate.kind == "none"
             ):
                 self._probe = probe
         return self._probe
@@ -336,7 +336,11 @@ class Sandbox:
     def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
         """True if only our init programs run in the sandbox."""
         probe = self._probe
-        if probe is None or probe.found.kind != "bubblewrap" or not BUBBLEWRAP_VARIANTS[probe.found.way].processes:
+        if (
+            probe is None
+            or probe.candidate.kind != "bubblewrap"
+            or not BUBBLEWRAP_VARIANTS[probe.candidate.variant].processes
+        ):
             return False
         inner = self._supervisors.get(False)
         try:
@@ -363,10 +367,10 @@ class Sandbox:
             self._root_identity = self._identify_root()
         probe = self._load_probe()
         if probe is not None:
-            if probe.found.kind == "none":
+            if probe.candidate.kind == "none":
                 return None
             try:
-                return self._open_without_downgrade(probe.found, writes=writes)
+                return self._open_without_downgrade(probe.candidate, writes=writes)
             except SandboxSetupError:
                 self._probe = None
         return self._try_candidates(writes=writes)

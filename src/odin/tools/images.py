@@ -33,17 +33,17 @@ MAX_PIXELS = 8000
 """Maximum width and height of the model APIs."""
 
 
-def validate_image(data: bytes, picture: ImageHeader) -> bytes:
+def validate_image(data: bytes, header: ImageHeader) -> bytes:
     """Return the bytes to send: the image, or the first frame of an animated GIF. Raise BrokenImage."""
     try:
-        return _FORMAT_CHECKS[picture.kind](data, picture)
+        return _FORMAT_CHECKS[header.kind](data, header)
     except IndexError:
         raise BrokenImage(_CUT_OFF) from None
 
 
-def _check_png(data: bytes, picture: ImageHeader) -> bytes:
+def _check_png(data: bytes, header: ImageHeader) -> bytes:
     """Check the checksums of all chunks, and that the pixels unpack to the expected size."""
-    pixels, needed = _PixelCounter(), _count_png_bytes(data, picture)
+    pixels, needed = _PixelCounter(), _count_png_bytes(data, header)
     for name, body in _read_chunks(data):
         if name == b"IEND":
             if not pixels.is_complete or pixels.size < needed:
@@ -54,13 +54,13 @@ def _check_png(data: bytes, picture: ImageHeader) -> bytes:
     raise BrokenImage(_CUT_OFF)
 
 
-def _count_png_bytes(data: bytes, picture: ImageHeader) -> int:
+def _count_png_bytes(data: bytes, header: ImageHeader) -> int:
     """Return the size of all rows with their filter bytes."""
     depth, channels, interlaced = data[24], _CHANNELS.get(data[25]), data[28]
     if channels is None or depth not in (1, 2, 4, 8, 16):
         raise BrokenImage("its header is damaged")
-    row = (picture.width * depth * channels + 7) // 8
-    return picture.height * (row if interlaced else 1 + row)
+    row = (header.width * depth * channels + 7) // 8
+    return header.height * (row if interlaced else 1 + row)
 
 
 class _PixelCounter:
@@ -98,14 +98,14 @@ def _read_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 12 + size
 
 
-def _check_jpeg(data: bytes, picture: ImageHeader) -> bytes:
+def _check_jpeg(data: bytes, header: ImageHeader) -> bytes:
     """Check that an end marker follows the first scan. The marker of an embedded preview comes before it."""
     if data.rfind(b"\xff\xd9") < find_jpeg_marker(data, frozenset({0xDA})):
         raise BrokenImage(_CUT_OFF)
     return data
 
 
-def _check_gif(data: bytes, picture: ImageHeader) -> bytes:
+def _check_gif(data: bytes, header: ImageHeader) -> bytes:
     """Return the file up to the end of the first frame: not every API accepts animations, and none shows more."""
     at = 13 + _measure_color_table(data[10])
     while data[at] == 0x21:
@@ -128,8 +128,8 @@ def _skip_blocks(data: bytes, at: int) -> int:
     return at + 1
 
 
-def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
-    if picture.animated:
+def _check_webp(data: bytes, header: ImageHeader) -> bytes:
+    if header.animated:
         raise BrokenImage("it is animated, which not every model API accepts")
     end = 8 + int.from_bytes(data[4:8], "little")
     if end > len(data):
@@ -164,14 +164,14 @@ def format_size(size: int) -> str:
 
 def check_image(data: bytes) -> CheckedImage | None:
     """Return the image, or None if the bytes are not an image. Raise BrokenImage if no API would accept it."""
-    picture = read_image_header(data)
-    if picture is None:
+    header = read_image_header(data)
+    if header is None:
         return None
-    if max(picture.width, picture.height) > MAX_PIXELS:
-        raise BrokenImage(f"it has {picture.width}x{picture.height} pixels; at most {MAX_PIXELS} per side are allowed")
+    if max(header.width, header.height) > MAX_PIXELS:
+        raise BrokenImage(f"it has {header.width}x{header.height} pixels; at most {MAX_PIXELS} per side are allowed")
     if len(data) > MAX_BYTES:
         raise _make_size_error(len(data))
-    return CheckedImage(validate_image(data, picture), picture)
+    return CheckedImage(validate_image(data, header), header)
 
 
 def _make_size_error(size: int) -> BrokenImage:
