@@ -32,7 +32,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.ui.tui.format import format_count, format_seconds, format_usd, model_name_of
+from odin.ui.format import format_count, format_seconds, format_usd, model_name_of
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
 from odin.ui.tui.panels.side import SideSections

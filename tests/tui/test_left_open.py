@@ -49,7 +49,7 @@ async def test_after_a_crash_nothing_looks_as_if_it_went_on(open_app: OpenApp, h
         await stage.idle()
         seen = stage.screen()
         assert "Esc stops" not in seen and "loop 3/10" not in seen
-        assert "running" not in seen and "Running on" not in seen
+        assert "running" not in seen and "Background" not in seen
         assert not stage.app.facts.agents.running and not stage.app.facts.agents.busy
         assert len(stage.app.screen_stack) == 1
         await stage.send("go on")

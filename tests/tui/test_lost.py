@@ -64,7 +64,7 @@ async def test_the_session_ends_elsewhere_in_the_middle_of_a_turn() -> None:
         client.play(TurnStarted("p2", "And?", "edit_mode"), TextStreamed("And there is"))
         await stage.shows("And there is")
         client.ended.set()
-        await stage.shows("The session has ended elsewhere", "odin --resume")
+        await stage.shows("The session was closed elsewhere", "odin --resume")
         assert not stage.app.executing
         await stage.shows("failed")
         await stage.type("still here")

@@ -295,5 +295,5 @@ async def test_a_question_nobody_answers_goes_away(open_app: OpenApp, workspace:
     async with open_app(SCRIPT, config={"confirm_timeout_s": 1.5}) as stage:
         await stage.send("Make it.")
         await stage.shows("s left")
-        await stage.shows("No answer came in time: it is a no.", "Done.")
+        await stage.shows("No answer in time: denied.", "Done.")
         assert not (workspace / "made").exists()

@@ -144,7 +144,7 @@ async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: Ope
         assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerQuestions(ask_id, (("Blue",),), by="phone"))
-        await stage.shows("This was answered elsewhere.")
+        await stage.shows("Answered elsewhere.")
         assert "Blue" in await answered(stage)
     async with open_app(script(ONE), config={"question_timeout_s": 1.5}) as stage:
         await stage.send("Ask me.")

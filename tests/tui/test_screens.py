@@ -12,7 +12,7 @@ from odin.core.tui_settings import ThemeSetting
 from odin.ui.tui.dialogs.history import ContentsDialog, RewindScopePicker
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog
-from odin.ui.tui.panels.toasts import TOAST_SECONDS
+from odin.ui.tui.panels.status import TOAST_SECONDS
 from tests.tui.conftest import SNAPSHOTS, Stage, play
 from tests.tui.key_cases import FakeSetup
 from tests.tui.played import START, PlayedClient, PlayedSessions

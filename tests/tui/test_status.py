@@ -62,9 +62,9 @@ async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:
     app = OdinApp(connect, TuiSettings(bell=False, title=False))
     async with app.run_test(size=(80, 24)) as pilot:
         stage = Stage(app, pilot, None)
-        await stage.shows("opening the session")
+        await stage.shows("opening session")
         going.set()
-        await stage.until(lambda: "opening the session" not in stage.screen())
+        await stage.until(lambda: "opening session" not in stage.screen())
 
 
 async def test_the_mode_is_always_in_sight(open_app: OpenApp) -> None:

@@ -119,7 +119,7 @@ async def test_searching_finds_what_is_folded_and_far_away() -> None:
         await stage.until(lambda: "11 of 11" not in stage.screen())
         await stage.press("slash")
         await stage.type("nowhere at all")
-        await stage.shows("nothing found")
+        await stage.shows("no matches")
         await stage.press("escape")
         assert stage.app.transcript.has_focus
 

@@ -156,7 +156,7 @@ async def test_going_without_a_model_holds_for_this_run_only(begin: Any, home: P
             await welcomed(stage)
             await stage.press(*keys)
             await opened(stage)
-            await stage.shows("The offline planner answers for now.")
+            await stage.shows("Using the offline planner.")
             await stage.send("hello")
             await stage.idle()
             assert stage.app.info is not None

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from odin.core.client import AvailableModel, ContextReport, SessionInfo, Snapshot
 from odin.core.slash_commands import unknown_argument, usage_error
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow, UsageTotals
+from odin.ui.format import format_usd
 from odin.ui.terminal import escape_hidden, shorten
 
 
@@ -127,10 +128,6 @@ def format_cost(spent: UsageTotals) -> str:
     if spent.unpriced:
         return f"{format_usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
     return format_usd(spent.cost_usd)
-
-
-def format_usd(amount: float) -> str:
-    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"
 
 
 StatsScope = Literal["session", "project"]

@@ -40,8 +40,7 @@ from odin.ui.tui.palette import DARK, LIGHT, make_palette, should_query_backgrou
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import PanelUpdater
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
-from odin.ui.tui.panels.status import ActivityLine, StatusLine
-from odin.ui.tui.panels.toasts import ToastLevel, Toasts
+from odin.ui.tui.panels.status import ActivityLine, StatusLine, ToastLevel, Toasts
 from odin.ui.tui.search import SearchBar
 from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.terminal.driver import OdinDriver, redraw

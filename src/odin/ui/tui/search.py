@@ -1,7 +1,4 @@
-"""Finds words in a conversation, also in what is folded away or was never painted.
-
-The one line at the bottom where words are typed that are looked for in the conversation.
-"""
+"""Search in the transcript, including folded and unpainted blocks, and the search bar at the bottom."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TranscriptSearch:
-    """`words` is what is looked for; `here` the block and which of its places is the current one."""
+    """The matches of `words`. `here` is the current one: its block and its number within the block."""
 
     def __init__(self) -> None:
         self.words = ""
@@ -43,16 +40,16 @@ class TranscriptSearch:
     def clear(self) -> None:
         self.search_for("", ())
 
-    def find_next(self, step: int, near: Sequence[TranscriptBlock]) -> tuple[TranscriptBlock, int] | None:
-        """The place after the current one, round and round; the first one is the next of the blocks in `near`."""
+    def find_next(self, step: int, visible: Sequence[TranscriptBlock]) -> tuple[TranscriptBlock, int] | None:
+        """Return the next match, in a cycle. The first search starts at the `visible` blocks."""
         if not self._places:
             return None
         if self.here in self._places:
             index = (self._places.index(self.here) + step) % len(self._places)
         else:
-            wanted = set(near)
+            shown = set(visible)
             start = 0 if step > 0 else len(self._places) - 1
-            index = next((i for i, place in enumerate(self._places) if place[0] in wanted), start)
+            index = next((i for i, place in enumerate(self._places) if place[0] in shown), start)
         self.here = self._places[index]
         return self.here
 
@@ -61,13 +58,13 @@ class TranscriptSearch:
         if not self.words:
             return ""
         if not self._places:
-            return "nothing found"
+            return "no matches"
         place = self._places.index(self.here) + 1 if self.here in self._places else 0
         return f"{place} of {len(self._places)}" if place else f"{len(self._places)} found"
 
 
 def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
-    """The line with that occurrence of the words; the last with any when markup or a line's end hides some of them."""
+    """Return the line of match `number`, or the last line with a match if markup or wrapping hides some."""
     found = 0
     last = min(1, len(lines) - 1)
     for place, strip in enumerate(lines):
@@ -80,7 +77,7 @@ def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
 
 
 def highlight_matches(strip: Strip, words: str, style: Style) -> Strip:
-    """The line with all its places of the words marked."""
+    """Style all matches in a line."""
     text = strip.text.casefold()
     if words not in text or len(text) != len(strip.text):
         return strip
@@ -109,11 +106,11 @@ def _split_segment(segment: Segment, start: int, cuts: list[tuple[int, int]], st
 
 
 SearchListener = Callable[[str, bool], None]
-"""Told what is looked for, and whether that is final."""
+"""Called with the search words, and True once the user confirmed them."""
 
 
 class SearchBar(Horizontal):
-    """Hidden until it is opened. Enter goes back to the conversation with what was found, Esc gives it up."""
+    """Hidden until opened. Enter returns to the transcript with the matches, Esc cancels the search."""
 
     DEFAULT_CSS = """
     SearchBar { height: 1; display: none; padding: 0 1; background: $surface; }
@@ -147,21 +144,21 @@ class SearchBar(Horizontal):
     def is_open(self) -> bool:
         return self.has_class("-open")
 
-    def show_count(self, found: str) -> None:
-        self.query_one("#found", Static).update(found)
+    def show_count(self, label: str) -> None:
+        self.query_one("#found", Static).update(label)
 
-    def _tell_listener(self, words: str, done: bool) -> None:
+    def _notify_listener(self, words: str, done: bool) -> None:
         if self.is_open and self._listener is not None:
             self._listener(words, done)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         if self.query_one(Input).has_focus:
-            self._tell_listener(event.value, False)
+            self._notify_listener(event.value, False)
 
     def on_key(self, event: events.Key) -> None:
         name = cast("OdinApp", self.app).keys.find_action(event.key, "search")
         if name:
             event.stop()
             event.prevent_default()
-            self._tell_listener(self.query_one(Input).value if name == "search_done" else "", True)
+            self._notify_listener(self.query_one(Input).value if name == "search_done" else "", True)

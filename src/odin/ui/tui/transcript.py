@@ -22,9 +22,8 @@ from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
-from odin.ui.tui.format import SPINNER_S
 from odin.ui.tui.keys import KeyTable, dispatch_key
-from odin.ui.tui.paint.canvas import load_thumbnail
+from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
 from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.palette import Palette

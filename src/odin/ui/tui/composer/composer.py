@@ -40,7 +40,7 @@ from odin.ui.tui.composer.paste import (
     should_fold,
 )
 from odin.ui.tui.keys import KeyTable, dispatch_key
-from odin.ui.tui.panels.toasts import ToastLevel
+from odin.ui.tui.panels.status import ToastLevel
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not unfolded into the text; an editor shows it."""

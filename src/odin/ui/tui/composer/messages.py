@@ -17,7 +17,7 @@ from odin.core.event import Delivery, Mode
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.panels.toasts import ToastLevel
+from odin.ui.tui.panels.status import ToastLevel
 
 
 class DraftSent(Message, namespace="composer"):

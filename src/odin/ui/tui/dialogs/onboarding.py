@@ -14,12 +14,12 @@ from textual.widgets import Input, Static
 
 from odin.core.errors import OdinError
 from odin.core.onboarding import ModelOption, Setup, TrustRequest
+from odin.ui.format import shorten_home
 from odin.ui.plain.trust_prompt import MAX_LINES, format_trust_page
 from odin.ui.terminal import escape_hidden, wrap_words
 from odin.ui.tui.dialogs.dialog import DebouncedDialog
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
-from odin.ui.tui.format import shorten_home
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_blank
 from odin.ui.tui.palette import make_palette

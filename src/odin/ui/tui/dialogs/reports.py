@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from odin.core.errors import OdinError
 from odin.core.usage import UsageReport, UsageRow
+from odin.ui.format import shorten_home
 from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, NO_LANGUAGE_SERVERS, NO_MCP_SERVERS, ErrorEntry, list_facts
 from odin.ui.slash_commands.usage import (
     NO_USAGE,
@@ -40,7 +41,6 @@ from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, TabBar, TabLabel, palette_of
-from odin.ui.tui.format import shorten_home
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
 

@@ -20,12 +20,12 @@ from odin.core.event import Envelope, RuleAdded, RuleRemoved
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.ui.event_lines import SCOPE_WORDS
+from odin.ui.format import shorten_home
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.external_editor import choose_editor, run_in_terminal
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent
-from odin.ui.tui.format import shorten_home
 from odin.ui.tui.keys import DialogInput
 
 _ACTIONS: tuple[RuleAction, ...] = get_args(RuleAction)

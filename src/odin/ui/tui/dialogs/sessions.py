@@ -9,12 +9,11 @@ from rich.text import Text
 
 from odin.core.client import SessionMatch, SessionPreview, SessionSummary
 from odin.core.errors import OdinError
+from odin.ui.format import format_age, format_usd
 from odin.ui.slash_commands.sessions import format_time
-from odin.ui.slash_commands.usage import format_usd
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
-from odin.ui.tui.format import format_age
 from odin.ui.tui.paint.sanitize import sanitize
 
 SEARCH_DELAY_S = 0.3
