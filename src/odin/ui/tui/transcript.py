@@ -254,6 +254,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.render_cache.clear()
             self._measure_all()
         self._settle(anchors)
+        self.refresh()  # Textual may have drawn the new size already, before this event arrived
 
     # --- animation and images ---
 
