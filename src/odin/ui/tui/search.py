@@ -1,10 +1,8 @@
 """Search in the transcript, including folded and unpainted blocks, and the search bar at the bottom."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
@@ -14,6 +12,7 @@ from textual.widgets import Input, Static
 
 from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.keys import LineInput
+from odin.ui.tui.paint.canvas import style_spans
 from odin.ui.tui.paint.painter import search_text_of
 
 if TYPE_CHECKING:
@@ -65,13 +64,13 @@ class TranscriptSearch:
 
 def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
     """Return the line of match `number`, or the last line with a match if markup or wrapping hides some."""
-    found = 0
+    total = 0
     last = min(1, len(lines) - 1)
     for place, strip in enumerate(lines):
         count = strip.text.casefold().count(words)
         if count:
-            found, last = found + count, place
-        if found > number:
+            total, last = total + count, place
+        if total > number:
             return place
     return max(last, 0)
 
@@ -81,28 +80,12 @@ def highlight_matches(strip: Strip, words: str, style: Style) -> Strip:
     text = strip.text.casefold()
     if words not in text or len(text) != len(strip.text):
         return strip
-    cuts: list[tuple[int, int]] = []
+    matches: list[tuple[int, int]] = []
     at = text.find(words)
     while at >= 0:
-        cuts.append((at, at + len(words)))
+        matches.append((at, at + len(words)))
         at = text.find(words, at + len(words))
-    found: list[Segment] = []
-    start = 0
-    for segment in strip:
-        found += _split_segment(segment, start, cuts, style)
-        start += len(segment.text)
-    return Strip(found, strip.cell_length)
-
-
-def _split_segment(segment: Segment, start: int, cuts: list[tuple[int, int]], style: Style) -> list[Segment]:
-    end = start + len(segment.text)
-    places = sorted({start, end, *(place for cut in cuts for place in cut if start < place < end)})
-    pieces: list[Segment] = []
-    for first, last in pairwise(places):
-        inside = any(low <= first and last <= high for low, high in cuts)
-        look = (segment.style or Style.null()) + style if inside else segment.style
-        pieces.append(Segment(segment.text[first - start : last - start], look))
-    return pieces
+    return Strip(style_spans(strip, matches, style), strip.cell_length)
 
 
 SearchListener = Callable[[str, bool], None]
@@ -117,7 +100,7 @@ class SearchBar(Horizontal):
     SearchBar.-open { display: block; }
     SearchBar > #sign { width: 2; color: $accent; }
     SearchBar > Input, SearchBar > Input:focus { width: 1fr; height: 1; border: none; padding: 0; }
-    SearchBar > #found { width: auto; min-width: 1; padding: 0 0 0 1; color: $foreground; }
+    SearchBar > #count { width: auto; min-width: 1; padding: 0 0 0 1; color: $foreground; }
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -127,7 +110,7 @@ class SearchBar(Horizontal):
     def compose(self) -> ComposeResult:
         yield Static("/ ", id="sign", markup=False)
         yield LineInput(placeholder="Search the conversation", compact=True)
-        yield Static("", id="found", markup=False)
+        yield Static("", id="count", markup=False)
 
     def open(self, listener: SearchListener) -> None:
         self._listener = listener
@@ -145,7 +128,7 @@ class SearchBar(Horizontal):
         return self.has_class("-open")
 
     def show_count(self, label: str) -> None:
-        self.query_one("#found", Static).update(label)
+        self.query_one("#count", Static).update(label)
 
     def _notify_listener(self, words: str, done: bool) -> None:
         if self.is_open and self._listener is not None:

@@ -1,4 +1,4 @@
-"""Streams the events of the open session to the app, and closes in the display what a killed run left open.
+"""Streams the events of the open session to the app, and ends the work that a killed run left open.
 
 A session logs the end events of a crashed run only when its next turn starts, so that viewing it does not change it.
 Until then the app makes up those events, so that nothing looks as if it were still running.
@@ -41,7 +41,7 @@ class SessionObserver(Protocol):
         ...
 
     def draw_frame(self) -> None:
-        """Draw what changed; called up to 30 times a second while events arrive."""
+        """Draw the changes; called up to 30 times a second while events arrive."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,21 @@ def _fit_cells(text: str, start: int, room: int) -> tuple[int, int]:
                 return start + end, used
             end, used = last, used + cells
     return start + end, used
+
+
+def style_spans(line: Iterable[Segment], spans: Sequence[tuple[int, int]], style: Style) -> Line:
+    """Apply a style to the characters of a line within `spans`."""
+    cuts = sorted({place for span in spans for place in span})
+    styled: Line = []
+    start = 0
+    for text, own_style, _ in line:
+        end = start + len(text)
+        for first, last in pairwise([start, *(cut for cut in cuts if start < cut < end), end]):
+            inside = any(low <= first and last <= high for low, high in spans)
+            piece_style = (own_style or Style.null()) + style if inside else own_style
+            styled.append(Segment(text[first - start : last - start], piece_style))
+        start = end
+    return styled
 
 
 def truncate_strip(strip: Strip, width: int) -> Strip:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import PurePath
 from typing import Literal
 
@@ -10,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from odin.ui.tui.paint.canvas import Canvas, Line, shorten_paths, wrap_cells
+from odin.ui.tui.paint.canvas import Canvas, Line, shorten_paths, style_spans, wrap_cells
 from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -274,7 +273,7 @@ class _FilePainter:
         sign = {"+": palette.good, "-": palette.bad, " ": palette.dim}[row.sign]
         room = max(width - self._digits - 3, 4)
         lines: list[Line] = []
-        for place, piece in enumerate(wrap_cells(_sanitize_segments(_style_spans(code, row.words, word)), room)):
+        for place, piece in enumerate(wrap_cells(_sanitize_segments(style_spans(code, row.words, word)), room)):
             label = f"{number:>{self._digits}} " if not place else " " * (self._digits + 1)
             used = sum(segment.cell_length for segment in piece)
             mark = f"{row.sign} " if not place else "↪ "
@@ -289,21 +288,3 @@ def _apply_background(line: Line, background: Style) -> Line:
 
 def _sanitize_segments(line: Line) -> Line:
     return [Segment(sanitize(segment.text), segment.style) for segment in line]
-
-
-def _style_spans(line: Line, words: list[Span], style: Style) -> Line:
-    """Apply a style to these spans of the line."""
-    if not words:
-        return line
-    cuts = sorted({place for span in words for place in span})
-    found: Line = []
-    at = 0
-    for segment in line:
-        start, end = at, at + len(segment.text)
-        places = [start, *(place for place in cuts if start < place < end), end]
-        for first, last in pairwise(places):
-            inside = any(low <= first and last <= high for low, high in words)
-            look = (segment.style or Style.null()) + style if inside else segment.style
-            found.append(Segment(segment.text[first - start : last - start], look))
-        at = end
-    return found

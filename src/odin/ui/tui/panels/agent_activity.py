@@ -1,4 +1,4 @@
-"""What each agent is doing right now, folded from its events, and how the panels describe it."""
+"""The current activity of each agent, folded from its events, and its description for the panels."""
 
 import math
 from dataclasses import dataclass, field

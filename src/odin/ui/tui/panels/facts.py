@@ -223,7 +223,7 @@ class SessionFacts:
             del self.todos[agent]
 
     def update(self, info: SessionInfo, context: ContextReport) -> None:
-        """Take over what the session reports about itself."""
+        """Apply a fresh report of the session."""
         self.info, self.context = info, context
         self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
 
