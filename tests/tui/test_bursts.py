@@ -1,4 +1,4 @@
-"""Words that somebody types at a permission question are no answer to it."""
+"""Text typed while a permission dialog opens does not answer it."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.
 
 @pytest.fixture(autouse=True)
 def really(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A burst that a busy machine cannot spread out; the other tests go without."""
+    """Make bursts long enough for a busy machine."""
     monkeypatch.setattr(permission, "BURST_S", 20.0)
 
 

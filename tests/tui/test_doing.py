@@ -1,4 +1,4 @@
-"""What is said of an agent at work, moment by moment."""
+"""How the activity of an agent is described at each moment."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity
 
 
 def told(*events: Any, now: float) -> ActivityText:
-    """The first event happens at second 0, each other one a second later."""
+    """Apply one event per second, starting at second 0, and describe the activity at `now`."""
     doing = AgentActivity()
     for second, event in enumerate(events):
         doing.apply(Envelope(second, float(second), "s", event))

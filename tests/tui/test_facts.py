@@ -1,4 +1,4 @@
-"""What the panels know of a session, folded from its events."""
+"""Session facts of the panels, folded from events."""
 
 from typing import Any
 
@@ -136,7 +136,7 @@ def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:
 
 
 def test_models_of_the_past_are_not_the_one_of_now() -> None:
-    """The session was resumed with another model than it had."""
+    """The session was resumed with a different model."""
     found = SessionFacts(INFO)
     past = (ModelChanged("openai/gpt-5"), RequestStarted(1, "gpt-5"), ModelChanged("xai/grok-4", "overloaded"))
     for seq, event in enumerate(past):

@@ -1,4 +1,4 @@
-"""What an earlier run was told, or left open when it was killed, is not shown as if it were so now."""
+"""Settings of an earlier run, and work it left open when it was killed, are not shown as current."""
 
 import os
 from pathlib import Path

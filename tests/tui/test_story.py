@@ -274,7 +274,7 @@ _BESIDE = st.sampled_from(
 
 @st.composite
 def _reply(draw: st.DrawFn, number: int) -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """One reply as it is seen live, with attempts that come to nothing, and as its log tells it."""
+    """The live events of one reply, with discarded attempts, and the events in its log."""
     live: list[AnyEvent] = []
     log: list[AnyEvent] = []
     for attempt in range(draw(st.integers(0, 2))):

@@ -1,4 +1,4 @@
-"""The conversation under the keys and the mouse: cards, folding, searching, copying, and staying where one is."""
+"""The transcript under keys and mouse: cards, folding, search, copying, and keeping the scroll position."""
 
 import asyncio
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def sessions(events: list[AnyEvent]) -> tuple[PlayedClient, PlayedSessions]:
 
 
 async def looking(stage: Stage, count: int) -> TranscriptView:
-    """The transcript, with the focus, when all of the past is on it."""
+    """The focused transcript, once all past events are shown."""
     view = stage.app.transcript
     await stage.until(lambda: len(view.blocks) >= count)
     await stage.press("ctrl+up")
@@ -59,7 +59,7 @@ async def looking(stage: Stage, count: int) -> TranscriptView:
 
 
 def rows(stage: Stage) -> list[str]:
-    """What is on the screen without the scroll bar."""
+    """The rows of the screen without the scroll bar."""
     return [line[:95].rstrip() for line in stage.screen().split("\n")][2:20]
 
 
