@@ -190,7 +190,7 @@ async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
         await stage.until(lambda: len(rows.items) == 1)
         assert "Session 13" in stage.screen() and "Session 12" not in stage.screen()
         await stage.press("f6")
-        await stage.shows("Exported to")
+        await stage.shows("Written to")
         await stage.press("escape")
         assert not isinstance(stage.app.screen, SessionPicker)
 
