@@ -13,9 +13,10 @@ from odin.core.event import Envelope, PermissionModeChanged
 from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, unknown_argument
 from odin.core.tui_settings import ThemeSetting
+from odin.ui.format import format_usd
 from odin.ui.slash_commands.actions import ACTIONS, CommandContext, change_rules, resolve_synonym
 from odin.ui.slash_commands.permissions import PermissionModeSwitch
-from odin.ui.slash_commands.usage import format_usd, parse_stats
+from odin.ui.slash_commands.usage import parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_editor import run_in_terminal
 from odin.ui.tui.session_commands import NavigationCommands, TurnCommands
