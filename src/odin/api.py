@@ -184,10 +184,10 @@ class Session:
         )
 
     def interrupt(self, queue: QueuePolicy = "inject") -> CrossThreadResult:
-        """Stop what runs, from any thread. False when nothing does.
+        """Stop the running turn, from any thread. False if none runs.
 
-        Prompts that wait join the conversation unanswered, or with `keep` are answered, with `rest` stay in the queue
-        until they are sent, with `drop` go.
+        Queued prompts become part of the conversation unanswered; `keep` answers them, `pause` leaves them in the queue
+        until they are sent, `drop` removes them.
         """
         return CrossThreadResult(self._interrupt(queue), self._loop)
 

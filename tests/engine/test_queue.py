@@ -1,6 +1,7 @@
 """Prompts that wait: drafts with ids, lanes, what an interrupt and a crash make of them."""
 
 import asyncio
+import concurrent.futures
 import threading
 from typing import Any, Literal, cast
 
@@ -270,7 +271,11 @@ class TestInterrupts:
 
     async def test_from_another_thread(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
-        interrupt = cast("LocalClient", talk.client).interrupt
+        loop = asyncio.get_running_loop()
+
+        def interrupt() -> "concurrent.futures.Future[bool]":
+            return asyncio.run_coroutine_threadsafe(talk.client.submit(Interrupt()), loop)
+
         assert await asyncio.to_thread(lambda: interrupt().result(20))
         assert (await talk.until_end(prompt)).reason == "interrupted"
         assert not await asyncio.to_thread(lambda: interrupt().result(20))

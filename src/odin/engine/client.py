@@ -1,7 +1,6 @@
 """A session in this process, as front ends see it: the implementation of `core.client.Client`."""
 
 import asyncio
-import concurrent.futures
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,7 +33,6 @@ from odin.core.op import (
     Interrupt,
     Op,
     Prompt,
-    QueuePolicy,
     Redo,
     RemoveLastMessage,
     RemoveRule,
@@ -147,7 +145,6 @@ class LocalClient:
         self._recorder = deps.recorder
         self._user_shell = deps.user_shell
         self._opened: SessionOpened | None = opened
-        self._loop = asyncio.get_running_loop()
         self._op_lock = asyncio.Lock()
         self._dangling: DanglingEvents | None = None
         self._loop_mode: LoopMode | None = None
@@ -159,10 +156,6 @@ class LocalClient:
         if self._closing is not None and not isinstance(op, _ALLOWED_WHILE_CLOSING):
             raise AgentShutdown
         return await _OP_HANDLERS[type(op)](self, _make_op_encodable(op))
-
-    def interrupt(self, queue: QueuePolicy = "inject") -> "concurrent.futures.Future[bool]":
-        """Submit `Interrupt` from any thread and return its outcome as a future."""
-        return asyncio.run_coroutine_threadsafe(self.submit(Interrupt(queue)), self._loop)
 
     async def _submit_prompt(self, op: Prompt) -> bool:
         async with self._op_lock:
