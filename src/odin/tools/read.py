@@ -32,7 +32,7 @@ from odin.tools.files import (
 )
 
 if TYPE_CHECKING:
-    from odin.tools.pdf import PdfReader
+    from odin.tools.documents import PdfReader
 
 
 _PROBE_BYTES = 16
@@ -66,7 +66,7 @@ class FormatReader:
         if head.startswith(b"%PDF-"):
             return await self._read_pdf(path, info, first, count, cwd)
         if path.endswith(".ipynb") and info.st_size <= WHOLE_BYTES:
-            from odin.tools.notebook import read_notebook
+            from odin.tools.documents import read_notebook
 
             data = read_whole(file, info)
             file.seek(0)
@@ -76,7 +76,7 @@ class FormatReader:
         return None
 
     async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:
-        from odin.tools.pdf import PdfReader, format_pdf
+        from odin.tools.documents import PdfReader, format_pdf
 
         self._pdf = self._pdf or PdfReader(self._runner)
         return format_pdf(path, await self._pdf.read_text(path, info, cwd), first, count)
