@@ -256,7 +256,7 @@ async def test_what_somebody_else_changed_comes_back_only_when_that_is_wanted(
         await come(stage, RewindPicker)
         await stage.press("enter")
         await come(stage, RewindScopePicker)
-        await stage.shows("skipped", "somebody else changed")
+        await stage.shows("skipped", "changed outside")
         await stage.press("down", "down", "f")
         await stage.until(lambda: "skipped" not in stage.screen())
         await stage.shows("also what somebody else changed", "removed")
