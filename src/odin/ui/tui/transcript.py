@@ -255,6 +255,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.render_cache.clear()
             self._measure_all()
         self._settle(anchors)
+        self.refresh()
 
     # --- animation and images ---
 
