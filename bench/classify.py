@@ -41,10 +41,12 @@ DENIED = ("Bash(git push:*)", "Bash(curl:*)", "Read(secrets/**)")
 def rows() -> list[Row]:
     from odin.core.tool import Subject
     from odin.policy.policy import Policy
+    from odin.policy.rules.rule import RuleSet
+    from odin.policy.rules.rule_file import build_list_rules
 
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "init", "-q", folder], check=True)
-        policy = Policy(root=folder, allowed_tools=RULES, disallowed_tools=DENIED)
+        policy = Policy(root=folder, rule_set=RuleSet(build_list_rules(allowed_tools=RULES, disallowed_tools=DENIED)))
         policy.judge("ExecuteCommand", "execute", Subject(command="true"), "edit_mode")
         medians: list[float] = []
         gc.collect()

@@ -1,4 +1,4 @@
-"""The branch that is checked out, as real git says it."""
+"""The checked-out branch, compared with real git."""
 
 import subprocess
 from pathlib import Path

@@ -18,10 +18,10 @@ def explained(run_odin: Run, *args: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("args", "verdict", "rule"),
     [
-        (("ls -la",), "auto", "commands that only look"),
+        (("ls -la",), "auto", "read-only commands"),
         (("make all",), "ask", "commands"),
         (("cat /etc/hosts",), "ask", "outside the project"),
-        (("shutdown now",), "deny", "commands that never run"),
+        (("shutdown now",), "deny", "destructive commands"),
         (("make all", "--yes"), "auto", "--yes"),
         (("make all", "--permission-mode", "dontAsk"), "deny", "commands"),
         (("make > x", "--mode", "plan"), "deny", "plan mode"),
@@ -43,7 +43,7 @@ def test_verdict_and_rule(run_odin: Run, args: tuple[str, ...], verdict: str, ru
     found = explained(run_odin, *args)
     assert (found["verdict"], found["rule"]) == (verdict, rule)
     assert found["reason"]
-    assert found["builtin"] is (rule in ("commands that never run", "special files"))
+    assert found["builtin"] is (rule in ("destructive commands", "special files"))
 
 
 def test_it_judges_with_the_rules_of_every_place(run_odin: Run, home: Path, workspace: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_page_for_people(run_odin: Run) -> None:
         (("--tool", "Nothing", "x"), "There is no tool 'Nothing'"),
         ((), "required"),
         (("ls", "--mode", "swim"), "swim"),
-        (("ls", "--permission-mode", "swim"), "no permission mode"),
+        (("ls", "--permission-mode", "swim"), "Unknown permission mode"),
         (("ls", "--cwd", "/no/such/folder"), "There is no folder"),
         (("ls", "--allowedTools", "(("), "is not a rule"),
     ],

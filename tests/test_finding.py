@@ -1,4 +1,4 @@
-"""Files by some letters of their path: what is found, in which order, and that nothing stands still meanwhile."""
+"""Fuzzy search of paths: what is found, in which order, and that the event loop is not blocked."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ Make = Callable[..., FileFinder]
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
-    """make(names, recent=…) is a finder in a folder with these files, all of the same age."""
+    """make(names, recent=…) returns a finder in a folder with these files, all of the same age."""
     made: list[FileFinder] = []
 
     def finder(*names: str, recent: tuple[str, ...] = (), env: dict[str, str] | None = None) -> FileFinder:
@@ -45,7 +45,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 async def settled(finder: FileFinder, words: str, limit: int = 20) -> tuple[str, ...]:
-    """The answer when the whole tree is known."""
+    """Return the result after the whole tree was walked."""
     await finder(words)
     async with asyncio.timeout(30):
         while finder.is_walking:
@@ -200,7 +200,7 @@ class TestTime:
         assert best[2] == "d7/19.txt"
 
     async def test_others_run_during_a_long_search(self) -> None:
-        """How often, not how fast: while one searches half a million names, somebody else gets many turns."""
+        """While half a million names are searched, other tasks get many turns."""
         names = [f"src/module{number}/some_long_name_{each}.py" for number in range(500) for each in range(20)]
         chunks = ["\n" + "\n".join(names[at : at + 1000]) + "\n" for at in range(0, len(names), 1000)] * 50
         turns, over = 0, False
@@ -246,7 +246,7 @@ class TestTime:
 
 
 def _walkers(of: Path) -> list[str]:
-    """Processes that work in or run this path."""
+    """Return the processes that work in or run this path."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in listed if str(of) in line and "--files" in line]
 

@@ -83,7 +83,7 @@ def test_rules_of_files_are_listed_with_where_they_are_written_and_cannot_be_rem
     assert not [rule for rule in found if rule[2] == "Bash"]
     refused = run_odin("rules", "remove", "1")
     assert refused.returncode == 2
-    assert "no rule with the number 1" in refused.stderr
+    assert "No removable rule with number 1" in refused.stderr
 
 
 def test_what_an_untrusted_project_allows_is_ignored_and_said(run_odin: Run, workspace: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_place(run_odin: Run, user: Pat
     done = run_odin("rules")
     path = user / "odinconfig.json"
     assert f"{path}: rules[1] is ignored: '((' is not a rule." in done.stderr
-    assert f"{path}: rules[2] is ignored: Delete(x/**) would allow deletions unseen" in done.stderr
+    assert f"{path}: rules[2] is ignored: Delete(x/**) would allow any deletion" in done.stderr
     assert f"{path}: allowed_tools[0] is ignored: 'b))' is not a rule." in done.stderr
     assert [line.split()[3] for line in done.stdout.splitlines()] == ["Bash(a)", "Read", "Bash(c:*)"]
 
@@ -127,7 +127,7 @@ def test_a_damaged_file_of_rules_is_said_and_left_alone(run_odin: Run, user: Pat
         (("add", "Delete"), "exact paths only"),
         (("remove",), "by its number"),
         (("remove", "x"), "by its number"),
-        (("remove", "7"), "no rule with the number 7"),
+        (("remove", "7"), "No removable rule with number 7"),
         (("list", "x"), "takes no rule"),
         (("--cwd", "/no/such/folder"), "There is no folder"),
         (("add", "--deny", "--ask", "Bash"), "not allowed with argument"),

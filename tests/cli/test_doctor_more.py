@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odin.config.settings import ConfigKeys
-from odin.models.availability import probe_models
+from odin.models.probe import probe_models
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 

@@ -122,7 +122,7 @@ class TestWithoutAModel:
         assert found["SubAgent State"] == "- agent-1: look around"
         assert "Changed in this session: /p/changed.py" in found["Files and Evidence"]
         assert "Read: /p/read.py" in found["Files and Evidence"]
-        assert found["Next Step"] == "Go on with the latest prompt: mend the port"
+        assert found["Next Step"] == "Continue with the latest prompt: mend the port"
         assert find_weakness(text, 4_000) == ""
 
     def test_an_earlier_summary_is_carried_on(self) -> None:

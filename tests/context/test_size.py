@@ -76,8 +76,11 @@ def test_the_last_reply_corrects_the_estimate() -> None:
 def test_images_beyond_those_that_are_sent_do_not_count() -> None:
     images = tuple(Image(f"/{number}.png", "image/png") for number in range(30))
     message = ToolMessage((ToolResult("c", "x", images=images),))
-    assert TokenEstimator().measure_messages((message,), shown=20) == count_message_tokens(message) - 10 * IMAGE_TOKENS
-    assert TokenEstimator().measure_messages((message,), shown=0) < IMAGE_TOKENS
+    assert (
+        TokenEstimator().measure_messages((message,), max_images=20)
+        == count_message_tokens(message) - 10 * IMAGE_TOKENS
+    )
+    assert TokenEstimator().measure_messages((message,), max_images=0) < IMAGE_TOKENS
 
 
 def test_a_server_that_reads_only_a_part() -> None:

@@ -35,7 +35,7 @@ from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer
 
-from ..policy.processes import alive, running, wait_until
+from ..sandbox.processes import alive, running, wait_until
 from .files import Files
 from .model import Model
 from .victim import Death, Life

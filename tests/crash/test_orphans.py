@@ -12,7 +12,7 @@ import pytest
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
 
-from ..policy.processes import alive, wait_until
+from ..sandbox.processes import alive, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 TREE = "sleep {0} & (sleep {0} & setsid sleep {0} & wait) & trap '' TERM HUP; sleep {0}; wait"

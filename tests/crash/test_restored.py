@@ -36,7 +36,7 @@ from odin.testing import ScriptedServer, Turn, call, reply, say
 
 from ..conftest import Run
 from ..engine.conftest import Start
-from ..policy.processes import wait_until
+from ..sandbox.processes import wait_until
 from ..session.logs import write
 
 ROOT = Path(__file__).parent.parent.parent

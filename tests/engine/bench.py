@@ -22,6 +22,7 @@ from odin.engine.recorder import Recorder
 from odin.engine.repetition import RepetitionGuard
 from odin.policy.policy import Policy
 from odin.session.state import SessionState
+from tests.policy.policies import make_policy
 
 Saying = Callable[[HookCall], HookVerdict]
 
@@ -89,7 +90,7 @@ class Bench:
         self._answers = list(answers or ())
         self._tool = tool.name
         self._scope = CallScope("", mode, str(root), str(root), RepetitionGuard())
-        self._policy = policy or Policy(root=str(root), **rules)
+        self._policy = policy or make_policy(root=str(root), **rules)
         deps = CallDeps(
             registry=Registry([tool]),
             policy=lambda: self._policy,

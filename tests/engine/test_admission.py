@@ -346,7 +346,7 @@ class TestSandbox:
         bench = Bench(workspace, tool, answers=[AnswerPermission("", True, rule="Run", remember="session")], yes=True)
         await bench.call(MAKE)
         assert [event.remember for event in bench.all(PermissionAnswered)] == [None]
-        assert "not remembered" in bench.all(Warned)[0].text
+        assert "no rule was saved" in bench.all(Warned)[0].text
 
     async def test_who_stops_the_turn_there_stops_what_comes_after(self, workspace: Path) -> None:
         tool = self.make()

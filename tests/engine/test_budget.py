@@ -45,7 +45,7 @@ async def test_the_ending_says_what_was_spent_and_what_to_do(start: Start) -> No
     await talk.say("go")
     ended = await talk.say("more")
     assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error_max_budget_usd", "BudgetSpent", 1)
-    assert ended.error == "The budget of this session, $1.50, is used up: it has cost $2.00."
+    assert ended.error == "The session budget of $1.50 is used up: $2.00 spent."
     assert "--max-budget-usd" in ended.hint
     assert "/budget" in ended.hint
 
@@ -192,7 +192,7 @@ async def test_a_day_has_a_budget_for_all_sessions(start: Start) -> None:
     assert (await second.say("go")).reason == "end_turn"
     ended = await second.say("more")
     assert (ended.reason, len(second.server.requests)) == ("error_max_budget_usd", 1)
-    assert "today, $5.00, is used up: all sessions together have cost $5.00" in ended.error
+    assert "The daily budget of $5.00 is used up: all sessions spent $5.00 today" in ended.error
     third = await priced(start, [say("never")], config)
     assert (await third.say("go")).reason == "error_max_budget_usd"
 

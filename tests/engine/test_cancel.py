@@ -23,7 +23,7 @@ from odin.core.event import (
 from odin.core.op import Continue, Interrupt, Prompt, RunUserShell
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import call, fault, reply, say
-from tests.policy.processes import alive, pids_in
+from tests.sandbox.processes import alive, pids_in
 
 from .conftest import Start, Talk
 from .hookkit import claude

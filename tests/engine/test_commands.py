@@ -13,7 +13,7 @@ from odin.core.event import ToolEnded, ToolProgressed
 from odin.core.op import Interrupt
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
-from tests.policy.processes import alive, gone, pids_in
+from tests.sandbox.processes import alive, gone, pids_in
 
 from .conftest import Start
 

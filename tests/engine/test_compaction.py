@@ -233,7 +233,7 @@ async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, s
     assert "Prompt number 0." in compacted[0].text
     failures = [event for event in talk.all(CompactionChanged) if event.status == "failed"]
     assert failures
-    assert any("none are asked for during 3 turns" in event.text for event in talk.all(Warned))
+    assert any("the model is not asked again for 3 turns" in event.text for event in talk.all(Warned))
     server.stop()
 
 
@@ -374,7 +374,7 @@ async def test_a_server_that_cuts_requests_is_noticed(start: Start) -> None:
     talk = await start(None, server=server, config=windowed(100_000))
     for number in range(15):
         await talk.say(f"Prompt {number}.")
-    said = [event.text for event in talk.all(Warned) if "seems to cut requests" in event.text]
+    said = [event.text for event in talk.all(Warned) if "seems to truncate requests" in event.text]
     assert len(said) == 1
     assert "4,096" in said[0]
     server.stop()
@@ -391,7 +391,7 @@ async def test_compact_by_hand_when_idle_and_the_next_request(start: Start) -> N
     assert await talk.client.submit(Compact("the ports"))
     await talk.until(Compacted)
     (question,) = [seen for seen in server.requests if is_summary(seen)]
-    assert "What matters most: the ports" in text_of(question)
+    assert "Focus on: the ports" in text_of(question)
     await talk.say("And now?")
     last = prompts(talk)[-1]
     assert "## Goal" in last.json["system"][-1]["text"]

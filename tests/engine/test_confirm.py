@@ -78,7 +78,7 @@ class TestAnswers:
         [
             ("WriteFile(other/**)", "is not about this call"),
             ("Read", "is not about this call"),
-            ("", "no rule was named"),
+            ("", "no rule was given"),
             ("((", "not a rule"),
         ],
     )
@@ -92,7 +92,7 @@ class TestAnswers:
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
         assert talk.all(RuleAdded) == []
         (warning,) = talk.all(Warned)
-        assert "was not remembered" in warning.text
+        assert "was not saved as a rule" in warning.text
         assert why in warning.text
         assert [(event.rule, event.remember) for event in talk.all(PermissionAnswered)] == [("", None)] * 2
 

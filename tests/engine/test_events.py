@@ -222,7 +222,7 @@ class TestNames:
 
     async def test_what_is_no_name_is_said(self, start: Start) -> None:
         talk = await start([])
-        with pytest.raises(UsageError, match="no name 'tool_results'"):
+        with pytest.raises(UsageError, match="Unknown event name 'tool_results'"):
             talk.client.stream_named_events(("tool_results",))
 
 

@@ -25,9 +25,9 @@ def kit(tmp_path: Path) -> HookKit:
     ("text", "outcome", "words"),
     [
         ("echo oops >&2; exit 1", "failed", "exit code 1. oops"),
-        ("echo '{\"decision\": '", "failed", "broken JSON"),
-        ('echo \'{"decision": "perhaps"}\'', "failed", "'perhaps' is no decision"),
-        ("sleep 600", "timed_out", "did not end within 0.3 s"),
+        ("echo '{\"decision\": '", "failed", "invalid JSON"),
+        ('echo \'{"decision": "perhaps"}\'', "failed", "'perhaps' is not a decision"),
+        ("sleep 600", "timed_out", "did not finish within 0.3 s"),
         ("exec 2>/dev/null; yes", "failed", "printed more than 1,000,000 bytes"),
         ("kill -9 $$", "failed", "killed by signal 9"),
     ],
@@ -82,8 +82,8 @@ async def test_bad_declarations_are_told_and_the_good_ones_hold(start: Start, wo
         config={"hooks": {"PreTolUse": [claude("x")], "PreToolUse": [{"hooks": [{}]}, claude(kit.script(""))]}},
     )
     said = (await talk.client.get_info()).warnings
-    assert any('no event "PreTolUse"' in text and "odinconfig.json" in text for text in said)
-    assert any("hooks.PreToolUse[0].hooks[0] names no command" in text for text in said)
+    assert any('unknown hook event "PreTolUse"' in text and "odinconfig.json" in text for text in said)
+    assert any("hooks.PreToolUse[0].hooks[0] has no command" in text for text in said)
     await talk.say("go")
     assert kit.events() == ["PreToolUse"]
 

@@ -20,7 +20,7 @@ from odin.core.op import Prompt, SetPermissionMode
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, fault, reply, say
-from tests.policy.processes import running, wait_until
+from tests.sandbox.processes import running, wait_until
 
 from .conftest import FAST
 from .hookkit import HookKit, claude, new_kit

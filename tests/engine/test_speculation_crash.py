@@ -138,7 +138,7 @@ async def test_what_somebody_else_changed_since_is_left_alone(start: Start, work
     talk = await resumed(start)
     assert (workspace / "a").read_text() == "theirs\n"
     assert [Path(file.path).name for file in talk.all(CallDiscarded)[0].skipped_files] == ["a"]
-    assert any("could not be put back" in event.text for event in talk.all(Warned))
+    assert any("could not be restored" in event.text for event in talk.all(Warned))
 
 
 async def test_a_command_that_ran_early_is_closed_too(start: Start, workspace: Path, killed: Kill) -> None:

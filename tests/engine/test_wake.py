@@ -18,7 +18,7 @@ from odin.core.op import Continue, Prompt
 from odin.engine import agent as agent_module
 from odin.engine.client import LocalClient
 from odin.testing import call, reply, say
-from tests.policy.processes import alive, gone, pids_in
+from tests.sandbox.processes import alive, gone, pids_in
 
 from .conftest import Start, Talk
 

@@ -845,19 +845,19 @@ def test_cdpath_makes_cd_uncertain(repo: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("ls; echo $SHELL", "what '$SHELL' stands for is only known when it runs"),
-        ("(ls; pwd)", "it is more than plain commands one after the other"),
-        ("ls && rg -z TODO", "rg -z is not known to only look"),
-        ("git log --oneline --show-signature", "git log --show-signature is not known to only look"),
-        ("docker logs x", "docker is not known to only look with these words"),
-        ("ls | xargs wc", "'xargs' is not one of them"),
-        ("ls; cat .env", "cat would open .env, and people keep secrets in such files"),
+        ("ls; echo $SHELL", "the value of '$SHELL' is only known when it runs"),
+        ("(ls; pwd)", "it is more than a list of simple commands"),
+        ("ls && rg -z TODO", "rg -z is not known to be read-only"),
+        ("git log --oneline --show-signature", "git log --show-signature is not known to be read-only"),
+        ("docker logs x", "docker is not known to be read-only with these arguments"),
+        ("ls | xargs wc", "'xargs' is not a known read-only command"),
+        ("ls; cat .env", "cat would open .env, which may contain secrets"),
     ],
 )
 def test_the_part_that_makes_it_a_question_is_named(repo: Path, command: str, said: str):
     verdict = Policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode")
     assert verdict.action == "ask"
-    assert verdict.reason.endswith(f"run without a question: {said}.")
+    assert verdict.reason.endswith(f"run without approval: {said}.")
 
 
 def test_a_pattern_that_leads_out_is_told_by_the_link_it_stands_for(repo: Path):

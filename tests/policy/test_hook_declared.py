@@ -86,21 +86,21 @@ def test_every_point_has_a_name_of_ours_and_claudes_names_are_aliases():
 
 
 WRONG: list[tuple[Any, str]] = [
-    ("text", "file: hooks must be an object with events as its keys; it is ignored."),
-    ({"PreTolUse": []}, 'file: there is no event "PreTolUse" for hooks. Did you mean "PreToolUse"? It is ignored.'),
+    ("text", "file: hooks must be an object with event names as keys; it is ignored."),
+    ({"PreTolUse": []}, 'file: unknown hook event "PreTolUse". Did you mean "PreToolUse"? It is ignored.'),
     (
         {"tool_call": []},
-        'file: there is no event "tool_call" for hooks. Did you mean "on_tool_call"? It is ignored.',
+        'file: unknown hook event "tool_call". Did you mean "on_tool_call"? It is ignored.',
     ),
     ({"Stop": {}}, "file: hooks.Stop must be a list; it is ignored."),
     ({"Stop": ["echo"]}, "file: hooks.Stop[0] must be an object; this hook is ignored."),
-    ({"Stop": [{}]}, "file: hooks.Stop[0] names no command; this hook is ignored."),
-    ({"Stop": [{"command": "  "}]}, "file: hooks.Stop[0] names no command; this hook is ignored."),
-    ({"Stop": [{"command": []}]}, "file: hooks.Stop[0] names no command; this hook is ignored."),
+    ({"Stop": [{}]}, "file: hooks.Stop[0] has no command; this hook is ignored."),
+    ({"Stop": [{"command": "  "}]}, "file: hooks.Stop[0] has no command; this hook is ignored."),
+    ({"Stop": [{"command": []}]}, "file: hooks.Stop[0] has no command; this hook is ignored."),
     ({"Stop": [{"command": 7}]}, "file: hooks.Stop[0] is ignored: command: expected str | array, got int."),
     (
         {"Stop": [{"hooks": [{"type": "prompt", "prompt": "hm"}]}]},
-        'file: there is no key "hooks.Stop[0].hooks[0].prompt"; it is ignored.',
+        'file: unknown key "hooks.Stop[0].hooks[0].prompt"; it is ignored.',
     ),
     (
         {"Stop": [{"command": "x", "timeout": -1}]},
@@ -108,7 +108,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         {"PreToolUse": [{"matcher": "(", "command": "x"}]},
-        "file: hooks.PreToolUse[0]: the matcher '(' is no regular expression (missing ), unterminated subpattern "
+        "file: hooks.PreToolUse[0]: the matcher '(' is not a regular expression (missing ), unterminated subpattern "
         "at position 0). This hook is ignored.",
     ),
 ]
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_named_and_ignored(value: Any, said: str):
 def test_an_unknown_key_is_named_and_the_hook_stays():
     hooks, warnings = read({"Stop": [{"command": "x", "timeut": 5}]})
     assert [hook.command for hook in hooks] == ["x"]
-    assert warnings == ['file: there is no key "hooks.Stop[0].timeut"; it is ignored. Did you mean "timeout"?']
+    assert warnings == ['file: unknown key "hooks.Stop[0].timeut"; it is ignored. Did you mean "timeout"?']
 
 
 def test_the_good_ones_beside_a_bad_one_hold():
@@ -140,7 +140,7 @@ def test_a_callback_names_any_event_and_nothing_else():
         return None
 
     assert make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "Bash", 3)).kind.points == ("tool_call",)
-    with pytest.raises(ValueError, match=r'no event "PreToolUze".*Did you mean "PreToolUse"'):
+    with pytest.raises(ValueError, match=r'unknown hook event "PreToolUze".*Did you mean "PreToolUse"'):
         make_callback_hook(CallbackHook("mine", "PreToolUze", silent))
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "["))

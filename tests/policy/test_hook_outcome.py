@@ -97,17 +97,17 @@ def test_the_reason_of_exit_code_2_is_standard_error_and_else_what_was_printed()
         ("", 127, "", "exit code 127."),
         ("", -9, "", "killed by signal 9."),
         ({"decision": "deny"}, 1, "", "exit code 1."),
-        ('{"decision": "deny"', 0, "", "it printed broken JSON: Input data was truncated."),
-        ('{"decision": NaN}', 0, "", "it printed broken JSON: "),
-        (b'{"reason": "\xff"}', 0, "", "it printed broken JSON: "),
-        ('{"a":' * 5000, 0, "", "it printed broken JSON: "),
-        ({"decision": "maybe"}, 0, "", "its answer cannot be used: 'maybe' is no decision."),
-        ({"decision": 7}, 0, "", "its answer cannot be used: decision is no text."),
-        ({"continue": "no"}, 0, "", "its answer cannot be used: continue is neither true nor false."),
+        ('{"decision": "deny"', 0, "", "it printed invalid JSON: Input data was truncated."),
+        ('{"decision": NaN}', 0, "", "it printed invalid JSON: "),
+        (b'{"reason": "\xff"}', 0, "", "it printed invalid JSON: "),
+        ('{"a":' * 5000, 0, "", "it printed invalid JSON: "),
+        ({"decision": "maybe"}, 0, "", "its output is invalid: 'maybe' is not a decision."),
+        ({"decision": 7}, 0, "", "its output is invalid: decision must be a string."),
+        ({"continue": "no"}, 0, "", "its output is invalid: continue must be true or false."),
         ({"hookSpecificOutput": []}, 0, "", ""),
-        ({"hookSpecificOutput": "x"}, 0, "", "its answer cannot be used: hookSpecificOutput is no object."),
-        ({"args": "x"}, 0, "", "its answer cannot be used: args is no object."),
-        ({"systemMessage": {}}, 0, "", "its answer cannot be used: systemMessage is no text."),
+        ({"hookSpecificOutput": "x"}, 0, "", "its output is invalid: hookSpecificOutput must be an object."),
+        ({"args": "x"}, 0, "", "its output is invalid: args must be an object."),
+        ({"systemMessage": {}}, 0, "", "its output is invalid: systemMessage must be a string."),
     ],
 )
 def test_a_hook_that_fails_changes_nothing_and_says_why(printed: Any, code: int, errors: str, problem: str):
@@ -120,7 +120,7 @@ def test_a_hook_that_fails_changes_nothing_and_says_why(printed: Any, code: int,
 def test_a_hang_and_a_flood_are_named():
     hook = HookSpec(event="Stop", name="h", command="x", timeout=2)
     hang = interpret_program(hook, HookCall("stop"), CapturedOutput(-9, b"", timed_out=True))
-    assert (hang.outcome, hang.problem) == ("timed_out", "it did not end within 2 s and was stopped.")
+    assert (hang.outcome, hang.problem) == ("timed_out", "it did not finish within 2 s and was stopped.")
     flood = interpret_program(hook, HookCall("stop"), CapturedOutput(-9, b"{", stopped=True))
     assert (flood.outcome, flood.problem) == ("failed", "it printed more than 1,000,000 bytes and was stopped.")
 

@@ -256,7 +256,7 @@ def test_a_blanket_rule_for_deletions_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["Bash(make\u202e)", "Bash(make\u200b:*)", "Bash(a\nb)"])
 def test_a_rule_that_does_not_show_what_it_allows_is_refused(text: str) -> None:
     book = RuleSet()
-    with pytest.raises(UsageError, match="do not show"):
+    with pytest.raises(UsageError, match="invisible characters"):
         book.add(text)
     assert book.list_rules() == ()
 
@@ -347,7 +347,7 @@ def test_rules_are_listed_with_numbers_and_removed_by_them() -> None:
     assert book.remove(1).text == "Bash(b)"
     assert [line.text for line in book.list_rules()] == ["Bash(x:*)", "Bash(a)"]
     for number in (0, 2, -1):
-        with pytest.raises(UsageError, match="no rule with the number"):
+        with pytest.raises(UsageError, match="No removable rule with number"):
             book.remove(number)
 
 

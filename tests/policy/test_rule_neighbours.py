@@ -7,6 +7,7 @@ import pytest
 
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
+from tests.policy.policies import make_policy
 
 COMMANDS = (
     "npm test",
@@ -129,7 +130,7 @@ def project(workspace: Path, tmp_path: Path) -> Path:
 
 
 def policy(root: Path, *rules: str) -> Policy:
-    return Policy(root=str(root), allowed_tools=rules)
+    return make_policy(root=str(root), allowed_tools=rules)
 
 
 def verdict(policy: Policy, command: str) -> str:

@@ -111,12 +111,15 @@ def test_a_rule_as_three_texts_allows_no_more_than_it_says(value: Any) -> None:
     [
         ("Bash(", "rules is ignored: 'Bash(' is not a rule"),
         (["Read", "a b"], "rules[1] is ignored: 'a b' is not a rule"),
-        (["allow"], "rules[0] is ignored: it is no tool"),
+        (["allow"], "rules[0] is ignored: it is not a tool"),
         ([3], "rules[0] is ignored: it must be a rule, a list or an object"),
         ([{"tool": "Bash", "action": "maybe"}], 'rules[0] is ignored: it needs an "action": one of allow, ask, deny'),
-        ([{"tool": "Bash", "argument": 3, "action": "deny"}], "rules[0] is ignored: it must have texts in its fields"),
+        (
+            [{"tool": "Bash", "argument": 3, "action": "deny"}],
+            "rules[0] is ignored: it must have strings in its fields",
+        ),
         ({"allow": "Bash"}, "rules.allow is ignored: it must be a list of rules"),
-        ({"allow": [3]}, "rules.allow[0] is ignored: it must be a text such as Bash(git log:*)"),
+        ({"allow": [3]}, "rules.allow[0] is ignored: it must be a string such as Bash(git log:*)"),
         ({"permissions": {"allow": [], "forbid": []}}, "rules.permissions.forbid is ignored: it is not one of"),
         (
             {"permissions": {"deny": [], "defaultMode": "x"}},
@@ -124,8 +127,8 @@ def test_a_rule_as_three_texts_allows_no_more_than_it_says(value: Any) -> None:
         ),
         ({"bash": "sometimes"}, "rules.bash is ignored: it must be one of allow, ask, deny"),
         ({"bash": {"x": 3}}, "rules.bash.x is ignored: it must be one of allow, ask, deny"),
-        (["Delete"], "rules[0] is ignored: Delete would allow deletions unseen"),
-        (["Delete(build/**)"], "rules[0] is ignored: Delete(build/**) would allow deletions unseen"),
+        (["Delete"], "rules[0] is ignored: Delete would allow any deletion"),
+        (["Delete(build/**)"], "rules[0] is ignored: Delete(build/**) would allow any deletion"),
     ],
 )
 def test_what_cannot_be_understood_is_reported_with_its_place_and_ignored(value: Any, said: str) -> None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
+from tests.policy.policies import make_policy
 
 
 def offered(root: Path, command: str, **settings: Any) -> tuple[str, ...]:
-    policy = Policy(root=str(root), **settings)
+    policy = make_policy(root=str(root), **settings)
     return policy.suggest_rules("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
 
 
@@ -153,7 +154,7 @@ WORDS = st.sampled_from(
 def test_whatever_is_offered_would_allow_the_call_and_is_the_rule_that_is_shown(words: list[str]) -> None:
     command = " ".join(words)
     for text in offered(Path("/nowhere/project"), command):
-        policy = Policy(root="/nowhere/project", allowed_tools=[text])
+        policy = make_policy(root="/nowhere/project", allowed_tools=[text])
         verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
         assert verdict.action == "allow"
         if not text.endswith(":*)"):

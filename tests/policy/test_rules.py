@@ -16,6 +16,7 @@ from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.modes import PERMISSION_MODES, mode_of
 from odin.policy.policy import Policy, Verdict
+from tests.policy.policies import make_policy
 from tests.table import each
 
 PATHS = Path(__file__).parents[3] / "shared" / "safety" / "paths.json"
@@ -43,7 +44,7 @@ class Judge:
     def __init__(self, root: Path, mode: Mode = "edit_mode", cwd: Path | None = None, **settings: Any) -> None:
         self.root = root
         self.mode: Mode = mode
-        self.policy = Policy(root=str(root), cwd=str(cwd or root), **settings)
+        self.policy = make_policy(root=str(root), cwd=str(cwd or root), **settings)
 
     def full(self, name: str, kind: Kind, subject: Subject) -> Verdict:
         return self.policy.judge(name, kind, subject, self.mode)
@@ -253,7 +254,7 @@ def test_catastrophes_are_denied_in_every_mode(root: Path, permission_mode: str,
 
 
 def test_another_permission_mode_is_another_policy(root: Path):
-    first = Policy(root=str(root), forbidden_commands=["make"])
+    first = make_policy(root=str(root), forbidden_commands=["make"])
     second = first.with_permission_mode("bypassPermissions")
     subject = Subject(paths=(str(root / "x"),))
     assert first.judge("EditTool", "edit", subject, "edit_mode").action == "ask"
@@ -635,7 +636,7 @@ def test_a_removal_whose_target_is_not_written_out_is_not_what_a_bare_name_allow
     assert judge.run('rm -r "$BUILD"') == "ask"
     verdict = judge.full("ExecuteCommand", "execute", Subject(command='rm -r "$BUILD"/'))
     assert verdict.action == "ask"
-    assert "dangerous" in verdict.reason
+    assert "destructive" in verdict.reason
 
 
 def test_a_pattern_in_a_command_is_tried_out(root: Path):
@@ -702,7 +703,7 @@ def test_rules_for_addresses_compare_host_labels(root: Path):
 @pytest.mark.parametrize("rule", ["Bash(", "Bash(x))y", "a b", "(x)", "Bash)"])
 def test_a_malformed_rule_is_a_clear_error(root: Path, rule: str):
     with pytest.raises(UsageError, match=r"is not a rule"):
-        Policy(root=str(root), allowed_tools=[rule])
+        make_policy(root=str(root), allowed_tools=[rule])
 
 
 # --- what a person is told ---
@@ -727,7 +728,7 @@ def test_a_question_says_why_and_how_to_allow_it(root: Path, name: str, kind: Ki
 
 @given(st.text(max_size=40), st.sampled_from(MODES), st.sampled_from(PERMISSION_MODES))
 def test_every_command_gets_a_verdict_and_a_reason(command: str, mode: Mode, permission_mode: str):
-    policy = Policy(
+    policy = make_policy(
         root="/nowhere/project", permission_mode=permission_mode, forbidden_commands=["x"], allowed_tools=["Bash(y:*)"]
     )
     verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), mode)
@@ -775,7 +776,7 @@ def test_the_paths_of_the_collection_get_an_accepted_verdict(root: Path):
 def test_where_a_file_is_denied_a_search_of_its_folder_is_a_question(workspace: Path, bypass: bool) -> None:
     (workspace / "secret.txt").write_text("x")
     (workspace / "open.txt").write_text("x")
-    policy = Policy(root=str(workspace), disallowed_tools=["Read(secret.txt)"], yes=bypass)
+    policy = make_policy(root=str(workspace), disallowed_tools=["Read(secret.txt)"], yes=bypass)
 
     def judged(command: str) -> str:
         return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action

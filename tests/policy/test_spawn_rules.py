@@ -1,4 +1,4 @@
-"""A command in the background is the same command: what is said of one holds for the other."""
+"""Rules for commands also apply to background commands."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ import pytest
 
 from odin.core.tool import Subject
 from odin.policy.policy import Policy
+from tests.policy.policies import make_policy
 
 
 def verdict(name: str, command: str, **rules: Any) -> str:
-    return Policy(root="/project", **rules).judge(name, "execute", Subject(command=command), "edit_mode").action
+    return make_policy(root="/project", **rules).judge(name, "execute", Subject(command=command), "edit_mode").action
 
 
 @pytest.mark.parametrize("name", ["ExecuteCommand", "Spawn"])

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.pattern import compile_wildcard
+from tests.policy.policies import make_policy
 from tests.table import each
 
 MEANT = [
@@ -59,7 +59,7 @@ def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, patte
         f"Bash({' '.join(pattern[:400])})",
         pattern.replace("/", "") if tool == "*" else "Nothing",
     ]
-    policy = Policy(root=str(workspace), disallowed_tools=deny)
+    policy = make_policy(root=str(workspace), disallowed_tools=deny)
     path = f"{workspace}/{'a' * 250}/{'a' * 250}"
     began = time.process_time()
     policy.judge("WriteFile", "edit", Subject(paths=(path,)), "edit_mode")
@@ -71,7 +71,7 @@ def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, patte
 
 
 def test_a_lone_star_stands_for_any_number_of_words(workspace: Path) -> None:
-    policy = Policy(root=str(workspace), disallowed_tools=["Bash(git * push * main)"])
+    policy = make_policy(root=str(workspace), disallowed_tools=["Bash(git * push * main)"])
 
     def verdict(command: str) -> str:
         return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action

@@ -27,6 +27,7 @@ from odin.core.message import (
 from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, UsageChunk
 from odin.providers.anthropic import AnthropicProvider, encode_request
 from odin.providers.http import HttpClient
+from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
@@ -41,7 +42,9 @@ PROMPT = (PromptMessage("hi"),)
 async def provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicProvider]:
     http = HttpClient({})
     try:
-        yield AnthropicProvider(name="anthropic", base_url=url, api_key=key, http=http, idle_timeout=5)
+        yield AnthropicProvider(
+            name="anthropic", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5)
+        )
     finally:
         await http.close()
 
@@ -252,7 +255,12 @@ async def test_a_token_is_sent_as_a_bearer_and_headers_are_added() -> None:
     http = HttpClient({})
     with ScriptedServer([say("ok")]) as server:
         token = AnthropicProvider(
-            name="a", base_url=server.url, api_key=" t\n", http=http, bearer=True, headers={"X-Team": "blue"}
+            name="a",
+            base_url=server.url,
+            api_key=" t\n",
+            http=http,
+            options=WireOptions(bearer=True),
+            headers={"X-Team": "blue"},
         )
         await collect(token, Request(OLD, PROMPT))
         headers = server.requests[0].headers
@@ -391,7 +399,9 @@ async def test_what_is_new_or_unusual_is_tolerated() -> None:
 async def test_pings_alone_are_silence_in_the_end() -> None:
     http = HttpClient({})
     with ScriptedServer([say("never finished").pings(after=2, every=0.01)]) as server:
-        anthropic = AnthropicProvider(name="a", base_url=server.url, api_key="k", http=http, idle_timeout=0.5)
+        anthropic = AnthropicProvider(
+            name="a", base_url=server.url, api_key="k", http=http, options=WireOptions(idle_timeout=0.5)
+        )
         with pytest.raises(StreamStalled, match=r"silent for 2 s"):
             await collect(anthropic, Request(OLD, PROMPT))
     await http.close()

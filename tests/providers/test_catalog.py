@@ -258,7 +258,7 @@ def test_where_a_key_comes_from(
 def test_a_server_on_this_machine_may_take_its_time(settings: ProviderSettings, idle: float, header: float) -> None:
     provider, _ = connect_model("mine/x", {"mine": settings}, {}, HttpClient({}))
     assert isinstance(provider, WireProvider)
-    assert (provider._idle_timeout, provider._header_timeout) == (idle, header)
+    assert (provider._options.idle_timeout, provider._options.header_timeout) == (idle, header)
 
 
 async def test_a_connected_provider_answers() -> None:

@@ -19,6 +19,7 @@ from odin.core.provider import Request, StopChunk, TextChunk, UsageChunk, WaitCh
 from odin.providers import wire
 from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider
+from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, fault, retry_after, say
 
 from .servers import Line, Listener, answering, chunked, collect, listening, whole
@@ -35,7 +36,11 @@ async def provider(url: str, idle: float = 5.0, header: float = 5.0) -> AsyncGen
     http = HttpClient({})
     try:
         yield ChatProvider(
-            name="local", base_url=url, api_key="secret-key", http=http, idle_timeout=idle, header_timeout=header
+            name="local",
+            base_url=url,
+            api_key="secret-key",
+            http=http,
+            options=WireOptions(idle_timeout=idle, header_timeout=header),
         )
     finally:
         await http.close()

@@ -21,6 +21,7 @@ from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, Thinkin
 from odin.core.reply import ReplyBuilder
 from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider, encode_request
+from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS
@@ -38,7 +39,7 @@ PROMPT = (PromptMessage("hi"),)
 async def provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider]:
     http = HttpClient({})
     try:
-        yield ChatProvider(name="local", base_url=url, api_key=key, http=http, idle_timeout=5)
+        yield ChatProvider(name="local", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5))
     finally:
         await http.close()
 

@@ -29,6 +29,7 @@ from odin.core.message import (
 from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers.http import HttpClient
 from odin.providers.openai_responses import ResponsesProvider, encode_request
+from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
@@ -44,7 +45,9 @@ SEALED = '{"id":"rs_1","encrypted_content":"zzz"}'
 async def provider(url: str) -> AsyncGenerator[ResponsesProvider]:
     http = HttpClient({})
     try:
-        yield ResponsesProvider(name="openai", base_url=url, api_key="k", http=http, idle_timeout=5)
+        yield ResponsesProvider(
+            name="openai", base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=5)
+        )
     finally:
         await http.close()
 

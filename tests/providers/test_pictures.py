@@ -19,6 +19,7 @@ from odin.providers.http import HttpClient
 from odin.providers.image_budget import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
 from odin.providers.json_contract import flatten_messages
 from odin.providers.settings import ModelSettings, ProviderSettings
+from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, fault, say
 from odin.testing.script import Api, SeenRequest
 from tests import pictures
@@ -181,7 +182,7 @@ async def connected(api: str, server: ScriptedServer) -> AsyncGenerator[Provider
     http = HttpClient({})
     base = server.url if api == "anthropic" else server.openai_url
     try:
-        yield PROVIDERS[api](name="here", base_url=base, api_key="k", http=http, idle_timeout=5)
+        yield PROVIDERS[api](name="here", base_url=base, api_key="k", http=http, options=WireOptions(idle_timeout=5))
     finally:
         await http.close()
 

@@ -15,6 +15,7 @@ from odin.core.message import Message, PromptMessage
 from odin.core.provider import Provider, Request
 from odin.providers import anthropic, openai_chat, openai_responses
 from odin.providers.http import HttpClient
+from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS, askable, histories, open_end
@@ -40,7 +41,9 @@ class Wire:
         http = HttpClient({})
         url = server.url if self.name == "anthropic" else server.openai_url
         try:
-            yield self.provider(name=self.name, base_url=url, api_key="k", http=http, idle_timeout=5)
+            yield self.provider(
+                name=self.name, base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=5)
+            )
         finally:
             await http.close()
 

@@ -8,7 +8,7 @@ from tests.tools.toolbox import Toolbox
 
 @pytest.fixture
 async def box(workspace: Path) -> AsyncIterator[Toolbox]:
-    """The standard tools in an empty project. Whatever a test left running is ended."""
+    """The standard tools in an empty project. Processes a test left running are killed."""
     box = Toolbox(workspace)
     yield box
     await box.background.close()

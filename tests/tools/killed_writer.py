@@ -1,6 +1,6 @@
-"""Run by test_killed_writes: for each line it reads it forks a writer, says its pid, and when it is gone its exit code.
+"""Run by test_killed_writes: for each input line, fork a writer, print its pid and, when it has ended, its exit code.
 
-The writer says 0 when it is about to write, then edits and writes files through the tools, again and again. It gives
+The writer prints 0 before it starts to write, then edits and writes files through the tools, again and again. It gives
 way to the one that watches it, and is meant to be killed at any moment.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.tools.toolbox import Toolbox
 
 WHOLE = 300_000
-"""The size of the file that is overwritten as a whole."""
+"""Size of the file that is overwritten as a whole."""
 
 HEAD = {"A": "state A\n", "B": "state B\n" + "b" * 99 + "\n" * 3000}
 
@@ -24,7 +24,7 @@ def body(size: int) -> str:
 
 
 def states(size: int) -> tuple[str, str]:
-    """The two texts a file may hold. All bytes of one lie elsewhere in the other."""
+    """Return the two texts a file may contain. All bytes of one are at other positions in the other."""
     return HEAD["A"] + body(size), HEAD["B"] + body(size)
 
 
@@ -37,7 +37,7 @@ def tell(number: int) -> None:
 
 
 async def warm_up(folder: Path) -> None:
-    """Load what the tools load when they are first used, so that a writer begins to write at once."""
+    """Load the modules that the tools load on first use, so that a writer starts to write at once."""
     box = Toolbox(folder)
     path = box.write("small.txt", HEAD["A"])
     await toggle(box, path)
@@ -45,7 +45,7 @@ async def warm_up(folder: Path) -> None:
 
 
 async def write_on(folder: Path, turn: int) -> None:
-    """Begin with another kind of write each time, so that none is always the last."""
+    """Start with another kind of write each time, so that none is always the last."""
     box = Toolbox(folder)
     number = os.getpid() * 1000
     await box.ok("Read", file_path=str(folder / "whole.txt"), limit=5)

@@ -1,4 +1,4 @@
-"""A small web site on loopback: paths with the answers they get, and the requests that came."""
+"""A small web site on loopback with scripted responses; records the requests."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

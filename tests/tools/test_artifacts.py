@@ -10,7 +10,7 @@ from tests.tools.toolbox import Toolbox
 
 @pytest.fixture
 def shelf(box: Toolbox, tmp_path: Path) -> Toolbox:
-    """The tools of a session that has a folder."""
+    """The tools of a session with a folder."""
     box.tools = {
         tool.name: tool
         for tool in build_standard_tools(ToolDeps(FileCache(), box.runner, session_folder=tmp_path / "session"))

@@ -1,4 +1,4 @@
-"""Putting files in place when the place is a difficult one: links, owners, full disks, closed folders, leftovers."""
+"""Atomic writes in difficult cases: links, owners, full disks, read-only folders, leftovers."""
 
 import fcntl
 import os
@@ -35,7 +35,7 @@ except (OSError, Refusal) as error:
 
 
 def limited(path: str, size: int) -> str:
-    """Replace a file in a process that may not write more than so many bytes to one: a full disk in small."""
+    """Replace a file in a process with a file size limit, which simulates a full disk."""
     argv = [sys.executable, "-c", LIMITED, path, str(size)]
     return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
@@ -48,7 +48,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(box: Toolbox) -> None:
 
 
 def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_path: Path) -> None:
-    """The copy beside it fits and the rewrite does not: the shell that copies has a smaller limit."""
+    """The temporary copy fits but the rewrite does not: the shell that copies has a smaller limit."""
     path = box.write("a.txt", b"o" * 1000)
     os.link(path, box.folder / "twin.txt")
     shell = tmp_path / "cat"
@@ -81,7 +81,7 @@ def test_owner_group_mode_and_attributes_stay(box: Toolbox) -> None:
 @as_root
 @pytest.mark.parametrize("mode", [0o777, 0o755], ids=["open folder", "closed folder"])
 def test_a_file_of_somebody_else_that_may_be_written_keeps_its_owner(box: Toolbox, mode: int) -> None:
-    """Who may write the file but not give files away, or not even make one beside it, rewrites it in place."""
+    """A user who can write the file, but cannot set its owner or create files next to it, rewrites it in place."""
     path = box.write("a.txt", b"old")
     os.chown(path, 12345, 12345)
     os.chmod(path, 0o666)
@@ -116,7 +116,7 @@ def test_a_new_file_does_not_replace_one_that_came_meanwhile(box: Toolbox) -> No
 def test_a_change_at_the_last_moment_is_not_overwritten(
     box: Toolbox, monkeypatch: pytest.MonkeyPatch, links: int
 ) -> None:
-    """Waiting for the disk takes longest, so that is when somebody else is most likely to write."""
+    """The fsync takes longest, so another process is most likely to write during it."""
     path = Path(box.write("a.txt", "old\n"))
     if links == 2:
         os.link(path, box.folder / "twin.txt")
@@ -218,7 +218,7 @@ atomic_write.replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
 
 
 def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox, tmp_path: Path) -> None:
-    """Stopped in the middle of the copy, with the whole process group killed: the file is the new one in the end."""
+    """The process group is killed in the middle of the copy; the file still becomes the new one."""
     path = box.write("a.txt", b"old" * 50_000)
     os.link(path, box.folder / "twin.txt")
     tools = tmp_path / "tools"
@@ -238,7 +238,7 @@ def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox,
 
 
 def test_a_program_of_the_project_does_not_rewrite(box: Toolbox) -> None:
-    """What a command left in a folder of the PATH is not started by Odin, outside every sandbox."""
+    """Odin does not run, unsandboxed, a program that a command put into a folder of the PATH."""
     path = box.write("a.txt", b"old" * 50_000)
     os.link(path, box.folder / "twin.txt")
     for name in ("mv", "cat", "sync", "rm"):

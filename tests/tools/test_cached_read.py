@@ -1,4 +1,4 @@
-"""Reading again what is known: the same answer, without opening the file, for as long as the file is the same."""
+"""Reading a cached file again: the same result, without opening the file, while it is unchanged."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ sys.addaudithook(_hear)
 
 
 class opened:  # noqa: N801
-    """The files that are opened meanwhile."""
+    """Record the files that are opened."""
 
     def __enter__(self) -> list[str]:
         global _listening
@@ -43,7 +43,7 @@ class opened:  # noqa: N801
 
 
 def at_leisure(box: Toolbox, **limits: Any) -> Toolbox:
-    """The tools with a clock that is past the moment in which another change could go unnoticed."""
+    """Return the tools with a clock past the time in which a second change could go unnoticed."""
     box.files = FileCache(CacheSettings(**limits), clock=lambda: time.time() + 10)
     box.tools = {tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner))}
     return box
@@ -163,7 +163,7 @@ async def test_past_the_end_and_empty_are_said_the_same_way(box: Toolbox) -> Non
 
 
 async def test_a_notebook_or_a_pdf_is_never_given_as_its_lines(box: Toolbox) -> None:
-    """An edit keeps their text; Read shows something else."""
+    """Grep caches their lines, but Read shows something else."""
     notebook = box.write("n.ipynb", '{"cells": [{"cell_type": "markdown", "source": "hi"}], "nbformat": 4}\n')
     await box.ok("Grep", pattern="cells", path=notebook)
     assert box.files.list_segments(notebook) == ("1-1",)

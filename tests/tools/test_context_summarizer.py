@@ -1,4 +1,4 @@
-"""ContextSummarizer: what it covers, what the lesser model is given, what it says."""
+"""ContextSummarizer: what it covers, what the small model reads, what it returns."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LONG = "a finding " * 100
 
 
 class Desk:
-    """The tool over things a test has collected."""
+    """The tool with the collected items of a test."""
 
     def __init__(self, box: Toolbox, *collected: CollectedItem) -> None:
         self.collected = collected
@@ -26,11 +26,11 @@ class Desk:
         self._box = box
 
     async def call(self, **args: str) -> ToolOutput:
-        tool = ContextSummarizerTool(lambda: self.collected, self._lesser, self._box.files)
+        tool = ContextSummarizerTool(lambda: self.collected, self._ask_small_model, self._box.files)
         assert tool.runs_alone
         return await tool.run(tool.parse(args), self._box.context())
 
-    async def _lesser(self, job: SmallJob, text: str) -> str:
+    async def _ask_small_model(self, job: SmallJob, text: str) -> str:
         assert job == CONTEXT_SUMMARY_JOB
         self.asked.append(CollectedContext.parse(text))
         if isinstance(self.answer, Exception):

@@ -13,7 +13,7 @@ from tests.tools.toolbox import Toolbox
 
 
 async def edit(box: Toolbox, content: str | bytes, old: str, new: str, **more: Any) -> bytes:
-    """Write, read, edit; the bytes afterwards."""
+    """Write, read and edit a file; return its bytes."""
     path = box.write("f.txt", content)
     await box.ok("Read", file_path=path)
     await box.ok("EditTool", file_path=path, old_string=old, new_string=new, **more)
@@ -287,7 +287,7 @@ async def test_everything_outside_the_span_is_identical(workspace: Path, before:
     data=st.data(),
 )
 def test_untouched_lines_keep_their_own_endings(lines: list[tuple[str, str]], data: st.DataObject) -> None:
-    """Replace one line in the middle of a block that is given with plain line feeds."""
+    """Replace one line in the middle of a block given with LF."""
     lines = [(f"{number}{text}", end) for number, (text, end) in enumerate(lines)]
     at = data.draw(st.integers(0, len(lines) - 1))
     old = "".join(f"{text}\n" for text, _ in lines)

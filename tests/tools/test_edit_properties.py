@@ -1,6 +1,6 @@
-"""For any text, encoding, line ends and edits: what lies outside the change keeps its bytes; all edits or none.
+"""For any text, encoding, line endings and edits: bytes outside the change are preserved; all edits or none.
 
-The expected bytes are put together here from the parts, without the code under test.
+The expected bytes are built here from the parts, without the code under test.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ PROOF = {
     "cp932": "ファイルをよみこみます",
     "latin-1": "caf\xe9 gr\xfc\xdfe",
 }
-"""Text by which an encoding without a mark is recognised, or by which it is seen not to be UTF-8."""
+"""Text that identifies an encoding without a byte order mark, or shows that it is not UTF-8."""
 
 plain = st.text(st.sampled_from("ab \t(){}=_\x0c\x0b\x1c\x85\u2028"), max_size=8)
 ascii_only = st.text(st.sampled_from("ab \t(){}=_\x0c"), max_size=8)
@@ -96,7 +96,7 @@ async def test_all_edits_or_none(
 async def test_a_block_given_with_plain_line_feeds_keeps_the_ends_of_its_lines(
     workspace: Path, lines: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    """The model writes what Read shows. One line becomes another; the others keep the ends they have."""
+    """The model writes what Read shows. One line changes; the others keep their line endings."""
     lines = [(f"{number}{text}", end) for number, (text, end) in enumerate(lines)]
     at = data.draw(st.integers(0, len(lines) - 1))
     box = Toolbox(workspace)
@@ -113,7 +113,7 @@ async def test_a_block_given_with_plain_line_feeds_keeps_the_ends_of_its_lines(
 @slow
 @given(before=st.text(max_size=60), after=st.text(max_size=60))
 async def test_writing_gives_exactly_the_content(workspace: Path, before: str, after: str) -> None:
-    """Over a file with plain line feeds, content is put there as it is, whatever line ends it has."""
+    """Content that replaces a file with LF is written unchanged, with any line endings."""
     box = Toolbox(workspace)
     before, after = f"{before}\n".replace("\r\n", "\n"), f"x{after}"
     path = box.write("f", before)
@@ -128,7 +128,7 @@ MIXED = "e\u0301👩\u200d👩\u200d👧漢字𠀀\udce9 a\u0308\u0323🇩🇪"
 
 
 def test_wherever_text_is_cut_it_stays_valid() -> None:
-    """Emoji, Chinese, combining marks and bytes that are not UTF-8, with the cut at every place."""
+    """Emoji, Chinese, combining marks and bytes that are not UTF-8, cut at every position."""
     for shift in range(len(MIXED) + 1):
         line = "x" * (LINE_CHARS - shift) + MIXED * 2
         box_view = compare("", f"{line}\n" * 40, "f").text

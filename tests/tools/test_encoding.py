@@ -1,4 +1,4 @@
-"""Files that are not UTF-8: edited as what they are when that is certain, kept byte for byte when it is not."""
+"""Files that are not UTF-8: edited in their encoding if it is certain, preserved byte for byte if not."""
 
 from pathlib import Path
 

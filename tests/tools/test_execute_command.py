@@ -44,7 +44,7 @@ async def test_a_long_timeout_is_limited_and_says_so(box: Toolbox) -> None:
 
 
 async def test_there_is_no_input_and_no_terminal(box: Toolbox) -> None:
-    """Even when our own input is open and silent, which a child would wait for."""
+    """Even if our own stdin is open and silent, which a child would wait for."""
     reading, writing = os.pipe()
     own = os.dup(0)
     os.dup2(reading, 0)

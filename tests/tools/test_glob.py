@@ -78,7 +78,7 @@ async def test_links_are_not_followed_in_circles(box: Toolbox) -> None:
 
 
 async def test_no_pattern_takes_forever(box: Toolbox) -> None:
-    """Matching holds up everything else in the process, so its time may not grow with the number of stars."""
+    """Matching blocks the process, so its time must not grow with the number of stars."""
     name = "a" * 200
     aged(box, f"{name}b.txt", "/".join("d" * 30) + "/deep.txt")
     for pattern in (

@@ -14,7 +14,7 @@ from tests.tools.toolbox import Toolbox
 
 @pytest.fixture(params=[False, True], ids=["ripgrep", "built-in"])
 async def box(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[Toolbox]:
-    """Every test here runs with ripgrep and with the built-in walk, and expects the same."""
+    """Every test runs with ripgrep and with the built-in search, and expects the same result."""
     box = Toolbox(workspace, without_ripgrep=request.param)
     yield box
     await box.runner.close()

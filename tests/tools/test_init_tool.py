@@ -1,4 +1,4 @@
-"""ODIN.md from what a repository is: only what is there, and nobody's own words lost."""
+"""ODIN.md from the repository: only facts from files, and the user's own text is preserved."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A process that writes files is killed at random moments: every file is the old one or the new one, never half."""
+"""A writing process is killed at random moments: every file is the old one or the new one, never half of it."""
 
 import os
 import signal
@@ -22,10 +22,10 @@ SIZES = {"big.txt": 10_000_000, "linked.txt": 2_000_000, "whole.txt": WHOLE}
 
 
 def aim(folder: Path, chance: Random, old: set[str], sizes: dict[str, set[int]]) -> None:
-    """Choose the moment: any, or while new bytes wait beside their file, or while a file is neither old nor new.
+    """Choose the moment: any, or while a temporary file exists, or while a file is neither old nor new.
 
-    The last is how a rewrite in place looks on its way, which a process of its own finishes, and how a file would look
-    that is not replaced at once.
+    The last happens during a rewrite in place, which a separate process
+    finishes, and would happen if files were not replaced atomically.
     """
     kind = chance.choice(("any", "waiting", "waiting", "growing", "growing"))
     longest = {"any": chance.uniform(0.0, 0.2), "waiting": 2.0, "growing": 0.3}
@@ -40,7 +40,7 @@ def aim(folder: Path, chance: Random, old: set[str], sizes: dict[str, set[int]])
 
 
 def settle(folder: Path, writer: int) -> None:
-    """Wait until what rewrites a file in place has finished: it outlives its writer."""
+    """Wait for the process that rewrites a file in place, which outlives its writer."""
     deadline = time.monotonic() + 20
     while any(pid != writer for pid in working_in(folder)):
         assert time.monotonic() < deadline, "a rewrite was not finished"
@@ -49,7 +49,7 @@ def settle(folder: Path, writer: int) -> None:
 
 
 def working_in(folder: Path) -> Iterator[int]:
-    """The processes that have the folder on their command line."""
+    """Return the processes with the folder in their command line."""
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) != os.getpid():
             with suppress(OSError):
@@ -58,7 +58,7 @@ def working_in(folder: Path) -> Iterator[int]:
 
 
 def check(folder: Path, texts: dict[str, tuple[bytes, bytes]]) -> set[str]:
-    """Compare everything. Returns the temporaries that were left behind."""
+    """Check all files. Return the leftover temporary files."""
     for name, allowed in texts.items():
         found = (folder / name).read_bytes()
         assert found in allowed, f"{name} is torn: {len(found)} bytes, {found[:20]!r}"

@@ -1,4 +1,4 @@
-"""What a model reads when its text is not there, or there more than once."""
+"""The refusal when old_string is not found, or found more than once."""
 
 from odin.tools.replacement import find_nearest
 from tests.tools.toolbox import Toolbox
@@ -55,7 +55,7 @@ async def test_in_one_long_line_it_says_where_the_two_part(box: Toolbox) -> None
 
 
 def test_large_files_do_not_hold_it_up() -> None:
-    """Compared line by line with everything this would take minutes, and the test its timeout."""
+    """Comparing every line with every other would take minutes and time out."""
     text = "".join(f"    value_{n % 7} = compute(item, index, total)  # {n}\n" for n in range(25_000))
     block = find_nearest(text, "".join(f"  value_{n} = compute(item, indexes, totals)\n" for n in range(60)))
     assert block is not None
@@ -76,13 +76,13 @@ async def test_many_places_are_counted_and_some_are_shown(box: Toolbox) -> None:
 
 
 async def test_places_that_overlap_are_several(box: Toolbox) -> None:
-    """In `aa aa aa` there are two places for `aa aa`; to take the first would be a guess."""
+    """`aa aa` occurs twice in `aa aa aa`; taking the first would be a guess."""
     text = await refusal(box, "same\nsame\nsame\n", "same\nsame\n")
     assert "occurs 2 times (lines 1, 2)" in text
 
 
 async def test_places_that_differ_in_their_line_ends_are_several(box: Toolbox) -> None:
-    """Read shows both alike, so the model cannot have meant one of them."""
+    """Read shows both the same way, so the model cannot mean one of them."""
     path = box.write("a.txt", b"one\ntwo\nx\r\none\r\ntwo\r\n")
     await box.ok("Read", file_path=path)
     args = {"file_path": path, "old_string": "one\ntwo\n", "new_string": "three\n"}

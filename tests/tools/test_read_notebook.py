@@ -183,7 +183,7 @@ async def test_a_notebook_is_edited_by_its_raw_lines(box: Toolbox) -> None:
 
 
 async def test_of_many_images_only_a_few_are_unpacked(box: Toolbox) -> None:
-    """Unpacking one can take a second, and a notebook may hold thousands."""
+    """Unpacking an image can take a second, and a notebook may contain thousands."""
     broken = binascii.b2a_base64(pictures.png(4, 4)[:-20]).decode()
     path = box.write("many.ipynb", notebook(code("x", *(display(**{"image/png": broken}) for _ in range(30)))))
     text = (await box.call("Read", file_path=path)).text

@@ -1,4 +1,4 @@
-"""Ripgrep and the built-in search find the same lines in the same order, whatever is asked of whatever tree."""
+"""Ripgrep and the built-in search find the same lines in the same order, for any query and tree."""
 
 import asyncio
 import os
@@ -224,7 +224,7 @@ def answers(data: bytes, answer: SearchMode, query: SearchQuery) -> object:
 
 
 def is_binary(path: str) -> bool:
-    """Ripgrep names a file with a match before the first NUL byte, or does not: it depends on how it was read."""
+    """Whether ripgrep reports a file with a match before the first NUL byte depends on how it read the file."""
     data = Path(path).read_bytes()
     return b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff")
 

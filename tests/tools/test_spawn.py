@@ -1,4 +1,4 @@
-"""Processes that go on after their call: started, looked at, stopped."""
+"""Background processes: started, inspected, stopped."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from odin.sandbox import background, output
 from odin.sandbox.background import BackgroundProcess, BackgroundProcesses
-from tests.policy.processes import alive, gone, pids_in
+from tests.sandbox.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
 

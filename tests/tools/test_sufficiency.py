@@ -1,4 +1,4 @@
-"""Edits of what was seen in part: what the lesser model is asked, what its answers do, and that it can only refuse."""
+"""Review of edits of partially read files: what the small model is asked, and that it can only refuse."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,8 +22,8 @@ from tests.tools.toolbox import Toolbox
 Answer = Callable[[EditQuestion], Sufficiency | str]
 
 
-class Lesser:
-    """A lesser model in this process that keeps what it was asked."""
+class RecordingSmallModel:
+    """A small model in this process that records its questions."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -37,11 +37,13 @@ class Lesser:
         return said if isinstance(said, str) else msgspec.json.encode(said).decode()
 
 
-def content_with(box: Toolbox, answer: Answer, validation: Validation = "auto") -> Lesser:
-    lesser = Lesser(answer)
+def use_small_model(box: Toolbox, answer: Answer, validation: Validation = "auto") -> RecordingSmallModel:
+    small_model = RecordingSmallModel(answer)
     box.files = FileCache(CacheSettings(validation=validation))
-    box.tools = {tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner, small_model=lesser))}
-    return lesser
+    box.tools = {
+        tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner, small_model=small_model))
+    }
+    return small_model
 
 
 def yes(question: EditQuestion) -> Sufficiency:
@@ -76,12 +78,12 @@ def edit_of(name: str, line: int = 15) -> dict[str, Any]:
 
 
 async def test_the_question_has_the_edit_and_what_was_seen(box: Toolbox) -> None:
-    lesser, name = content_with(box, yes), hundred(box)
+    small_model, name = use_small_model(box, yes), hundred(box)
     await box.ok("Read", file_path=name, offset=50, limit=1)
     await box.ok("Read", file_path=name, offset=14, limit=2)
     await box.ok("Read", file_path=name, offset=16, limit=1)
     await box.ok("EditTool", **edit_of(name), replace_all=True)
-    assert lesser.questions == [
+    assert small_model.questions == [
         EditQuestion(
             file_path=name,
             edits=(PlannedEdit("line 15.", "new", True),),
@@ -94,11 +96,11 @@ async def test_the_question_has_the_edit_and_what_was_seen(box: Toolbox) -> None
 
 
 async def test_several_edits_are_one_question(box: Toolbox) -> None:
-    lesser, name = content_with(box, yes), hundred(box)
+    small_model, name = use_small_model(box, yes), hundred(box)
     await box.ok("Read", file_path=name, offset=10, limit=20)
     edits = [{"old_string": f"line {n}.", "new_string": f"{n}!"} for n in (12, 20)]
     await box.ok("MultiEditTool", file_path=name, edits=edits)
-    (question,) = lesser.questions
+    (question,) = small_model.questions
     assert [edit.new_string for edit in question.edits] == ["12!", "20!"]
 
 
@@ -114,31 +116,31 @@ async def test_several_edits_are_one_question(box: Toolbox) -> None:
     ],
 )
 async def test_when_it_is_asked(box: Toolbox, validation: Validation, whole: bool, asked: int) -> None:
-    lesser, name = content_with(box, yes, validation), hundred(box)
+    small_model, name = use_small_model(box, yes, validation), hundred(box)
     await box.ok("Read", file_path=name, limit=None if whole else 20)
     await box.ok("EditTool", **edit_of(name))
-    assert len(lesser.questions) == asked
+    assert len(small_model.questions) == asked
 
 
 async def test_segments_that_are_all_of_it_leave_no_doubt(box: Toolbox) -> None:
-    lesser, name = content_with(box, yes), hundred(box)
+    small_model, name = use_small_model(box, yes), hundred(box)
     await box.ok("Read", file_path=name, limit=50)
     await box.ok("Read", file_path=name, offset=51)
     await box.ok("EditTool", **edit_of(name))
-    assert lesser.questions == []
+    assert small_model.questions == []
 
 
 async def test_lines_that_were_shown_cut_are_a_doubt(box: Toolbox) -> None:
-    lesser = content_with(box, yes)
+    small_model = use_small_model(box, yes)
     name = box.write("a.txt", "y" * 3000 + " end\n")
     await box.ok("Read", file_path=name)
     await box.ok("EditTool", file_path=name, old_string=" end", new_string="")
-    assert [question.is_partial for question in lesser.questions] == [False]
+    assert [question.is_partial for question in small_model.questions] == [False]
 
 
 async def test_what_is_certain_is_not_asked(box: Toolbox) -> None:
-    """A refusal that needs no opinion, and an opinion that cannot make up for it."""
-    lesser, name = content_with(box, yes), hundred(box)
+    """A deterministic refusal comes without a question, and no answer can override it."""
+    small_model, name = use_small_model(box, yes), hundred(box)
     assert "Must read file first" in await box.refused("EditTool", **edit_of(name))
     await box.ok("Read", file_path=name, limit=20)
     assert "Must read lines 50-50 first" in await box.refused("EditTool", **edit_of(name, 50))
@@ -146,26 +148,26 @@ async def test_what_is_certain_is_not_asked(box: Toolbox) -> None:
     assert "occurs" in await box.refused("EditTool", file_path=name, old_string="line", new_string="x")
     Path(name).write_text("line 15.\n")
     assert "changed on disk" in await box.refused("EditTool", **edit_of(name))
-    assert lesser.questions == []
+    assert small_model.questions == []
     assert Path(name).read_text() == "line 15.\n"
 
 
 async def test_of_much_only_the_surroundings_are_shown(box: Toolbox) -> None:
-    lesser = content_with(box, yes)
+    small_model = use_small_model(box, yes)
     name = box.write("a.txt", "".join(f"{n:04} {'x' * 60}\n" for n in range(1, 3001)))
     for offset in range(1, 2500, 500):
         await box.ok("Read", file_path=name, offset=offset, limit=500)
     edits = [{"old_string": f"{n:04} ", "new_string": f"{n}: "} for n in (700, 710, 2000)]
     await box.ok("MultiEditTool", file_path=name, edits=edits)
-    content = lesser.questions[0].cached_content
+    content = small_model.questions[0].cached_content
     assert "--- Lines 660-750 ---\n0660 " in content
     assert "--- Lines 1960-2040 ---\n1960 " in content
     assert content.count("--- Lines") == 2
 
 
 async def test_too_much_to_show_is_not_asked(box: Toolbox) -> None:
-    """Neither a new text nor surroundings larger than what a small model can look at."""
-    lesser = content_with(box, wants((900, 950)))
+    """Neither the new text nor the context may be larger than a small model can read."""
+    small_model = use_small_model(box, wants((900, 950)))
     name = box.write("a.txt", "".join(f"{n:04} {'x' * 90}\n" for n in range(1, 1001)))
     await box.ok("Read", file_path=name, limit=450)
     await box.ok("Read", file_path=name, offset=451, limit=100)
@@ -174,15 +176,15 @@ async def test_too_much_to_show_is_not_asked(box: Toolbox) -> None:
     for offset in (1, 251, 501, 751):
         await box.ok("Read", file_path=other, offset=offset, limit=250)
     await box.ok("EditTool", file_path=other, old_string="3 x", new_string="4 y", replace_all=True)
-    assert lesser.questions == []
+    assert small_model.questions == []
 
 
 async def test_bytes_that_are_not_text_can_be_asked_about(box: Toolbox) -> None:
-    lesser = content_with(box, yes)
+    small_model = use_small_model(box, yes)
     name = box.write("a.txt", b"caf\xe9 x\nb\nc\n")
     await box.ok("Read", file_path=name, limit=2)
     await box.ok("EditTool", file_path=name, old_string="b", new_string="B")
-    assert "caf\ufffd x" in lesser.questions[0].cached_content
+    assert "caf\ufffd x" in small_model.questions[0].cached_content
     assert Path(name).read_bytes() == b"caf\xe9 x\nB\nc\n"
 
 
@@ -191,7 +193,7 @@ async def test_bytes_that_are_not_text_can_be_asked_about(box: Toolbox) -> None:
 
 @pytest.mark.parametrize("tool", ["EditTool", "MultiEditTool"])
 async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succeeds(box: Toolbox, tool: str) -> None:
-    lesser, name = content_with(box, wants((60, 70), (90, 92))), hundred(box)
+    small_model, name = use_small_model(box, wants((60, 70), (90, 92))), hundred(box)
     before = Path(name).read_bytes()
     await box.ok("Read", file_path=name, limit=20)
     args = edit_of(name)
@@ -205,26 +207,26 @@ async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succee
     assert (await box.refused(tool, **args)).startswith("Read lines 90-92 first")
     await box.ok("Grep", pattern="line 9[0-2]", path=name)
     await box.ok(tool, **args)
-    assert len(lesser.questions) == 1, "what it wanted was read, so it is not asked again"
+    assert len(small_model.questions) == 1, "what it wanted was read, so it is not asked again"
     assert "\nnew\n" in Path(name).read_text()
 
 
 async def test_another_edit_is_another_question(box: Toolbox) -> None:
-    lesser, name = content_with(box, wants((60, 70))), hundred(box)
+    small_model, name = use_small_model(box, wants((60, 70))), hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     await box.refused("EditTool", **edit_of(name, 15))
     await box.refused("EditTool", **edit_of(name, 16))
-    assert len(lesser.questions) == 2
+    assert len(small_model.questions) == 2
 
 
 async def test_a_changed_file_is_asked_about_anew(box: Toolbox) -> None:
-    lesser, name = content_with(box, wants((60, 70))), hundred(box)
+    small_model, name = use_small_model(box, wants((60, 70))), hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     await box.refused("EditTool", **edit_of(name))
     Path(name).write_text(Path(name).read_text() + "more\n")
     await box.ok("Read", file_path=name, limit=20)
     await box.refused("EditTool", **edit_of(name))
-    assert [question.total_lines for question in lesser.questions] == [100, 101]
+    assert [question.total_lines for question in small_model.questions] == [100, 101]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ async def test_a_changed_file_is_asked_about_anew(box: Toolbox) -> None:
     ],
 )
 async def test_suggestions_are_brought_into_shape(box: Toolbox, suggested: Any, named: str) -> None:
-    content_with(box, wants(*suggested))
+    use_small_model(box, wants(*suggested))
     name = hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     assert (await box.refused("EditTool", **edit_of(name))).startswith(f"Read lines {named} first;")
@@ -277,15 +279,15 @@ def _raise(error: BaseException) -> Answer:
     ],
 )
 async def test_without_a_usable_answer_what_is_certain_decides(box: Toolbox, answer: Answer) -> None:
-    lesser, name = content_with(box, answer), hundred(box)
+    small_model, name = use_small_model(box, answer), hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     await box.ok("EditTool", **edit_of(name))
-    assert lesser.questions
+    assert small_model.questions
     assert "\nnew\n" in Path(name).read_text()
 
 
 async def test_an_objection_about_lines_that_were_seen_is_passed_on(box: Toolbox) -> None:
-    content_with(box, wants((1, 20)))
+    use_small_model(box, wants((1, 20)))
     name = hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     output = await box.ok("EditTool", **edit_of(name))
@@ -293,7 +295,7 @@ async def test_an_objection_about_lines_that_were_seen_is_passed_on(box: Toolbox
 
 
 async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
-    content_with(box, lambda question: Sufficiency(False, "The second edit\nundoes the first."), "always")
+    use_small_model(box, lambda question: Sufficiency(False, "The second edit\nundoes the first."), "always")
     name = hundred(box)
     await box.ok("Read", file_path=name)
     output = await box.ok("EditTool", **edit_of(name))
@@ -302,15 +304,15 @@ async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
 
 async def test_a_model_that_takes_no_schema_is_asked_without(box: Toolbox) -> None:
     def answer(question: EditQuestion) -> Sufficiency:
-        if lesser.jobs[-1].schema is not None:
+        if small_model.jobs[-1].schema is not None:
             raise BadRequest("output_config: unknown field")
         return Sufficiency(False, "more", (LineRange(30, 31, ""),))
 
-    lesser, name = content_with(box, answer), hundred(box)
+    small_model, name = use_small_model(box, answer), hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     assert "Read lines 30-31 first" in await box.refused("EditTool", **edit_of(name))
     await box.refused("EditTool", **edit_of(name, 16))
-    assert [job.schema is None for job in lesser.jobs] == [False, True, True]
+    assert [job.schema is None for job in small_model.jobs] == [False, True, True]
 
 
 async def test_a_silent_model_is_not_waited_for(box: Toolbox) -> None:
@@ -356,7 +358,7 @@ async def test_a_change_while_the_model_thinks_is_noticed(box: Toolbox) -> None:
         Path(name).write_text("theirs\n")
         return Sufficiency(True)
 
-    content_with(box, meddle)
+    use_small_model(box, meddle)
     await box.ok("Read", file_path=name, limit=20)
     assert "changed on disk in the meantime" in await box.refused("EditTool", **edit_of(name))
     assert Path(name).read_text() == "theirs\n"
@@ -430,10 +432,10 @@ async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
 
 
 async def test_the_final_line_feed_a_file_lacks_is_not_asked_about(box: Toolbox) -> None:
-    """EditTool forgives it, so the lesser model must not be shown a text that stands nowhere."""
-    lesser = content_with(box, yes)
+    """EditTool tolerates it, so the small model must not be shown text that is not in the file."""
+    small_model = use_small_model(box, yes)
     path = box.write("a.txt", "".join(f"line {number}\n" for number in range(1, 100)) + "the end")
     await box.ok("Read", file_path=path, offset=95)
     await box.ok("EditTool", file_path=path, old_string="line 99\nthe end\n", new_string="the new end\n")
-    assert lesser.questions[0].edits[0].old_string == "line 99\nthe end"
+    assert small_model.questions[0].edits[0].old_string == "line 99\nthe end"
     assert Path(path).read_text().endswith("line 98\nthe new end")

@@ -1,4 +1,4 @@
-"""Programs that ask, and programs that stay: the call comes back, and nothing outlives the session."""
+"""Programs that prompt and programs that stay in the background: the call returns, and nothing outlives the session."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy.processes import alive, gone, pids_in
+from tests.sandbox.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
 

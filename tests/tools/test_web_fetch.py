@@ -1,4 +1,4 @@
-"""WebFetch over a real site: what becomes of pages, what the lesser model is given, what the model reads."""
+"""WebFetch with a real site: how pages are converted, what the small model reads, what the main model reads."""
 
 import asyncio
 import codecs
@@ -42,7 +42,7 @@ GUIDE = """<!doctype html><html><head><title>The  Guide &amp; more</title><style
 
 
 class Browser:
-    """WebFetch with a lesser model whose answers a test decides; `asked` is what that model was given."""
+    """WebFetch with a scripted small model; `asked` records its questions."""
 
     def __init__(self, site: Site, box: Toolbox) -> None:
         self.site = site
@@ -50,9 +50,9 @@ class Browser:
         self.reply: str | Exception | Callable[[SmallJob, str], Awaitable[str]] = "The answer."
         self.fetcher = WebFetcher({}, "odin/test", 10.0)
         self._box = box
-        self.tool = WebFetchTool(self.fetcher.fetch, self._lesser, box.runner)
+        self.tool = WebFetchTool(self.fetcher.fetch, self._ask_small_model, box.runner)
 
-    async def _lesser(self, job: SmallJob, text: str) -> str:
+    async def _ask_small_model(self, job: SmallJob, text: str) -> str:
         self.asked.append((job, PageQuestion.parse(text)))
         if isinstance(self.reply, Exception):
             raise self.reply
@@ -62,7 +62,7 @@ class Browser:
         return await self.tool.run(self.tool.parse({"url": url, "prompt": prompt}), self._box.context())
 
     async def page(self, url: str) -> str:
-        """What the lesser model was given of a page."""
+        """Return what the small model read of a page."""
         output = await self.call(url)
         assert not output.is_error, output.text
         return self.asked[-1][1].page
@@ -297,7 +297,7 @@ async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, 
             started.set()
             return await super().capture(["sleep", "60"], **options)
 
-    tool = WebFetchTool(browser.fetcher.fetch, browser._lesser, Slow(cancel_grace=0.1))
+    tool = WebFetchTool(browser.fetcher.fetch, browser._ask_small_model, Slow(cancel_grace=0.1))
     args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
     task = asyncio.create_task(tool.run(args, box.context()))
     await started.wait()
@@ -351,7 +351,7 @@ def test_addresses_that_two_readers_would_read_differently_are_refused(url: str)
 
 
 def test_pages_made_to_be_slow_are_looked_at_quickly():
-    """With patterns and codecs that look back, each of these takes minutes, in which nothing else could happen."""
+    """With backtracking patterns and slow codecs, each of these takes minutes and blocks the process."""
     assert not _is_html("<!---->" * 2000 + "no page")
     assert not _needs_scripts("<script></script>" + "<div id " * 600_000, "")
     assert decode_page(b"+2AA-", "text/plain; charset=utf-7") == "+2AA-"
@@ -365,7 +365,7 @@ def test_a_page_without_a_type_that_begins_with_comments_is_html():
 
 
 async def test_html_made_to_fill_the_memory_is_stopped(browser: Browser):
-    """Every quotation within the others puts one more mark before all of its lines."""
+    """Every nested quotation adds one more mark to all of its lines."""
     output = await browser.call(browser.site.page("/deep", "<blockquote>x" * 380_000))
     assert output.is_error
     assert "its HTML could not be converted (" in output.text

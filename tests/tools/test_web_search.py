@@ -1,4 +1,4 @@
-"""WebSearch against engines played on loopback."""
+"""WebSearch against scripted engines on loopback."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The standard tools over a real folder, called by name as the engine calls them."""
+"""The standard tools in a real folder, called by name like the engine does."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from odin.tools.listing import GlobTool
 
 
 class Toolbox:
-    """`without_ripgrep` makes Grep and Glob use their built-in walk."""
+    """`without_ripgrep` makes Grep and Glob use the built-in search."""
 
     def __init__(self, folder: Path, *, without_ripgrep: bool = False) -> None:
         self.folder = folder

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.policy.processes import running, wait_until
+from tests.sandbox.processes import running, wait_until
 from tests.ui.pseudo import screen
 
 WAIT = "echo $$ >>pids; until [ -e go ]; do sleep 0.02; done; echo broken; exit 3"

@@ -11,7 +11,7 @@ from odin.core.client import SessionSummary
 from odin.testing import ScriptedServer, Turn, say
 from odin.ui.slash_commands.sessions import format_session
 from odin.ui.terminal import width_of
-from tests.policy.processes import wait_until
+from tests.sandbox.processes import wait_until
 from tests.ui.pseudo import screen
 
 PASTED = "\x1b[200~def f():\r\treturn 1\r\x1b[201~"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.policy.processes import wait_until
+from tests.sandbox.processes import wait_until
 from tests.ui.pseudo import Screen, screen
 
 SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; echo slow"

@@ -36,7 +36,7 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
         terminal.type("/usage\n")
         terminal.see("No model was asked yet.")
         terminal.type("look around\n")
-        terminal.see("The budget of this session, $1.00, is used up: it has cost $2.00.")
+        terminal.see("The session budget of $1.00 is used up: $2.00 spent.")
         assert len(server.requests) == 1
         terminal.type("/budget lots\n")
         terminal.see("'lots' is not a number of US dollars.")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
-from tests.policy.processes import running, wait_until
+from tests.sandbox.processes import running, wait_until
 from tests.ui.pseudo import Screen, screen
 
 ASKED = "say why not: "

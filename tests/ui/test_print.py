@@ -15,7 +15,7 @@ import pytest
 
 from odin.testing import ScriptedServer, Usage, call, fault, reply, say
 from tests.conftest import Run
-from tests.policy.processes import running, wait_until
+from tests.sandbox.processes import running, wait_until
 
 ODIN = [sys.executable, "-I", "-m", "odin"]
 

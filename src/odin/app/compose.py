@@ -12,7 +12,8 @@ from odin import __version__
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.crash_log import log_path
 from odin.app.git_context import GitContext, branch_of
-from odin.app.hooks import HookSet
+from odin.app.hooks import HookFacts, HookSet
+from odin.app.planner import PlannerFactory
 from odin.app.policy import (
     build_redactor,
     find_hidden_tools,
@@ -26,13 +27,12 @@ from odin.app.web import WebAccess
 from odin.app.workspace import OpenedLog, Workspace, open_log, workspace_of
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
-from odin.config import Options, get_home_dir
+from odin.config import Options, get_config_dir, get_home_dir
 from odin.context.file_cache import FileCache, LastWriters
-from odin.context.instructions import load_instructions, reload_odin_md
-from odin.context.prompt import SystemPrompt, SystemPromptSource
+from odin.context.prompt import SystemPromptSource
 from odin.core.client import AvailableModel, ContextReport, SessionInfo
 from odin.core.compactor import Compactor
-from odin.core.event import CachedFile, Envelope, InstructionsChanged, Mode, SessionOpened
+from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
 from odin.core.policy import CallbackHook
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
@@ -53,7 +53,7 @@ from odin.engine.small_model import SmallModel, give_title
 from odin.engine.speculation import SpeculationSettings
 from odin.engine.stream import RetryPolicy
 from odin.engine.sub_agents import JobNotifier, SubAgentRunner
-from odin.engine.turn import Planner, TurnDeps, TurnLimits
+from odin.engine.turn import TurnDeps, TurnLimits
 from odin.engine.user_shell import UserShell
 from odin.models.fallback import ModelFallback
 from odin.models.selection import InitialModel, ModelSelector, choose_initial_model
@@ -71,12 +71,6 @@ from odin.tools.talk import AgentTool
 if TYPE_CHECKING:
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
-
-SMALL_CONTEXT_WINDOW = 16_384
-"""Models with a context window up to this size get the short system prompt."""
-
-MEDIUM_CONTEXT_WINDOW = 32_768
-"""Models with a context window up to this size get short tool descriptions, and small ones fewer tools."""
 
 
 async def open_session(
@@ -149,7 +143,6 @@ class _Composition:
         self._set_up_limits(workspace)
         self._set_up_processes()
         self._set_up_models()
-        self._set_up_prompt()
         self._set_up_agents()
         self.client = self._make_client(resumed=bool(opened.past))
         state = self.recorder.state
@@ -167,7 +160,7 @@ class _Composition:
         config, env, state = self._config, self._env, self.recorder.state
         self.sandbox = LazySandbox(config, env, state=self._options.state_dir, visible=(str(self._folder),))
         self._runner = ProcessRunner(
-            self._folder / "outputs", environ=env, keep_env=config.env_passthrough, sandbox=self.sandbox.get
+            self._folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
         )
         self.hooks = self._make_hooks()
         self.approvals = Approvals(
@@ -225,21 +218,15 @@ class _Composition:
         )
 
     def _set_up_models(self) -> None:
-        """The small model, compaction, fallback models and web access."""
+        """The main model's prompts, the small model, compaction, fallback models and web access."""
         config, models = self._config, self._models
+        self.planners = PlannerFactory(config, self._options, self._cwd, models, self.custom.assembler)
         self._small_model = SmallModel(models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
             config, self.recorder, self.budget, self._folder, self._cwd, models.connect_other, self.custom.compactor
         )
         self.fallback = ModelFallback(models, config.fallback_model, self.recorder)
         self._web = WebAccess(config.web, self._env)
-
-    def _set_up_prompt(self) -> None:
-        """Instruction files and the system prompt."""
-        self._instructions = load_instructions(self._config.root, self._cwd)
-        self._instructions_stale = False
-        self._prompter = self.custom.assembler or self._make_prompter()
-        self._planners: dict[tuple[str, Mode, tuple[str, ...]], Planner] = {}
 
     def _set_up_agents(self) -> None:
         """The main agent's parts, with the files the earlier run had read."""
@@ -271,7 +258,7 @@ class _Composition:
             hooks=self._main_agent.hooks,
             redact=self.redact,
             budget=self.budget,
-            compaction=self.compaction.with_planner(lambda mode: self.get_planner(mode, self._main_agent.registry)),
+            compaction=self.compaction.with_planner(lambda mode: self.planners.get(mode, self._main_agent.registry)),
             checkpoints=self.checkpoints,
             background=self._background,
             user_shell=UserShell(self._runner, self.recorder, self.redact, self._cwd, agent.add_context),
@@ -286,7 +273,7 @@ class _Composition:
             model=self._models.ref,
             version=__version__,
             resumed=resumed,
-            instructions=self._instructions.text,
+            instructions=self.planners.instructions.text,
             config=self._config.to_public(),
             root=to_valid_unicode(self._config.root),
             model_chosen=self._initial_model.chosen,
@@ -296,16 +283,18 @@ class _Composition:
     def _make_hooks(self) -> HookSet:
         return HookSet(
             self._config.declared.get("hooks", ()),
-            session=self._log.session,
-            transcript=str(self._log.path),
-            cwd=self._cwd,
-            root=self._config.root,
+            HookFacts(
+                id=self._log.session,
+                transcript=str(self._log.path),
+                cwd=self._cwd,
+                root=self._config.root,
+                permission_mode=lambda: self.policy.permission_mode,
+                model=lambda: self._models.ref,
+            ),
             runner=self._runner,
             emit=self.recorder.emit,
             redact=lambda text: self.redact(text),
-            swapped=self._config.trust.find_changed_programs,
-            permission_mode=lambda: self.policy.permission_mode,
-            model=lambda: self._models.ref,
+            find_changed_programs=self._config.trust.find_changed_programs,
         )
 
     def _make_budget(self, projects: Path) -> CostBudget:
@@ -319,17 +308,6 @@ class _Composition:
         today = TodaysCost(projects, lambda: state.totals.cost_usd)
         per_day = config.max_budget_usd_per_day
         return CostBudget(self.recorder, usual=usual, chosen=chosen, earlier=earlier, per_day=per_day, today=today)
-
-    def _make_prompter(self) -> SystemPrompt:
-        return SystemPrompt(
-            header=self._config.system_header,
-            base=self._options.system_prompt,
-            append=self._options.append_system_prompt,
-            instructions=self._instructions.odin_md,
-            other_instructions=self._instructions.files_text,
-            allowed=self._config.allowed_commands,
-            forbidden=self._config.forbidden_commands,
-        )
 
     def _make_attachments(self) -> AttachmentReader:
         return AttachmentReader(
@@ -350,9 +328,19 @@ class _Composition:
         )
 
     def _load_command_library(self) -> "CommandLibrary":
-        from odin.app.command_library import build_command_library
+        """Collect custom commands: the project's files, the user's files, then both configuration files."""
+        from odin.context.library import PROJECT_FOLDERS, USER_FOLDER, CommandFolder, CommandLibrary, ConfiguredCommands
 
-        return build_command_library(self._config, self._env)
+        root, declared = self._config.root, self._config.declared.get("commands", ())
+        project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
+        user = CommandFolder(str(get_config_dir(self._env) / USER_FOLDER), "user")
+        configured = (
+            ConfiguredCommands(item.value, "project config" if layer == "project" else "user config", item.source)
+            for layer in ("project", "user")
+            for item in declared
+            if item.layer == layer
+        )
+        return CommandLibrary((*project, user, *configured))
 
     # --- for the agents ---
 
@@ -367,7 +355,7 @@ class _Composition:
             runner=self._runner,
             session_folder=self._folder,
             root=self._config.root,
-            on_instructions_written=self._mark_instructions_stale,
+            on_instructions_written=self.planners.mark_stale,
             small_model=lambda job, text: self._small_model.ask(job, self.redact(text).text, agent),
             fetch=self._web.fetch,
             search_engine=self._web.search,
@@ -405,21 +393,6 @@ class _Composition:
     def make_speculation_settings(self, files: FileCache) -> SpeculationSettings:
         return SpeculationSettings(self._config.speculate, files, self.checkpoints.rollback_files)
 
-    def get_planner(self, mode: Mode, registry: Registry) -> Planner:
-        """Return the model with its prompt and tools, made once per mode so that the cached prefix never changes."""
-        key = (self._models.ref, mode, registry.list_names())
-        if key not in self._planners:
-            info = self._models.info
-            offered = registry.list_offered(spec_of(mode).allows_tool)
-            specs = tuple(tool.build_spec() for tool in offered)
-            if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
-                from odin.providers.json_contract import fit_tools_to_window
-
-                specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
-            system = self._prompter.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
-            self._planners[key] = Planner(self._models.provider, info, system, specs)
-        return self._planners[key]
-
     def _make_questioner(self, agent: str) -> AskUser:
         return lambda call_id, questions: self.approvals.ask_questions(call_id, questions, agent)
 
@@ -435,19 +408,10 @@ class _Composition:
         path.write_bytes(data)
         return str(path)
 
-    def _mark_instructions_stale(self) -> None:
-        """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
-        self._instructions_stale = True
-
     def _make_main_deps(self, mode: Mode) -> TurnDeps:
         self.fallback.restore_preferred()
-        if self._instructions_stale:
-            self._instructions_stale = False
-            self._instructions = reload_odin_md(self._instructions, self._config.root)
-            self.recorder.emit(InstructionsChanged(self._instructions.text))
-            if isinstance(self._prompter, SystemPrompt):
-                self._prompter = msgspec.structs.replace(self._prompter, instructions=self._instructions.odin_md)
-            self._planners.clear()
+        if (changed := self.planners.reload_if_stale()) is not None:
+            self.recorder.emit(changed)
         return self._main_agent.make_deps(mode)
 
     def _restrict_mode(self, mode: Mode) -> Mode:
@@ -487,7 +451,7 @@ class _Composition:
     def _list_warnings(self) -> Iterator[str]:
         yield from (*self._config.warnings, *self.rule_set.warnings, *self.hooks.warnings)
         single = (
-            self._instructions.warning,
+            self.planners.instructions.warning,
             self._models.warning,
             self._web.warning,
             self.sandbox.describe_problem(),
@@ -503,7 +467,7 @@ class _Composition:
     def report_context(self) -> ContextReport:
         from odin.compaction.context_report import build_context_report
 
-        planner = self.get_planner(self.recorder.state.mode, self._main_agent.registry)
+        planner = self.planners.get(self.recorder.state.mode, self._main_agent.registry)
         limit, threshold, expected = self.compaction.measure_sizes(planner)
         report = build_context_report(self.recorder.state, planner, limit=limit, threshold=threshold, expected=expected)
         return msgspec.structs.replace(report, compacting=self.compaction.is_running)
@@ -590,7 +554,7 @@ class _AgentParts:
             pipeline=self._pipeline,
             limits=composition.limits,
             retry=composition.retry,
-            planner=lambda: composition.get_planner(mode, self.registry),
+            planner=lambda: composition.planners.get(mode, self.registry),
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,

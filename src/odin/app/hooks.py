@@ -1,6 +1,6 @@
 """The hooks of one session: those of the configuration, and callbacks of front ends and programs.
 
-Nothing of them is loaded before there is one.
+The hook modules are loaded with the first hook.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,32 +18,36 @@ if TYPE_CHECKING:
     from odin.policy.hooks.session_hooks import SessionHooks
 
 
+class HookFacts(msgspec.Struct, frozen=True):
+    """What hooks are told about the session with every call."""
+
+    id: str
+    transcript: str
+    cwd: str
+    root: str
+    permission_mode: Callable[[], str]
+    model: Callable[[], str]
+
+
 class HookSet:
-    """Listens from the first hook on. `warnings` say what is wrong with those of the configuration."""
+    """All hooks of a session. `warnings` list the problems of configured hooks."""
 
     def __init__(
         self,
         declarations: Sequence[LayerDeclaration],
+        facts: HookFacts,
         *,
-        session: str,
-        transcript: str,
-        cwd: str,
-        root: str,
         runner: ProcessRunner,
         emit: Callable[[AnyEvent, str], object],
         redact: Redact,
-        swapped: Callable[[], Sequence[str]],
-        permission_mode: Callable[[], str],
-        model: Callable[[], str],
+        find_changed_programs: Callable[[], Sequence[str]],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
-        self._session_facts = {"id": session, "transcript": transcript, "cwd": cwd, "root": root}
+        self._facts = facts
         self._runner = runner
         self._emit = emit
         self._redact = redact
-        self._swapped = swapped
-        self._permission_mode = permission_mode
-        self._model = model
+        self._find_changed_programs = find_changed_programs
         self._hooks: SessionHooks | None = None
         trusted = [item for item in declarations if item.trusted and item.value]
         if trusted:
@@ -64,18 +68,19 @@ class HookSet:
             raise UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}") from None
 
     def _add_declared(self, declarations: Sequence[LayerDeclaration]) -> None:
-        """The user's hooks first, then the project's."""
+        """Add the user's hooks first, then the project's."""
         from odin.policy.hooks.declaration import parse_hooks
 
-        found = [(parse_hooks(item.value, item.source), item.layer == "project") for item in declarations]
-        self.warnings = tuple(warning for one, _ in found for warning in one.warnings)
-        for hook, theirs in ((hook, theirs) for one, theirs in found for hook in one.hooks):
-            self._load_hooks().add(msgspec.structs.replace(hook, project=theirs))
+        parsed = [(parse_hooks(item.value, item.source), item.layer == "project") for item in declarations]
+        self.warnings = tuple(warning for hooks, _ in parsed for warning in hooks.warnings)
+        for hooks, is_project in parsed:
+            for hook in hooks.hooks:
+                self._load_hooks().add(msgspec.structs.replace(hook, project=is_project))
 
     def _load_hooks(self) -> "SessionHooks":
         if self._hooks is None:
             from odin.policy.hooks.session_hooks import HookSession, SessionHooks
 
-            session = HookSession(**self._session_facts, permission_mode=self._permission_mode, model=self._model)
-            self._hooks = SessionHooks((), session, self._runner, self._emit, self._redact, self._swapped)
+            session = HookSession(**msgspec.structs.asdict(self._facts))
+            self._hooks = SessionHooks((), session, self._runner, self._emit, self._redact, self._find_changed_programs)
         return self._hooks

@@ -418,7 +418,7 @@ def _run_config(args: argparse.Namespace, cwd: str) -> int:
 
 def _run_models(args: argparse.Namespace, cwd: str) -> int:
     """A model that does not answer is broken; that there is none is not."""
-    from odin.models.availability import probe_models
+    from odin.models.probe import probe_models
 
     answers = asyncio.run(probe_models(cwd, os.environ))
     lines = [f"{' ' if item.ok else '!'} {item.ref} ({item.why}): {item.text}\n" for item in answers]

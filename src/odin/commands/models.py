@@ -10,6 +10,6 @@ def run_models(argv: list[str]) -> int:
     parser = Parser(prog="odin models", description="The models that can be used from here.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
-    from odin.models.availability import describe_models
+    from odin.models.probe import describe_models
 
     return write_output(describe_models(os.environ, get_current_folder(), as_json=args.json))

@@ -1,8 +1,7 @@
-"""Keeps the conversation of one agent within the window of its model.
+"""Keeps the conversation of each agent within the context window of its model.
 
-It measures every request, which is cheap. What makes a conversation shorter is in `shrinking` and loaded when needed.
-
-What keeps the conversations of a session within their windows, put together.
+A `ContextBudget` estimates the size of every request, which is cheap. The `CompactionWorker`, which shortens the
+conversation, is loaded when it is first needed. `ContextBudgets` builds the budgets of all agents of a session.
 """
 
 import asyncio
@@ -35,23 +34,23 @@ if TYPE_CHECKING:
 
 
 MAX_IMAGES = 20
-"""No request shows more images than this; older ones are left out of it."""
+"""Images per request at most; older ones are left out."""
 
 _REPLY_SHARE = 4
-"""One part in so many of a small window is room for the reply."""
+"""One in this many parts of the window is reserved for the reply."""
 
 _THINKING_SHARE = 2
 _ROOMY_WINDOW = 32_768
-"""In a window of at least so many tokens, a reply with reasoning may have more of it."""
+"""In windows of at least this size, a reply with thinking gets `_THINKING_SHARE` instead."""
 
-_OVERSIZE_RETRIES = 2
+_MAX_OVERFLOW_RETRIES = 2
 _CUT_OFF_SHARE = 0.5
 
 
 class CompactionDeps(Struct, frozen=True):
-    """What a keeper works with. `summariser` gives the model that writes summaries, beside the planner's own.
+    """The dependencies of a budget. `connect_summarizer` returns the model that writes summaries.
 
-    `files` are those the agent has read; `forget` makes it read those again of which the conversation no longer speaks.
+    `files` lists the files the agent has read; `forget` drops those whose paths are not in the given set.
     """
 
     recorder: Recorder
@@ -70,10 +69,10 @@ class CompactionDeps(Struct, frozen=True):
 
 
 class ContextBudget:
-    """One for each agent. `compact` and `cancel` are for people; the rest is called by the turn."""
+    """The budget of one agent. `compact` and `cancel` serve user commands; the turn calls everything else."""
 
-    def __init__(self, means: CompactionDeps, agent: str = "") -> None:
-        self.deps = means
+    def __init__(self, deps: CompactionDeps, agent: str = "") -> None:
+        self.deps = deps
         self.agent = agent
         self.estimator = TokenEstimator()
         self.turn_number = 0
@@ -81,7 +80,7 @@ class ContextBudget:
         self._worker: CompactionWorker | None = None
         self._model = ("", "")
         self._raw = 0
-        self._oversize = 0
+        self._overflows = 0
         self._warned = False
 
     @property
@@ -90,58 +89,56 @@ class ContextBudget:
 
     @property
     def is_running(self) -> bool:
-        """Whether a summary is being made or waits to be applied."""
+        """True while a summary is being written or waits to be applied."""
         return self._worker is not None and self._worker.is_running
 
-    # --- sizes ---
-
     def measure_request(self, planner: Planner) -> int:
-        """The request as it is measured, before it is compared with what the model reported."""
-        shown = MAX_IMAGES if planner.info.images else 0
+        """The raw size of the next request, not calibrated by what the model reported."""
+        max_images = MAX_IMAGES if planner.info.images else 0
         summary = self.thread.summary
         fixed = self.estimator.measure_fixed(planner.system, planner.tools) + (tokens_of(summary) if summary else 0)
-        return fixed + self.estimator.measure_messages(self.thread.build_history(), shown)
+        return fixed + self.estimator.measure_messages(self.thread.build_history(), max_images)
 
     def estimate_size(self, planner: Planner) -> int:
         return self.estimator.estimate(self.measure_request(planner))
 
     def reply_room_of(self, planner: Planner) -> int:
-        """Tokens a reply may take at most, so that a small window is not all reply; 0 when the window is unknown."""
+        """The tokens reserved for a reply at most; 0 if the window is unknown."""
         window = self.deps.windows.window_of(planner.info)
         return window // (_THINKING_SHARE if self._thinking_of(planner) and window >= _ROOMY_WINDOW else _REPLY_SHARE)
 
     def budget_of(self, planner: Planner) -> int:
-        """Tokens a request may take; 0 when the window is unknown."""
+        """The tokens a request may have; 0 if the window is unknown."""
         window = self.deps.windows.window_of(planner.info)
-        most = self.deps.max_tokens
-        output = min(most, planner.info.max_output or most) + self._thinking_of(planner)
+        limit = self.deps.max_tokens
+        output = min(limit, planner.info.max_output or limit) + self._thinking_of(planner)
         return window - min(output, self.reply_room_of(planner)) if window else 0
 
     def _thinking_of(self, planner: Planner) -> int:
         return self.deps.thinking if planner.info.thinking else 0
 
     def free_tokens_of(self, planner: Planner) -> int:
-        """Tokens that are left for the conversation itself. Without a known window, as much as it has now."""
+        """The tokens available to messages. If the window is unknown, the current size counts as the budget."""
         budget = self.budget_of(planner) or self.estimate_size(planner)
         return max(0, budget - self.estimator.measure_fixed(planner.system, planner.tools))
 
     def threshold_of(self, planner: Planner) -> int:
-        """Tokens at which something is done about it; 0 when the window is unknown."""
+        """The size at which compaction starts; 0 if the window is unknown."""
         return int(self.budget_of(planner) * self.deps.settings.threshold)
 
     def is_crowded(self, planner: Planner, size: int) -> bool:
-        own, budget = self.deps.custom_compactor, self.budget_of(planner)
-        if own is not None:
-            return own.should_compact(size, self.deps.windows.window_of(planner.info)) or bool(budget and size > budget)
-        most = self.deps.settings.max_messages
-        return bool(budget and size >= self.threshold_of(planner)) or bool(
-            most and len(self.thread.build_history()) > most
-        )
-
-    # --- the turn ---
+        """True if the conversation should be shortened at this size."""
+        custom, budget = self.deps.custom_compactor, self.budget_of(planner)
+        if custom is not None:
+            window = self.deps.windows.window_of(planner.info)
+            return custom.should_compact(size, window) or bool(budget and size > budget)
+        limit = self.deps.settings.max_messages
+        is_long = bool(limit and len(self.thread.build_history()) > limit)
+        return is_long or bool(budget and size >= self.threshold_of(planner))
 
     async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
-        self._oversize = 0
+        """Apply a finished summary and shorten the conversation if needed, before a request is sent."""
+        self._overflows = 0
         if (planner.info.provider, planner.info.id) != self._model:
             self._model = (planner.info.provider, planner.info.id)
             self.estimator.reset()
@@ -160,7 +157,7 @@ class ContextBudget:
         self._raw = self.measure_request(planner)
 
     def _calibrate_after_resume(self, planner: Planner) -> None:
-        """After a resume, what the last reply of the run before reported stands for what was not measured here."""
+        """Calibrate the estimator with the usage of the last reply before the resume."""
         known = self.deps.recorder.state.conversation.tokens
         if self.estimator.is_calibrated or self.agent or not known:
             return
@@ -175,7 +172,7 @@ class ContextBudget:
         return self.estimator.estimate(self._raw)
 
     def record_usage(self, planner: Planner, usage: Usage) -> None:
-        """What the last request took, for the next estimate."""
+        """Calibrate the estimator with the usage of the last request."""
         real = usage.input + usage.cache_read + usage.cache_write
         if not real or not self._raw:
             return
@@ -185,22 +182,24 @@ class ContextBudget:
         self.estimator.calibrate(self._raw, min(real, self._raw * 3 // 2))
 
     async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
+        """Shorten the conversation after the server refused a request as too long. True if it can be sent again."""
         if not self.deps.settings.enabled:
             return False
-        self._oversize += 1
+        self._overflows += 1
         size = self.estimate_size(planner)
         if error.size > size and self._raw:
             self.estimator.calibrate(self._raw, error.size)
             size = error.size
         work = self._get_worker()
         self.deps.windows.learn(planner.info, error.limit or int(size * (0.9 if self.budget_of(planner) else 0.75)))
-        if self._oversize > _OVERSIZE_RETRIES:
+        if self._overflows > _MAX_OVERFLOW_RETRIES:
             raise work.build_failure(planner, str(error))
         await work.ensure_fit(planner, scope, "overflow")
         self._raw = self.measure_request(planner)
         return True
 
     async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
+        """Shorten the conversation if a reply was cut off for lack of room. True if it can be sent again."""
         if not self.deps.settings.enabled:
             return False
         size, budget = self.estimate_size(planner), self.budget_of(planner)
@@ -210,10 +209,8 @@ class ContextBudget:
         self._raw = self.measure_request(planner)
         return done
 
-    # --- people ---
-
     async def compact(self, planner: Planner, scope: CallScope, focus: str, profile: CompactionProfile) -> bool:
-        """Begin a summary in the background. False when there is nothing to summarise, or one is made already."""
+        """Start a summary in the background. False if there is nothing to summarize or one is already running."""
         return await self._get_worker().begin_manual(planner, scope, focus, profile)
 
     def cancel(self) -> bool:
@@ -229,13 +226,12 @@ class ContextBudget:
 
 def _truncation_warning_of(info: ModelInfo, real: int) -> str:
     return (
-        f"The server seems to cut requests: it read {real:,} tokens, far fewer than were sent to {info.id}. "
-        "Give it a larger window, or set `context` for this model to what it can hold."
+        f"The server seems to truncate requests: it counted {real:,} tokens, far fewer than were sent to {info.id}. "
+        "Increase its context window, or set `context` for this model to the real size."
     )
 
 
 async def cancel_tasks(tasks: "set[asyncio.Task[None]]") -> None:
-    """Give up every summary that is being made."""
     running = list(tasks)
     for task in running:
         task.cancel()
@@ -244,9 +240,9 @@ async def cancel_tasks(tasks: "set[asyncio.Task[None]]") -> None:
 
 
 class ContextBudgets:
-    """The keepers of all agents of one session, and what people ask of that of the main agent.
+    """The context budgets of all agents of a session, and the user's compaction commands for the main agent.
 
-    `connect` gives the model of that name. `own` is the compactor of the program that embeds the session.
+    `connect` connects to a model by name. `custom_compactor` comes from the program that embeds the session.
     """
 
     def __init__(
@@ -257,7 +253,7 @@ class ContextBudgets:
         folder: Path,
         cwd: str,
         connect: Callable[[str], Awaitable[tuple[Provider, ModelInfo]]],
-        own: Compactor | None = None,
+        custom_compactor: Compactor | None = None,
     ) -> None:
         self.windows = ContextWindows()
         self._config = config
@@ -266,12 +262,12 @@ class ContextBudgets:
         self._folder = folder
         self._cwd = cwd
         self._connect = connect
-        self._custom_compactor = own
+        self._custom_compactor = custom_compactor
         self._tasks: set[asyncio.Task[None]] = set()
         self._main: ContextBudget | None = None
         self._planner: Callable[[Mode], Planner] | None = None
 
-    def make_budget(self, agent: str, desk: HookInbox, files: FileCache) -> Compaction:
+    def make_budget(self, agent: str, hook_inbox: HookInbox, files: FileCache) -> Compaction:
         if isinstance(self._custom_compactor, NoCompactor):
             return NoCompaction()
 
@@ -280,9 +276,9 @@ class ContextBudgets:
                 if file.path not in in_view:
                     files.forget(file.path)
 
-        means = CompactionDeps(
+        deps = CompactionDeps(
             recorder=self._recorder,
-            hook_inbox=desk,
+            hook_inbox=hook_inbox,
             settings=self._config.compaction,
             windows=self.windows,
             folder=self._folder,
@@ -295,13 +291,13 @@ class ContextBudgets:
             tasks=self._tasks,
             custom_compactor=self._custom_compactor,
         )
-        found = ContextBudget(means, agent)
+        budget = ContextBudget(deps, agent)
         if not agent:
-            self._main = found
-        return found
+            self._main = budget
+        return budget
 
     def with_planner(self, planner: Callable[[Mode], Planner]) -> "ContextBudgets":
-        """`planner` is that of the main agent in a mode."""
+        """Set the function that returns the main agent's planner for a mode."""
         self._planner = planner
         return self
 
@@ -313,7 +309,7 @@ class ContextBudgets:
         return await self._main.compact(self._planner(mode), scope, op.focus.strip(), op.profile)
 
     def measure_sizes(self, planner: Planner) -> tuple[int, int, int]:
-        """Tokens: what the window holds, at how many something is done about it, and what a request would take now."""
+        """In tokens: the context window, the compaction threshold and the estimated size of the next request."""
         window = self.windows.window_of(planner.info)
         if self._main is None:
             return window, 0, 0
@@ -331,6 +327,6 @@ class ContextBudgets:
         await cancel_tasks(self._tasks)
 
     async def _connect_summarizer(self, planner: Planner) -> tuple[Provider, ModelInfo]:
-        """The model that writes summaries: a named one, else the lesser model, else the planner's own."""
+        """The model that writes summaries: `compaction.model`, else the small model, else the planner's."""
         name = self._config.compaction.model or self._config.small_model
         return await self._connect(name) if name else (planner.provider, planner.info)

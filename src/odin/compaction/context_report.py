@@ -1,8 +1,7 @@
-"""What fills the model's window, by source.
+"""What fills the context window, by source.
 
-How much there is in all, the model says with every reply. Which part of it is whose can only be estimated, so the parts
-are measured by their length and then scaled to the real number. After the conversation was made shorter, or taken back,
-all of it is an estimate until the next reply.
+The model reports the total with every reply. The share of each source is estimated by its length and scaled to that
+total. After the conversation was shortened or rewound, the total is an estimate until the next reply.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,18 +13,18 @@ from odin.engine.turn import Planner
 from odin.session.state import SessionState
 
 _INSTRUCTIONS_HEADING = "# Instructions of this project"
-"""How the prompt begins the blocks with the project's own words."""
+"""The start of the system blocks with project instructions."""
 
 
 def build_context_report(
     state: SessionState, planner: Planner, *, limit: int, threshold: int = 0, expected: int = 0
 ) -> ContextReport:
-    """`expected` is what the next request will take, for when the model has not said how much there is."""
+    """`expected`, the estimated size of the next request, is used if the model has not reported a size."""
     measured = state.conversation.is_measured and state.conversation.tokens > 0
     history = state.build_history()
-    heard = _trim_to_last_reply(history) if measured else history
+    counted = _trim_to_last_reply(history) if measured else history
     parts = _sum_by_source(
-        [*_measure_fixed(planner), *_measure_summary(state), *_measure_messages(heard, images=planner.info.images)]
+        [*_measure_fixed(planner), *_measure_summary(state), *_measure_messages(counted, images=planner.info.images)]
     )
     used = state.conversation.tokens if measured else expected or sum(part.tokens for part in parts)
     info = planner.info
@@ -34,10 +33,10 @@ def build_context_report(
 
 
 def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:
-    """Up to the last reply: what came after it the model has not read yet, and so not counted."""
-    for at in range(len(history), 0, -1):
-        if isinstance(history[at - 1], ReplyMessage):
-            return history[:at]
+    """The messages up to the last reply: the reported total does not include later ones."""
+    for end in range(len(history), 0, -1):
+        if isinstance(history[end - 1], ReplyMessage):
+            return history[:end]
     return history
 
 
@@ -56,10 +55,10 @@ def _measure_summary(state: SessionState) -> Iterator[ContextPart]:
 
 
 def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[ContextPart]:
-    """Thinking is sent back only within the running tool loop: after the last prompt."""
-    last = max((at for at, message in enumerate(messages) if isinstance(message, PromptMessage)), default=-1)
+    """Thinking counts only after the last prompt: it is not sent back later."""
+    last = max((index for index, message in enumerate(messages) if isinstance(message, PromptMessage)), default=-1)
     names: dict[str, str] = {}
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if isinstance(message, PromptMessage):
             yield ContextPart("prompts", tokens_of(message.text))
             yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
@@ -67,7 +66,7 @@ def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[
                 yield ContextPart("images", IMAGE_TOKENS * len(message.images), len(message.images))
         elif isinstance(message, ReplyMessage):
             names.update((call.id, call.name) for call in message.calls)
-            yield from _measure_reply(message, thinking=at > last)
+            yield from _measure_reply(message, thinking=index > last)
         else:
             yield from _measure_results(message, names, images)
 
@@ -91,7 +90,7 @@ def _measure_results(message: ToolMessage, names: dict[str, str], images: bool) 
 
 
 def _sum_by_source(parts: Sequence[ContextPart]) -> list[ContextPart]:
-    """One part for each source, in the order in which the model reads them first."""
+    """One part per source, in order of first appearance."""
     sums: dict[str, ContextPart] = {}
     for part in parts:
         before = sums.get(part.source, ContextPart(part.source, 0, 0))
@@ -100,15 +99,15 @@ def _sum_by_source(parts: Sequence[ContextPart]) -> list[ContextPart]:
 
 
 def scale_parts(parts: Sequence[ContextPart], used: int) -> tuple[ContextPart, ...]:
-    """The parts in the same proportion, and exactly `used` in all."""
+    """Scale the parts in proportion, so that they add up to exactly `used`."""
     total = sum(part.tokens for part in parts)
     if not total:
         return tuple(parts)
-    done = shown = 0
-    found: list[ContextPart] = []
+    raw_sum = scaled_sum = 0
+    scaled: list[ContextPart] = []
     for part in parts:
-        done += part.tokens
-        upto = done * used // total
-        found.append(ContextPart(part.source, upto - shown, part.count))
-        shown = upto
-    return tuple(found)
+        raw_sum += part.tokens
+        upto = raw_sum * used // total
+        scaled.append(ContextPart(part.source, upto - scaled_sum, part.count))
+        scaled_sum = upto
+    return tuple(scaled)

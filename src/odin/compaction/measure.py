@@ -1,10 +1,9 @@
-"""How many tokens a request will take: a guess that errs high, corrected by what the model reported last.
+"""Estimates the tokens of a request, and learns the context windows of models.
 
-Tokenizers differ and none is at hand, so text is measured by its length. Prose and code have three to five characters
-to a token; base64 and minified code have fewer, and a character outside ASCII may be a token and a half by itself.
-What was measured once is not measured again: messages never change, so each is looked up by its identity.
-
-How much each model can hold: what is known of it, and what its server has said since.
+No tokenizer is available for every model, so text is measured by its length, rather too high than too low, and the
+estimate is calibrated by what the model last reported. Prose and code have three to five characters per token, base64
+and minified code fewer, and a non-ASCII character may take one and a half tokens. Messages are immutable, so each is
+measured once and looked up by identity.
 """
 
 import msgspec
@@ -13,21 +12,21 @@ from odin.core.message import Image, Message, PromptMessage, ReplyMessage, Text,
 from odin.core.provider import ModelInfo, ToolSpec
 
 IMAGE_TOKENS = 1_600
-"""What an image takes at most, whatever its bytes: APIs make larger ones smaller before they look at them."""
+"""Upper bound for one image: APIs scale larger ones down."""
 
 _MESSAGE_TOKENS = 10
 _PART_TOKENS = 12
 _DENSE_WORD_CHARS = 12
-"""Text whose words are longer than this on average is no prose and no readable code."""
+"""Text with a longer average word is neither prose nor readable code."""
 
 _SHORT_CHARS = 200
 _MIN_DOUBTED_TOKENS = 2_000
 _MAX_CHARS_PER_TOKEN = 8
-"""No tokenizer makes fewer tokens than one for this many characters of a whole conversation."""
+"""Over a whole conversation, no tokenizer gets more characters into a token."""
 
 
 def tokens_of(text: str) -> int:
-    """The tokens of a text, rather too many than too few."""
+    """Estimate the tokens of a text, rather too high than too low."""
     count = len(text)
     dense = count > _SHORT_CHARS and (text.count(" ") + text.count("\n")) * _DENSE_WORD_CHARS < count
     plain = count * 5 // 8 if dense else count // 3
@@ -63,14 +62,13 @@ def encode_json_text(value: object) -> str:
 
 
 def images_of(message: Message) -> tuple[Image, ...]:
-    """The images of one message, in the order in which the model sees them."""
     if isinstance(message, PromptMessage):
         return message.images
     return tuple(image for one in message.results for image in one.images) if isinstance(message, ToolMessage) else ()
 
 
 class TokenEstimator:
-    """The size of one agent's requests. It remembers what each message takes, for as long as it is sent."""
+    """Estimates the size of one agent's requests. Remembers the size of each message while it is in use."""
 
     def __init__(self) -> None:
         self._measured: dict[int, tuple[Message, int, int]] = {}
@@ -78,29 +76,26 @@ class TokenEstimator:
         self._sent = 0
         self._reported = 0
 
-    def measure_messages(self, messages: tuple[Message, ...], shown: int = 0) -> int:
-        """The tokens of these messages, of whose images `shown` are sent at most.
-
-        Messages that are new are measured, the others are looked up.
-        """
-        found: dict[int, tuple[Message, int, int]] = {}
+    def measure_messages(self, messages: tuple[Message, ...], max_images: int = 0) -> int:
+        """The raw tokens of these messages, with at most `max_images` images. Only new messages are measured."""
+        measured: dict[int, tuple[Message, int, int]] = {}
         total = images = 0
         for message in messages:
             known = self._measured.get(id(message))
             if known is None or known[0] is not message:
                 known = (message, count_message_tokens(message), len(images_of(message)))
-            found[id(message)] = known
+            measured[id(message)] = known
             total += known[1]
             images += known[2]
-        self._measured = found
-        return total - IMAGE_TOKENS * max(0, images - shown)
+        self._measured = measured
+        return total - IMAGE_TOKENS * max(0, images - max_images)
 
     def measure_message(self, message: Message) -> int:
         known = self._measured.get(id(message))
         return known[1] if known is not None and known[0] is message else count_message_tokens(message)
 
     def measure_fixed(self, system: tuple[str, ...], tools: tuple[ToolSpec, ...]) -> int:
-        """The tokens of the system blocks and tools, which seldom change."""
+        """The raw tokens of system blocks and tools, which rarely change."""
         if self._fixed_part[0] is not system or self._fixed_part[1] is not tools:
             size = sum(_PART_TOKENS + tokens_of(block) for block in system) + sum(
                 _PART_TOKENS
@@ -118,13 +113,14 @@ class TokenEstimator:
 
     @property
     def fixed_tokens(self) -> int:
-        """What the system blocks and tools of the last request take."""
+        """The raw tokens of the system blocks and tools of the last request."""
         return self._fixed_part[2]
 
     def estimate(self, raw: int) -> int:
-        """What a request measured as `raw` will really take: what was added since the last reply, on top of its count.
+        """Estimate the real tokens of a request from its raw size.
 
-        A request that became smaller is scaled by how wrong the measure was, and never below what is likely.
+        A request that grew counts as the last reported size plus the raw size of the addition. One that shrank is
+        scaled by the last ratio of reported to raw size, plus a margin of 10 %.
         """
         if not self._reported or not self._sent:
             return raw
@@ -133,18 +129,19 @@ class TokenEstimator:
         return min(raw, int(raw * min(1.0, self._reported / self._sent * 1.1)))
 
     def calibrate(self, raw: int, real: int) -> None:
-        """The request measured as `raw` took `real` tokens."""
+        """Learn that a request of raw size `raw` took `real` tokens."""
         if raw and real:
             self._sent, self._reported = raw, real
 
     def reset(self) -> None:
-        """Another model counts in another way."""
+        """Forget the calibration, because another model counts differently."""
         self._sent = self._reported = 0
 
     def is_truncated(self, raw: int, real: int) -> bool:
-        """Whether a server that counted `real` tokens cannot have read all of a request measured as `raw`.
+        """True if a server that counted `real` tokens must have truncated a request of raw size `raw`.
 
-        It is far too few for the text, or hardly more than last time although much was added. Asked before `reported`.
+        The count is far too low for the text, or hardly higher than last time although much was added. Must be called
+        before `calibrate`.
         """
         if real <= 0 or raw < _MIN_DOUBTED_TOKENS:
             return False
@@ -155,7 +152,7 @@ class TokenEstimator:
 
 
 class ContextWindows:
-    """The windows of one session's models. 0 means that nothing is known: then nothing is assumed."""
+    """The context windows of a session's models: as known, or smaller if the server refused more. 0: unknown."""
 
     def __init__(self) -> None:
         self._learned: dict[tuple[str, str], int] = {}
@@ -165,7 +162,7 @@ class ContextWindows:
         return min(info.context, learned) if info.context and learned else info.context or learned
 
     def learn(self, info: ModelInfo, limit: int) -> bool:
-        """The server refuses what is longer than this. False when that was known."""
+        """Record that the server refuses longer requests. False if the known window is not larger."""
         known = self.window_of(info)
         if limit <= 0 or (known and known <= limit):
             return False

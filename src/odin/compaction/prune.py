@@ -1,13 +1,13 @@
-"""Messages that leave the conversation, written down where the model can read them again.
+"""Pruning: shortens old tool results and removes old images, without a model.
 
-What can go from a conversation without asking anybody: results the model is done with, and old images.
-
-Takes out of a conversation what the model is done with: older results, old images, and results it cannot hold.
+Results and messages that leave the conversation are archived as Markdown in the session's folder, where the model can
+read them again. Pruning changes messages the provider has cached, so it is done rarely and in one step.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +26,25 @@ _TICKS = re.compile("`{4,}")
 
 
 def write_history(folder: Path, messages: Iterable[Message], earlier: str = "") -> str:
-    """The next `history-N.md` of the session, and its path. `earlier` is the one before it."""
+    """Write the messages to the next `history-N.md` and return its path. `earlier` is the previous archive."""
     lines = ["# The conversation before a summary", ""]
     if earlier:
-        lines += [f"What came before this is in {earlier}.", ""]
+        lines += [f"Earlier messages are in {earlier}.", ""]
     for message in messages:
         lines += [_render_archived(message), ""]
     return _write_numbered(folder, "history", "\n".join(lines))
 
 
 def write_results(folder: Path, results: Sequence[tuple[str, str, str]]) -> str:
-    """The next `results-N.md`: id, title and whole text of each result. Gives its path."""
-    lines = ["# Results that are no longer in the conversation", ""]
+    """Write id, title and text of each result to the next `results-N.md` and return its path."""
+    lines = ["# Results removed from the conversation", ""]
     for call_id, title, text in results:
         lines += [f"## {call_id}", title, _render_fenced(text), ""]
     return _write_numbered(folder, "results", "\n".join(lines))
 
 
 def _write_numbered(folder: Path, name: str, text: str) -> str:
-    """It appears whole or not at all, under a number no other has."""
+    """Write a file with the next free number, completely or not at all."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     number = 1
     while (path := folder / f"{name}-{number}.md").exists():
@@ -80,7 +80,7 @@ def _render_results(message: ToolMessage) -> Iterable[str]:
 
 
 def _render_fenced(text: str) -> str:
-    """Between fences that the text itself does not close, so that what follows them is not its own."""
+    """A code block whose fence is longer than any in the text, so that the text cannot close it."""
     fence = max([_FENCE, *(f"{ticks}`" for ticks in _TICKS.findall(text))], key=len)
     return f"{fence}\n{text}\n{fence}"
 
@@ -90,14 +90,14 @@ def _quote_note(note: str) -> str:
 
 
 MIN_PRUNED_TOKENS = 120
-"""A result of fewer tokens than this costs hardly more than the line that would stand in its place."""
+"""Smaller results are not worth pruning: the placeholder would be about as long."""
 
 KEPT_IMAGES = 4
 _READ_TOOLS = ("Read", "ReadTool")
 
 
 class PruneSelection(Struct, frozen=True):
-    """The results and images that go, and the tokens that are free afterwards."""
+    """The results and images to prune, and the tokens this frees."""
 
     calls: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
@@ -116,11 +116,11 @@ def select_prunable(
     images_kept: int = KEPT_IMAGES,
     newest: bool = False,
 ) -> PruneSelection:
-    """Results older than the `recent` tokens of them, reads that a later read repeats, and all but the newest images.
+    """Select results beyond the latest `recent` tokens, reads repeated by a later read, and all but the latest images.
 
-    The results of the newest reply stay unless `newest`. Results that are `gone` already are left alone.
+    The results of the latest reply are kept unless `newest`. Results for which `is_gone` is true are skipped.
     """
-    stale = _find_superseded_reads(messages)
+    superseded = _find_superseded_reads(messages)
     last = None if newest else next((item for item in reversed(messages) if isinstance(item, ToolMessage)), None)
     calls: list[str] = []
     freed = passed = 0
@@ -132,7 +132,7 @@ def select_prunable(
             passed += size
             if message is last or size < MIN_PRUNED_TOKENS or is_gone(result):
                 continue
-            if passed > recent or result.call_id in stale:
+            if passed > recent or result.call_id in superseded:
                 calls.append(result.call_id)
                 freed += size - MIN_PRUNED_TOKENS // 2
     images = _find_older_images(messages, images_kept)
@@ -140,13 +140,13 @@ def select_prunable(
 
 
 def _find_older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...]:
-    found = [image.path for message in messages for image in images_of(message)]
-    newest = frozenset(found[len(found) - kept :] if kept else ())
-    return tuple(dict.fromkeys(path for path in found if path not in newest))
+    paths = [image.path for message in messages for image in images_of(message)]
+    latest = frozenset(paths[len(paths) - kept :] if kept else ())
+    return tuple(dict.fromkeys(path for path in paths if path not in latest))
 
 
 def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
-    """Reads of a file that was read again later: wholly, or the same lines. A later one that failed shows nothing."""
+    """Read calls repeated by a later successful read of the whole file or of the same lines."""
     failed = {
         result.call_id
         for message in messages
@@ -156,7 +156,7 @@ def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
     }
     whole: set[str] = set()
     parts: set[tuple[str, Any, Any]] = set()
-    stale: list[str] = []
+    superseded: list[str] = []
     for message in reversed(messages):
         if not isinstance(message, ReplyMessage):
             continue
@@ -166,11 +166,11 @@ def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
                 continue
             part = (path, call.args.get("offset"), call.args.get("limit"))
             if path in whole or part in parts:
-                stale.append(call.id)
+                superseded.append(call.id)
             parts.add(part)
             if part[1] is None and part[2] is None:
                 whole.add(path)
-    return frozenset(stale)
+    return frozenset(superseded)
 
 
 def _read_path_of(call: ToolCall) -> str:
@@ -181,41 +181,41 @@ def _read_path_of(call: ToolCall) -> str:
 
 
 RECENT_SHARE = 0.25
-"""The share of the free window that the newest results keep when older ones are pruned."""
+"""The share of the free window reserved for the latest results."""
 
 MIN_FREED_SHARE = 0.2
-"""Pruning changes what the model has read before, which costs; so it must free at least this share of the window."""
+"""Pruning invalidates the prompt cache, so it must free at least this share of the free window."""
 
 GIANT_SHARE = 0.35
-"""Results of one reply that take more than this share of the free window have to be read in parts."""
+"""If the results of one reply exceed this share of the free window, the largest are pruned at once."""
 
 _NO_LIMIT = 1 << 60
 
 
 class Pruner:
-    def __init__(self, keeper: ContextBudget) -> None:
-        self._budget = keeper
-        self._deps = keeper.deps
+    def __init__(self, budget: ContextBudget) -> None:
+        self._budget = budget
+        self._deps = budget.deps
 
     def _get_messages(self) -> tuple[Message, ...]:
         return self._budget.thread.build_finished_history()
 
     def prune_if_worthwhile(self, planner: Planner) -> bool:
-        """In one go, and only if it is worth it."""
+        """Prune in one step, but only if it frees enough."""
         free = self._budget.free_tokens_of(planner)
         return self.prune(planner, int(free * RECENT_SHARE), least=int(free * MIN_FREED_SHARE))
 
     def prune(self, planner: Planner, recent: int, *, least: int = 0, images: int = 4) -> bool:
-        """Show older results as one line, all at once, if that frees at least so many tokens."""
-        shown = images if planner.info.images else _NO_LIMIT
-        found = select_prunable(self._get_messages(), recent=recent, is_gone=is_pruned, images_kept=shown)
-        if found.is_empty or found.freed < max(1, least):
+        """Prune results beyond the latest `recent` tokens. False if that would free fewer than `least` tokens."""
+        images_kept = images if planner.info.images else _NO_LIMIT
+        selection = select_prunable(self._get_messages(), recent=recent, is_gone=is_pruned, images_kept=images_kept)
+        if selection.is_empty or selection.freed < max(1, least):
             return False
-        self._apply(found)
+        self._apply(selection)
         return True
 
     def prune_giants(self, planner: Planner) -> None:
-        """Results of the newest reply that would fill the window by themselves: the model must read them in parts."""
+        """Prune results of the latest reply that would fill the window alone; the model must read them in parts."""
         last = next((item for item in reversed(self._get_messages()) if isinstance(item, ToolMessage)), None)
         if last is None:
             return
@@ -229,21 +229,19 @@ class Pruner:
         if giants:
             self._apply(PruneSelection(tuple(giants)))
 
-    def _apply(self, found: PruneSelection) -> None:
+    def _apply(self, selection: PruneSelection) -> None:
         messages = self._get_messages()
-        wanted, titles = frozenset(found.calls), titles_of(messages)
-        whole_texts = [
+        pruned, titles = frozenset(selection.calls), titles_of(messages)
+        results = [
             (result.call_id, titles.get(result.call_id, ""), result.text)
             for message in messages
             if isinstance(message, ToolMessage)
             for result in message.results
-            if result.call_id in wanted
+            if result.call_id in pruned
         ]
         archive = ""
-        if whole_texts:
-            try:
-                archive = write_results(self._deps.folder, whole_texts)
-            except OSError:
-                archive = ""
-        self._deps.recorder.emit(ResultsPruned(found.calls, found.images, archive), self._budget.agent)
+        if results:
+            with suppress(OSError):  # without an archive the placeholder tells the model to repeat the call
+                archive = write_results(self._deps.folder, results)
+        self._deps.recorder.emit(ResultsPruned(selection.calls, selection.images, archive), self._budget.agent)
         self._deps.forget(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))

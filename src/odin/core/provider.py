@@ -3,8 +3,9 @@
 A pool of keys, the offline planner and a recorded session are providers, too.
 """
 
-from collections.abc import AsyncIterator
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -148,3 +149,11 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def open_stream(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+    """Return a provider's stream that closes together with ours, so that an interrupt reaches the connection."""
+    stream = provider.stream(request)
+    if hasattr(stream, "aclose"):
+        return aclosing(cast("AsyncGenerator[Chunk]", stream))
+    return nullcontext(stream)

@@ -1,7 +1,7 @@
 """Decides whether a tool call may run: find → repetition → parse → mode → rules → tool's own refusal → hooks → ask.
 
-If a hook or the user changes the arguments, they are parsed and judged again: a deny rule holds whoever allowed the
-call. Every refusal becomes a result that the model reads.
+If a hook or the user changes the arguments, they are parsed and judged again: a deny rule applies even if
+the user allowed the call. Every refusal becomes a result that the model reads.
 """
 
 from typing import Any
@@ -158,7 +158,7 @@ async def _apply_hooks(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     if verdict.decision == "allow" and not call.verdict.builtin:
         return msgspec.structs.replace(call, verdict=Verdict("allow"))
     if verdict.decision == "ask" and call.verdict.action == "allow":
-        asking = Verdict("ask", verdict.message or "A hook wants a person to decide.")
+        asking = Verdict("ask", verdict.message or "A hook asks for confirmation.")
         return msgspec.structs.replace(call, verdict=asking, is_asked_by_hook=True)
     return call
 
@@ -284,7 +284,7 @@ async def _remember_rule(answer: AnswerPermission, call: Call, scope: CallScope,
     problem = await _add_rule(answer, answer.remember, call, scope, deps)
     if not problem:
         return msgspec.structs.replace(answer, rule=answer.rule.strip())
-    _warn(f"The answer holds for this once and was not remembered: {problem}", scope, deps)
+    _warn(f"The answer applies once and was not saved as a rule: {problem}", scope, deps)
     return msgspec.structs.replace(answer, rule="", remember=None)
 
 
@@ -295,7 +295,7 @@ async def _add_rule(
     text = answer.rule.strip()
     action: RuleAction = "allow" if answer.allow else "deny"
     if not text:
-        return "no rule was named."
+        return "no rule was given."
     if answer.args is not None:
         return "the arguments were changed, so the rule is not about what runs."
     if deps.rules is None:
@@ -308,7 +308,7 @@ async def _add_rule(
     except OdinError as error:
         return error.describe()
     except OSError as error:
-        return f"it could not be written ({error.strerror or error})."
+        return f"it could not be saved ({error.strerror or error})."
     return ""
 
 
@@ -335,7 +335,7 @@ async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: Call
             _warn(problem, scope, deps)
             return AnswerPermission(answer.ask_id, False, problem, by=answer.by)
         if answer.remember is not None:
-            _warn("Running outside the sandbox is allowed once; it is not remembered.", scope, deps)
+            _warn("Running outside the sandbox is allowed only this once; no rule was saved.", scope, deps)
         return msgspec.structs.replace(answer, rule="", remember=None)
 
     answer = await deps.approvals.ask(prepare, scope.agent, handle_answer=accept_once)

@@ -131,7 +131,7 @@ class Approvals:
         """Answer no to the open permission requests of an agent, because a steering prompt overtook them."""
         for ask_id, (waiting, asking) in list(self._open_approvals.items()):
             if asking == agent:
-                _set_result(waiting, AnswerPermission(ask_id, False, "You said something else instead.", by="steer"))
+                _set_result(waiting, AnswerPermission(ask_id, False, "You sent a steering prompt instead.", by="steer"))
 
     def answer(self, op: AnswerPermission) -> bool:
         """Give an answer; False if no open question has this id, or it is already answered."""

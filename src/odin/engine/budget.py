@@ -7,13 +7,14 @@ from odin.core.event import BudgetSet, Warned
 from odin.core.provider import ModelInfo
 from odin.engine.recorder import Recorder
 
-_SESSION_HINT = "Raise it with --max-budget-usd, in a conversation with /budget, and go on with --continue."
-_DAY_HINT = "Raise max_budget_usd_per_day in odinconfig.json, or go on tomorrow."
+_SESSION_HINT = "Raise it with /budget, or resume with --continue --max-budget-usd."
+_DAY_HINT = "Raise max_budget_usd_per_day in odinconfig.json, or continue tomorrow."
 
 
 class CostBudget:
     """Limits in US dollars for one session, sub-agents and small jobs included, and for all sessions of a day. 0: none.
 
+    The cost is that of the folded session state, so failed attempts count and a resumed session continues its sum.
     `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration). `today`
     returns the cost of all sessions today.
     """
@@ -46,14 +47,13 @@ class CostBudget:
         spent = self._recorder.state.totals.cost_usd
         if self.limit and spent >= self.limit:
             return BudgetSpent(
-                f"The budget of this session, {format_dollars(self.limit)}, is used up: "
-                f"it has cost {format_dollars(spent)}.",
+                f"The session budget of {format_dollars(self.limit)} is used up: {format_dollars(spent)} spent.",
                 _SESSION_HINT,
             )
         if self._per_day and (today := self._today()) >= self._per_day:
             return BudgetSpent(
-                f"The budget of today, {format_dollars(self._per_day)}, is used up: "
-                f"all sessions together have cost {format_dollars(today)}.",
+                f"The daily budget of {format_dollars(self._per_day)} is used up: "
+                f"all sessions spent {format_dollars(today)} today.",
                 _DAY_HINT,
             )
         return None

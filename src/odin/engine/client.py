@@ -242,7 +242,7 @@ class LocalClient:
     async def _remove_last(self, op: RemoveLastMessage) -> bool:
         async with self._op_lock:
             if self._agent.is_busy:
-                raise SessionBusy("Wait for it or interrupt it, then take the message out.")
+                raise SessionBusy("Wait for it or interrupt it, then remove the message.")
             state = self._recorder.state
             if not state.build_history():
                 return False
@@ -255,7 +255,7 @@ class LocalClient:
         """Only an idle session can go back or forward, and no turn starts meanwhile."""
         async with self._op_lock:
             if self._agent.is_busy:
-                raise SessionBusy("Wait for it or interrupt it, then go back.")
+                raise SessionBusy("Wait for it or interrupt it, then rewind.")
             if self._recorder.state.seq >= 0:
                 self._open_session()
             self._agent.is_held = True

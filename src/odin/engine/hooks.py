@@ -152,7 +152,7 @@ class TurnHooks:
         if not verdict.continue_turn:
             return False
         if times >= MAX_CONTINUES:
-            why = f"Stop hooks have kept this turn going {times} times; it ends now all the same."
+            why = f"Stop hooks continued this turn {times} times. It ends now."
             self.inbox.recorder.emit(Warned(why), self._agent)
             return False
         self.inbox.recorder.emit(NoteAdded(verdict.message or CONTINUE_NOTE), self._agent)

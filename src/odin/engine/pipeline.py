@@ -29,7 +29,7 @@ _USER_STOPPED = "the user stopped this turn."
 
 
 class CallPipeline:
-    """The tool calls of one agent. Its `speculator` is told of calls while they are being streamed."""
+    """The tool calls of one agent. Its `speculator` observes them while they are streamed."""
 
     def __init__(self, deps: CallDeps, speculation: SpeculationSettings | None = None) -> None:
         self.registry = deps.registry

@@ -2,6 +2,10 @@
 
 Custom commands are expanded on submission, for every front end; the typed text stays for display. Attached files and
 images are read when the prompt is taken from the queue, so that the model sees them as they are then.
+
+One event takes a prompt from the queue, `TurnStarted` or `PromptInjected`, emitted in the same step that removes it.
+So a prompt can be edited until the model reads it, and is never lost or read twice. Prompts of an earlier run are
+paused: resuming a session must not run what was typed last week.
 """
 
 import asyncio
@@ -97,7 +101,10 @@ class CommandExpander:
         self._trusted = trusted
 
     async def expand(self, text: str, shown: str = "") -> tuple[str, str]:
-        """Return the text for the model, and the text to display if that differs. Unknown commands are plain text."""
+        """Return the text for the model, and the text to display if that differs. Unknown commands are plain text.
+
+        A text that comes with its display text is not expanded again, so a replay sends the same bytes.
+        """
         if shown:
             return text, "" if shown == text else shown
         if not text.lstrip().startswith("/"):
@@ -306,7 +313,7 @@ class Steering:
                     self._emit(event)
 
     def finish_turn(self, reason: ExitReason, *, judged: bool) -> None:
-        """Apply the queue policy of an interrupt as the turn ends. An aborted turn pauses the whole queue.
+        """Apply the queue policy of an interrupt before the end of the turn is published. An abort pauses the queue.
 
         Instead of being injected, a prompt is paused if hooks judge prompts (`judged`), because none has seen it, or if
         it has attachments, which are read when it is sent.

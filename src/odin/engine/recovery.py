@@ -1,7 +1,8 @@
 """Finds the events that close what a killed process left open, when its session is resumed.
 
 The history is valid without them, because folding gives every call a result. They end each call, question, turn,
-sub-agent and background process for readers of the log, and `describe` tells the model what happened.
+sub-agent and background process for readers of the log, and `describe` tells the model what happened. Live subscribers
+do not receive them: a client that waits for its own result must not see the end of a dead turn.
 """
 
 import signal

@@ -3,7 +3,11 @@
 A call whose arguments are complete starts speculatively if the rules allow it without a question and it can be undone:
 it is read-only, or it edits files that are saved first. Calls start in order, and none starts after one that did not,
 so each sees what it would have seen in order. When the reply is final, a call that is still the same counts and `run`
-takes its output. Any other call is discarded: its files are restored and what it read is forgotten.
+takes its output. Any other call is discarded, with all that started after it: its files are restored and what it read
+is forgotten. At most one call edits files, as the last, so the order of undoing never matters.
+
+A speculative call is not part of the session until it counts. Its file changes are kept apart in the session state, and
+what it read in a journal of the file cache; `ToolStarted` brings them in and `CallDiscarded` drops them.
 """
 
 import asyncio
@@ -112,7 +116,7 @@ class Speculator:
         return self
 
     def on_call_started(self, call_id: str) -> None:
-        """The model has begun to write a call."""
+        """The first chunk of a call has arrived."""
         self._order.append(call_id)
 
     def on_call_complete(self, call_id: str, name: str, args: dict[str, Any] | None) -> None:
@@ -387,9 +391,8 @@ def record_discard(
     recorder.emit(event, agent)
     if restored.kept:
         named = "; ".join(f"{file.path} ({file.reason})" for file in restored.kept)
-        recorder.emit(
-            Warned(f"{call.name} was started early and does not count, but this could not be put back: {named}."), agent
-        )
+        problem = f"A speculative {call.name} call was discarded, but these files could not be restored: {named}."
+        recorder.emit(Warned(problem), agent)
 
 
 def _make_failed_rollback(changes: SpeculativeChanges, error: Exception) -> RollbackResult:

@@ -237,8 +237,8 @@ class ReplyStream:
         reply = self._builder.finish()
         if reply.is_empty:
             if reply.message.stop == "max_tokens":
-                raise EmptyTruncation("The length limit was reached before anything was said.", "Raise max_tokens.")
-            raise EmptyReply("The model answered with nothing.")
+                raise EmptyTruncation("The reply hit its length limit before any text.", "Raise max_tokens.")
+            raise EmptyReply("The model returned an empty reply.")
         self._emit(self._progress.to_event())
         self._builder, self._partial_message = ReplyBuilder(), None
         return reply

@@ -1,25 +1,16 @@
-"""Lists the models that can be used: on this machine, with a key, from the settings, and the offline planner.
+"""Lists the models that can be used: on this machine, with a key, from the settings, and the offline planner."""
 
-`odin doctor models` also sends each of them a short request.
-"""
-
-import asyncio
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
 
-from odin.config import Config, get_config_dir, load
-from odin.config.auth import AUTH_NAME, AuthFile, read_auth_file
+from odin.config.auth import AUTH_NAME, AuthFile
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
-from odin.core.message import PromptMessage
-from odin.core.provider import CallChunk, ModelInfo, Request, TextChunk, ThinkingChunk
-from odin.models.catalog import PRESETS, ModelTable, default_ref_of, lookup_model, resolve_endpoint
+from odin.core.provider import ModelInfo
+from odin.models.catalog import PRESETS, ModelTable, lookup_model, resolve_endpoint
 from odin.models.keys import add_stored_keys, list_keys
 from odin.models.local_servers import LocalServer
-from odin.models.selection import OVERRIDES_NAME, ModelSelector, load_model_table
 from odin.providers.settings import ProviderSettings
 
 OFFLINE_REF = "offline/planner"
@@ -86,126 +77,3 @@ def _list_reachable(
             refs = (f"{name}/{model}" for model in known.list_models(name))
             found |= {ref: place.base_url for ref in refs if ref not in found}
     return list(found.items())
-
-
-async def list_models(env: Mapping[str, str], cwd: str) -> tuple[AvailableModel, ...]:
-    """Return all usable models, including those of local servers."""
-    models = ModelSelector(load(cwd, env), env)
-    try:
-        return await models.list_available(probe_servers=True)
-    finally:
-        await models.close()
-
-
-def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
-    """Return the list as a table with warnings about the user's models.json, or as JSON."""
-    rows = asyncio.run(list_models(env, cwd))
-    if as_json:
-        return msgspec.json.encode(rows).decode() + "\n"
-    lines = [("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")]
-    lines += [
-        (
-            row.ref,
-            f"{row.context:,}" if row.context else "",
-            row.tools,
-            _format_price(row.price_input),
-            _format_price(row.price_output),
-            row.address,
-        )
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
-    )
-    keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
-    said = (
-        load_model_table(env).warning,
-        f"Prices are US dollars per million tokens; {get_config_dir(env) / OVERRIDES_NAME} can correct them.",
-        f"More appear with a key: in the environment ({keys}), stored with `odin auth add`, or in providers of your "
-        "odinconfig.json.",
-    )
-    return f"{text}\n" + "".join(f"{line}\n" for line in said if line)
-
-
-def _format_price(price: float | None) -> str:
-    if price is None:
-        return "unknown"
-    return f"${price:g}" if price else "free"
-
-
-PROBE_TIMEOUT_S = 20.0
-_PROBE_PROMPT = "Answer with the one word: yes"
-
-
-class ModelProbe(Struct, frozen=True):
-    """The result of one test request. `why` says why this model was tested: it is the model, the small model, …"""
-
-    ref: str
-    why: str
-    ok: bool
-    text: str
-    seconds: float = 0.0
-
-
-async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
-    """Test all models concurrently."""
-    config = load(cwd, env)
-    models = ModelSelector(config, env)
-    try:
-        questions = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
-        answers, servers = await asyncio.gather(asyncio.gather(*questions), _probe_local_servers(models))
-    finally:
-        await models.close()
-    known = {answer.ref for answer in answers}
-    return (*answers, *(item for item in servers if item.ref not in known))
-
-
-def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the models named in the settings, and the default model of every provider with a key."""
-    found: dict[str, str] = {}
-    named = {
-        "model": config.model,
-        "small_model": config.small_model,
-        "compaction.model": config.compaction.model,
-        **{f"fallback_model {number}": ref for number, ref in enumerate(config.fallback_model, 1)},
-    }
-    for why, ref in named.items():
-        if ref:
-            found[ref] = f"{found[ref]}, {why}" if ref in found else why
-    settings = add_stored_keys(config.providers, read_auth_file(env), env)
-    for provider in dict.fromkeys([*PRESETS, *settings]):
-        ref = default_ref_of(provider, settings, env)
-        if ref and not any(other.startswith(f"{provider}/") for other in found):
-            found[ref] = "has a key" if settings.get(provider) is None else "configured"
-    return found
-
-
-async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
-    begun, said = time.monotonic(), False
-
-    def after() -> float:
-        return round(time.monotonic() - begun, 2)
-
-    try:
-        async with asyncio.timeout(timeout):
-            provider, info = await models.connect_other(ref)
-            request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
-            async for piece in provider.stream(request):
-                said = said or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
-        if said:
-            return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
-        return ModelProbe(ref, why, False, "its answer was empty", after())
-    except TimeoutError:
-        return ModelProbe(ref, why, False, f"no answer within {timeout:g} s", after())
-    except OdinError as error:
-        return ModelProbe(ref, why, False, error.describe(), after())
-
-
-async def _probe_local_servers(models: ModelSelector) -> tuple[ModelProbe, ...]:
-    found = await models.list_available(probe_servers=True)
-    return tuple(
-        ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
-        for item in found
-        if item.note == ON_THIS_MACHINE
-    )

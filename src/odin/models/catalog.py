@@ -26,6 +26,7 @@ from odin.providers.settings import (
     ProviderSettings,
     ProviderType,
 )
+from odin.providers.wire import WireOptions
 
 TableRows = Mapping[str, Mapping[str, msgspec.Raw]]
 """Rows by provider and model."""
@@ -331,11 +332,13 @@ def _open_adapter(place: Endpoint, own: ProviderSettings, http: HttpClient) -> "
         api_key=place.api_key,
         http=http,
         headers=own.headers,
-        idle_timeout=own.idle_timeout or (LOCAL_TIMEOUT if near else DEFAULT_IDLE_TIMEOUT),
-        header_timeout=own.header_timeout or (LOCAL_TIMEOUT if near else DEFAULT_HEADER_TIMEOUT),
-        key_places=place.key_places,
-        bearer=place.bearer,
-        prompt_caching=own.prompt_caching,
+        options=WireOptions(
+            idle_timeout=own.idle_timeout or (LOCAL_TIMEOUT if near else DEFAULT_IDLE_TIMEOUT),
+            header_timeout=own.header_timeout or (LOCAL_TIMEOUT if near else DEFAULT_HEADER_TIMEOUT),
+            key_places=place.key_places,
+            bearer=place.bearer,
+            prompt_caching=own.prompt_caching,
+        ),
     )
 
 

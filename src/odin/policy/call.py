@@ -1,4 +1,4 @@
-"""One call as the rules see it."""
+"""A tool call with its command analysis, as the rules see it."""
 
 import os
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ _MAX_MATCHES = 1000
 
 
 class PolicyCall(Struct, frozen=True):
-    """A tool with what it is called for, in which mode and where. `seen` is what its command would run.
+    """A tool call: the tool, its subject, the mode, and for a command the `analysis` of what it would run.
 
-    Several rules ask the same of a call; `known` keeps what was found out.
+    `cache` stores results that several rules need.
     """
 
     name: str
@@ -36,25 +36,25 @@ class PolicyCall(Struct, frozen=True):
         return self.subject.command
 
     def find_steps(self) -> list[CommandStep]:
-        """The commands of a plain line with the folder each runs in; none when that is not certain."""
+        """Return the simple commands with the folder each runs in; empty if that is not certain."""
         if "steps" not in self.cache:
             script = self.analysis.script if self.analysis is not None else None
             self.cache["steps"] = (locate_steps(script, self.cwd, self.root) if script is not None else None) or []
         return self.cache["steps"]
 
     def is_step_read_only(self, simple: SimpleCommand, folder: str) -> bool:
-        """Whether one of these commands only looks at the project."""
+        """True if this command is read-only and stays inside the project."""
         key = (id(simple), folder)
         if key not in self.cache:
             self.cache[key] = is_step_read_only(simple, folder, self.root)
         return self.cache[key]
 
     def is_read_only(self) -> bool:
-        placed = self.find_steps()
-        return bool(placed) and all(self.is_step_read_only(simple, folder) for simple, folder in placed)
+        steps = self.find_steps()
+        return bool(steps) and all(self.is_step_read_only(simple, folder) for simple, folder in steps)
 
     def explain_doubt(self) -> str:
-        """Which part of a command is not known to only look, as the end of a sentence, or ""."""
+        """Return why the command may not be read-only, as a clause, or ""."""
         script = self.analysis.script if self.analysis is not None else None
         if script is None:
             return ""
@@ -63,16 +63,16 @@ class PolicyCall(Struct, frozen=True):
         return explain_doubt(script, self.find_steps(), self.is_step_read_only, every=not self.spec.allows_changes)
 
     def list_path_forms(self) -> list[str]:
-        """Every path the call may be about, as it is written and as it really is: more rather than fewer."""
+        """Return every path the call may refer to, as written and resolved. Errs on the side of too many."""
         if "forms" not in self.cache:
             mentioned = list(self._find_mentions())
-            places = {folder: paths.resolve_path(folder, "/") or folder for folder in {there for _, there in mentioned}}
-            found = (form for text, folder in mentioned for form in path_forms_of(text, folder, places[folder]))
-            self.cache["forms"] = list(dict.fromkeys(found))
+            real_folders = {folder: paths.resolve_path(folder, "/") or folder for _, folder in mentioned}
+            forms = (form for text, folder in mentioned for form in path_forms_of(text, folder, real_folders[folder]))
+            self.cache["forms"] = list(dict.fromkeys(forms))
         return self.cache["forms"]
 
     def _find_mentions(self) -> Iterator[tuple[str, str]]:
-        """Each text that may be a path, with the folders it may be meant from."""
+        """Yield each text that may be a path, with each folder it may be relative to."""
         if self.analysis is None:
             yield from ((path, self.cwd) for path in self.subject.paths)
             return
@@ -87,14 +87,14 @@ class PolicyCall(Struct, frozen=True):
             yield from ((name, folder) for word in words if word.glob for name in _expand_glob(word.text, folder))
 
     def _list_folders(self, texts: list[str]) -> list[str]:
-        """Where the command may be when it names something: here, and in every folder it mentions."""
-        found = [self.cwd, *(there for _, there in self.find_steps())]
-        found += [folder for text in texts if os.path.isdir(folder := paths.join_path(self.cwd, text))]  # noqa: PTH112
-        return list(dict.fromkeys(found))[:_MAX_FOLDERS]
+        """Return the folders the command may run in: the current one and every folder it mentions."""
+        folders = [self.cwd, *(folder for _, folder in self.find_steps())]
+        folders += [folder for text in texts if os.path.isdir(folder := paths.join_path(self.cwd, text))]  # noqa: PTH112
+        return list(dict.fromkeys(folders))[:_MAX_FOLDERS]
 
 
 def path_forms_of(path: str, folder: str, real_folder: str = "") -> tuple[str, ...]:
-    """A path as it is written and as it really is: a rule that denies holds for both. `really` is the real folder."""
+    """Return a path as written and resolved: a deny rule applies to both. `real_folder` is the resolved folder."""
     written = os.path.normpath(paths.join_path(folder, path))
     if real_folder and "/" not in path and path not in (".", "..") and not os.path.islink(written):  # noqa: PTH114
         return (written, f"{real_folder}/{path}")
@@ -102,16 +102,16 @@ def path_forms_of(path: str, folder: str, real_folder: str = "") -> tuple[str, .
 
 
 def spellings_of(word: ShellWord) -> list[str]:
-    """A word, and what is glued to an option, a variable or an `@` in it."""
+    """Return a word and its parts that may be paths: after an option letter, after `=` and after `@`."""
     text = word.text
-    found = [] if text.startswith("-") else [text]
+    forms = [] if text.startswith("-") else [text]
     if "=" in text:
-        found.append(text.split("=", 1)[1])
+        forms.append(text.split("=", 1)[1])
     if "@" in text:
-        found.append(text.rsplit("@", 1)[1])
+        forms.append(text.rsplit("@", 1)[1])
     if text.startswith("-") and len(text) > 2:
-        found.append(text[2:])
-    return [form for form in found if form and "\0" not in form]
+        forms.append(text[2:])
+    return [form for form in forms if form and "\0" not in form]
 
 
 def _expand_glob(pattern: str, folder: str) -> list[str]:
@@ -119,7 +119,7 @@ def _expand_glob(pattern: str, folder: str) -> list[str]:
     from itertools import islice
 
     try:
-        found = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (it starts in another folder)
+        found = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)
         return list(islice(found, _MAX_MATCHES))
     except (OSError, ValueError):
         return []

@@ -1,7 +1,8 @@
-"""What each mode allows, as values: the code asks the value and never the name of the mode.
+"""Modes and permission modes.
 
-Two words that sound alike: a *mode* (ask, plan, edit) belongs to one message and says which kinds of tools exist at
-all; a *permission mode* belongs to the session and says what runs without a question.
+A *mode* (ask, plan, edit) belongs to one prompt and decides which kinds of tools are available. A *permission mode*
+belongs to the session and decides which calls run without approval. Code tests the properties of a `ModeSpec`, never
+the name of a mode.
 """
 
 from typing import Any, Literal, cast, get_args
@@ -20,9 +21,9 @@ _BASE_KINDS: tuple[Kind, ...] = ("read", "execute", "network", "talk")
 
 
 class ModeSpec(Struct, frozen=True):
-    """One mode: which kinds of tools it shows, and which section of the prompt describes it.
+    """One mode: the kinds of tools it offers and the section of the system prompt that describes it.
 
-    With `changes` false only commands that provably change nothing run without a question.
+    Without `allows_changes`, only read-only commands run without approval.
     """
 
     mode: Mode
@@ -48,7 +49,7 @@ _BY_NAME = {name: spec for spec in MODES for name in (spec.mode, spec.short_name
 
 
 def spec_of(mode: str) -> ModeSpec:
-    """The mode of that name, in its wire form (`ask_mode`) or its short one (`ask`), in any case."""
+    """Return the mode with this wire name (`ask_mode`) or short name (`ask`), in any case."""
     spec = _BY_NAME.get(mode.strip().lower())
     if spec is None:
         raise UnknownMode(mode)
@@ -56,7 +57,7 @@ def spec_of(mode: str) -> ModeSpec:
 
 
 def mode_of(text: str) -> Mode:
-    """The wire value of a mode that a person wrote."""
+    """Return the wire name of a mode as the user wrote it."""
     return spec_of(text).mode
 
 
@@ -64,9 +65,9 @@ _PERMISSION_BY_NAME = {name.lower(): name for name in PERMISSION_MODES}
 
 
 def permission_mode_of(text: str) -> PermissionMode:
-    """The permission mode a person wrote, in any case; an unknown one is refused."""
-    found = _PERMISSION_BY_NAME.get(text.strip().lower().replace("-", "").replace("_", ""))
-    if found is None:
+    """Return the permission mode with this name, in any case. Raises UsageError if it is unknown."""
+    mode = _PERMISSION_BY_NAME.get(text.strip().lower().replace("-", "").replace("_", ""))
+    if mode is None:
         known = ", ".join(PERMISSION_MODES)
-        raise UsageError(f"There is no permission mode {text!r}.", f"Use one of: {known}.")
-    return cast("PermissionMode", found)
+        raise UsageError(f"Unknown permission mode {text!r}.", f"Use one of: {known}.")
+    return cast("PermissionMode", mode)

@@ -1,4 +1,4 @@
-"""Where a path really leads: inside the project or not, and whether changing it could make something run later."""
+"""Resolve paths: do they stay inside the project, and are they protected or special files?"""
 
 import os
 import re
@@ -10,7 +10,7 @@ from odin.core.path_names import contains, find_protected_name
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 _VIRTUAL_TREES = ("/proc", "/sys", "/dev")
-"""Trees that hold no files: what is read there is made up by the system, and may be its secrets or never end."""
+"""Virtual file systems: reading from them may reveal system secrets or never end."""
 
 _HOME = re.compile(r"~[\w.-]*(/|$)")
 _OWN_FOLDER_VARIABLES = (
@@ -21,7 +21,7 @@ _OWN_FOLDER_VARIABLES = (
     ("XDG_STATE_HOME", "/odin"),
     ("XDG_CACHE_HOME", "/odin"),
 )
-"""Variables that move the folders in which Odin keeps its rules and its records, and what follows their values."""
+"""Variables that move Odin's own folders, and the path below their values."""
 
 
 def join_path(cwd: str, path: str) -> str:
@@ -29,7 +29,7 @@ def join_path(cwd: str, path: str) -> str:
 
 
 def resolve_path(path: str, cwd: str) -> str | None:
-    """The path with `..` and symbolic links resolved as far as it exists; None when it cannot be a path."""
+    """Return the path with `..` and symbolic links resolved, or None if it is not a valid path."""
     try:
         return os.path.realpath(join_path(cwd, path))
     except (ValueError, OSError):
@@ -37,20 +37,20 @@ def resolve_path(path: str, cwd: str) -> str | None:
 
 
 def is_inside(path: str, root: str, cwd: str = "") -> bool:
-    """Whether a path, wherever its links lead, stays in the root. A leading `~` is somebody's home."""
+    """True if the resolved path lies in the root. A leading `~` is a home folder, so it does not."""
     if path.startswith("~") and _HOME.match(path):
         return False
-    found = resolve_path(path, cwd or root)
-    if found is None:
+    resolved = resolve_path(path, cwd or root)
+    if resolved is None:
         return False
-    if contains(root, found):  # what is resolved lies below no link, so that the root is resolved as well
+    if contains(root, resolved):  # a resolved path has no links, so this root needs no resolving either
         return True
     top = resolve_path(root, "/")
-    return top is not None and top != root and contains(top, found)
+    return top is not None and top != root and contains(top, resolved)
 
 
 def is_stream(path: str) -> bool:
-    """The null device and the standard streams belong to nobody."""
+    """True for the null device and the standard streams."""
     return path in _STREAMS
 
 
@@ -59,22 +59,22 @@ def is_folder(path: str) -> bool:
 
 
 def is_special_file(path: str, cwd: str) -> bool:
-    """A pipe, socket or device, or what only looks like a file in /proc, /sys and /dev: reading it may never end."""
+    """True for pipes, sockets, devices and files in /proc, /sys and /dev: reading them may never end."""
     full = join_path(cwd, path)
     mode = _mode_of(full)
     if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return True
-    found = resolve_path(full, "/")
-    return found is not None and any(contains(top, found) for top in _VIRTUAL_TREES) and not contains("/dev/shm", found)
+    real = resolve_path(full, "/")
+    return real is not None and any(contains(top, real) for top in _VIRTUAL_TREES) and not contains("/dev/shm", real)
 
 
 def has_hard_links(path: str, cwd: str) -> bool:
-    """Whether a file has a second name: what is written to it also appears there, which may be anywhere."""
+    """True if a file has several hard links: writing to it also changes the others, which may be anywhere."""
     try:
-        found = os.stat(join_path(cwd, path))  # noqa: PTH116
+        status = os.stat(join_path(cwd, path))  # noqa: PTH116
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
 def _mode_of(path: str) -> int:
@@ -85,19 +85,18 @@ def _mode_of(path: str) -> int:
 
 
 def find_protected_part(path: str, root: str, cwd: str = "") -> str:
-    """The part of a path that makes it one to ask about, or "".
+    """Return the part of a path that makes it protected, or "".
 
-    Such files make other programs run something, or are Odin's own rules and records. What lies above the root is not
-    the path's own doing and does not count.
+    Protected files make other programs run something, or belong to Odin. Folders above the root do not count.
     """
     top = resolve_path(root, "/") or root
-    there = cwd or top
-    written = os.path.normpath(join_path(there, path))
-    for form in (written, resolve_path(path, there) or written):
+    folder = cwd or top
+    written = os.path.normpath(join_path(folder, path))
+    for form in (written, resolve_path(path, folder) or written):
         name = find_protected_name((form[len(top) :] if contains(top, form) else form).split("/"))
         if name:
             return name
-        if any(contains(folder, form) and not contains(folder, top) for folder in _list_own_folders()):
+        if any(contains(own, form) and not contains(own, top) for own in _list_own_folders()):
             return "Odin's own folder"
     return ""
 

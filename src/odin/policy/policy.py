@@ -1,23 +1,22 @@
-"""May this call run? One question, one answer with its reason and the rule it came from.
+"""Decides whether a tool call may run.
 
-Each call is judged from the top; the first line that applies decides:
+Each call is checked in this order; the first check that applies decides:
 
- 1. built in: what would take the machine, a home or the project with it; pipes, devices and NUL bytes: never
- 2. a rule of any layer that denies (`ForbiddenCommands` and `disallowed_tools` among them): no
- 3. the mode: in ask and plan nothing is changed: no
- 4. `restrict_to_workspace`: what lies outside the project: no
- 5. where rules deny commands, one that cannot be read for certain, and where they deny files, one that opens whole
-    folders, unless a rule allows exactly it; and one that is too long to be looked through: ask
- 6. `--yes` and bypassPermissions: yes
- 7. the rules that ask and allow; in ask and plan mode no rule lets a command run: ask or yes
+ 1. built in: commands that destroy the machine, a home folder or the project, and paths to pipes, devices or with NUL
+    bytes: deny. Nothing overrules this, neither a rule nor a hook nor the user.
+ 2. a deny rule of any layer (including `ForbiddenCommands` and `disallowed_tools`): deny
+ 3. the mode: in ask and plan mode, anything that changes files: deny
+ 4. `restrict_to_workspace`: paths outside the project: deny
+ 5. a command that might do something a deny rule forbids (it cannot be parsed, or it opens whole folders), unless an
+    allow rule names exactly this command; and a command too long to scan: ask
+ 6. `--yes` and bypassPermissions: allow
+ 7. the ask and allow rules; in ask and plan mode no rule allows a command
  8. protected files, and files that hold secrets: ask
- 9. the default: looking at the project is free, everything else is asked
+ 9. the default: reading the project is allowed, everything else asks
 
-A deny beats an ask, an ask beats an allow. What would be asked is refused under dontAsk. Nothing after line 1 can
-overrule it, neither rule nor hook nor person.
+Deny beats ask, ask beats allow. Under dontAsk, ask becomes deny.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -38,16 +37,15 @@ from odin.policy.commands.analysis import (
 )
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
-from odin.policy.rules.rule_file import build_list_rules
 from odin.policy.rules.ruling import ResultFilter, find_deciding_rule, find_exact_rule, is_allowed_by, is_folder_search
 from odin.policy.rules.suggestion import list_candidates
 
 
 class Verdict(Struct, frozen=True):
-    """`reason` says why in one sentence; `hint` how a person without a terminal could allow it.
+    """`reason` explains the decision in one sentence; `hint` tells a user without a terminal how to allow the call.
 
-    `rule` is the rule that decided, with its layer, or the name of the built-in one. What is `builtin` holds whatever
-    a rule, a hook or a person says.
+    `rule` is the rule that decided, with its layer, or the name of a built-in check. A `builtin` denial cannot be
+    overruled by a rule, a hook or the user.
     """
 
     action: RuleAction
@@ -64,7 +62,7 @@ _LOG_SUFFIX = ".jsonl"
 
 
 class Policy:
-    """The rules of one session. A changed permission mode is a new policy with the same rulebook."""
+    """Judges the tool calls of one session. Immutable: a changed permission mode makes a new policy."""
 
     def __init__(
         self,
@@ -76,33 +74,21 @@ class Policy:
         restrict_to_workspace: bool = False,
         rule_set: RuleSet | None = None,
         readable: str = "",
-        allowed_tools: Iterable[str] = (),
-        disallowed_tools: Iterable[str] = (),
-        allowed_commands: Iterable[str] = (),
-        forbidden_commands: Iterable[str] = (),
     ) -> None:
-        """Without a rulebook, the four lists make one.
+        """`readable` is a folder whose files may be read like the project's: the session stores large outputs there.
 
-        `readable` is a folder whose files may be read like the project's: there the session keeps what no longer fits
-        the conversation. Its log is not meant: it also has what was kept from the model.
+        Session logs (`.jsonl`) in it stay closed, because they contain text that was hidden from the model.
         """
         self.root = paths.resolve_path(root, "/") or root
         self.cwd = paths.resolve_path(cwd or root, "/") or self.root
         self.permission_mode: PermissionMode = permission_mode_of(permission_mode)
         self.yes = yes
-        self.rule_set = rule_set or RuleSet(
-            build_list_rules(
-                allowed_tools=allowed_tools,
-                disallowed_tools=disallowed_tools,
-                allowed_commands=allowed_commands,
-                forbidden_commands=forbidden_commands,
-            )
-        )
+        self.rule_set = rule_set or RuleSet()
         self._restricted = restrict_to_workspace
         self._readable = paths.resolve_path(readable, "/") or readable if readable else ""
 
     def with_permission_mode(self, mode: str) -> "Policy":
-        """The same rules under another permission mode."""
+        """Return a policy with the same rules under another permission mode."""
         return self._with(permission_mode=permission_mode_of(mode))
 
     def _with(self, **changed: Any) -> "Policy":
@@ -114,32 +100,32 @@ class Policy:
         return self._judge(self._make_call(name, kind, subject, mode))
 
     def suggest_rules(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
-        """Rules that would let the same call run, the narrowest first; none where no rule may answer."""
+        """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
         call = self._make_call(name, kind, subject, mode)
         if self._judge(call).action != "ask" or (call.kind != "read" and self._find_sensitive_path(call)):
             return ()
         return tuple(text for text in dict.fromkeys(list_candidates(call)) if self._would_allow(text, call))
 
     def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:
-        """Whether a rule somebody wrote would decide this call. Raises UsageError when it may not be added."""
+        """True if this rule would decide the call. Raises UsageError if the rule may not be added."""
         call = self._make_call(name, kind, subject, mode)
         rule = self.rule_set.check(text, action)
         return self._would_allow(text, call) if action == "allow" else rule.matches_call(call)
 
     def make_result_filter(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> ResultFilter:
-        """Which files an admitted search must not show."""
-        free = self.yes or self.permission_mode == "bypassPermissions"
+        """Return a filter for the files that an allowed search must not show."""
+        bypass = self.yes or self.permission_mode == "bypassPermissions"
         call = self._make_call(name, kind, subject, mode)
-        return ResultFilter(call, self.rule_set.deny_rules, self.rule_set.ask_allow_rules, bypass=free)
+        return ResultFilter(call, self.rule_set.deny_rules, self.rule_set.ask_allow_rules, bypass=bypass)
 
     def _would_allow(self, text: str, call: PolicyCall) -> bool:
-        book = self.rule_set.with_rule(rule_of(text))
-        return self._with(rule_set=book)._judge(call).action == "allow"
+        rules = self.rule_set.with_rule(rule_of(text))
+        return self._with(rule_set=rules)._judge(call).action == "allow"
 
     def _make_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> PolicyCall:
         spec = PLAN if self.permission_mode == "plan" else spec_of(mode)
-        seen = analyze_command(subject.command) if subject.command else None
-        return PolicyCall(name, kind, subject, spec, seen, self.root, self.cwd)
+        analysis = analyze_command(subject.command) if subject.command else None
+        return PolicyCall(name, kind, subject, spec, analysis, self.root, self.cwd)
 
     def _judge(self, call: PolicyCall) -> Verdict:
         verdict = (
@@ -155,7 +141,7 @@ class Policy:
             return self._apply_dont_ask(doubt)
         if self.yes or self.permission_mode == "bypassPermissions":
             how = "--yes" if self.yes else "the permission mode bypassPermissions"
-            return Verdict("allow", f"Nothing is asked with {how}.", rule=how)
+            return Verdict("allow", f"{how[0].upper()}{how[1:]} allows everything.", rule=how)
         return self._apply_dont_ask(
             self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
         )
@@ -166,62 +152,62 @@ class Policy:
         return replace(
             verdict,
             action="deny",
-            reason=f"{verdict.reason} The permission mode dontAsk refuses what would be asked.",
+            reason=f"{verdict.reason} The permission mode dontAsk denies every call that needs approval.",
         )
 
-    # --- what never runs ---
+    # --- built-in and rule denials ---
 
     def _check_builtin(self, call: PolicyCall) -> Verdict | None:
         if call.analysis is not None:
             why = find_critical_harm(call.command, call.analysis, self.root, self.cwd)
             if why:
-                hint = "Name exactly what is meant, or do it by hand."
-                return _deny_always(f"This command never runs: {why}.", "commands that never run", hint)
+                hint = "Name the exact files to remove, or run it yourself."
+                return _deny_always(f"This command is always denied: {why}.", "destructive commands", hint)
         for path in call.subject.paths if call.kind in ("read", "edit") else ():
             if "\0" in path:
-                return _deny_always(f"{path!r} contains a NUL byte, so it is no path.", "no path")
+                return _deny_always(f"{path!r} contains a NUL byte, so it is not a path.", "invalid path")
             if paths.is_special_file(path, self.cwd):
-                return _deny_always(f"{path} is a pipe, a socket or a device, not a file.", "special files")
+                return _deny_always(f"{path} is a pipe, a socket or a device, not a regular file.", "special files")
             if call.kind == "edit" and contains(paths.resolve_path(path, self.cwd) or "/", self.root):
-                return _deny_always(f"{path} is the project folder or one above it, not a file in it.", "folders")
+                return _deny_always(f"{path} is the project folder or one of its parents, not a file in it.", "folders")
         return None
 
     def _check_denials(self, call: PolicyCall) -> Verdict | None:
         for rule in self.rule_set.deny_rules:
             if not rule.matches_call(call) or (rule.exceptions and is_allowed_by(call, rule.exceptions)):
                 continue
-            hint = f"Remove it from {rule.source} to allow it." if rule.source else "Remove it to allow it."
+            hint = f"Remove the rule from {rule.source} to allow it." if rule.source else "Remove the rule to allow it."
             return Verdict("deny", f"The rule {rule.text!r} denies it.", hint, rule.label)
         return None
 
     def _check_uncertainty(self, call: PolicyCall) -> Verdict | None:
-        """What may come upon something that a rule denies is asked about even under a bypass."""
+        """Ask, even under --yes, if the command might do something that a rule denies."""
         if call.analysis is None:
             return None
         if is_too_long_to_scan(call.command, call.analysis):
-            why = "The command is too long to be read or looked through, so anything may hide in it."
-            return Verdict("ask", why, "Write it into a file and run that.", "overlong commands")
+            why = "The command is too long to check, so it could hide anything."
+            return Verdict("ask", why, "Write it to a script file and run that.", "overlong commands")
         doubt = self._check_unreadable(call) if not call.analysis.is_complete else self._check_folder_search(call)
         exact = find_exact_rule(call, self.rule_set.ask_allow_rules) if doubt is not None else None
         return None if exact is not None and exact.action == "allow" else doubt
 
     def _check_unreadable(self, call: PolicyCall) -> Verdict | None:
-        """Where commands are denied, one that cannot be read for certain."""
+        """Ask about a command that cannot be parsed reliably while deny rules for commands exist."""
         rule = next(
             (rule for rule in self.rule_set.deny_rules if not rule.bare and _is_about_commands(rule, call)), None
         )
         if rule is None:
             return None
-        why = "It cannot be told for certain that this command runs nothing that is forbidden."
-        return Verdict("ask", why, "Write it as plain commands.", rule.label)
+        why = "The command cannot be parsed reliably, so it could run something that a rule denies."
+        return Verdict("ask", why, "Rewrite it as simple commands.", rule.label)
 
     def _check_folder_search(self, call: PolicyCall) -> Verdict | None:
-        """Where files are denied to readers, a command that opens every file of a folder."""
+        """Ask about a command that opens every file of a folder while deny rules for reading exist."""
         rule = next((rule for rule in self.rule_set.deny_rules if rule.tool == "Read" and not rule.bare), None)
         if rule is None or call.analysis is None or not any(is_folder_search(part) for part in call.analysis.commands):
             return None
-        why = f"It opens every file below a folder, and the rule {rule.text!r} denies some."
-        return Verdict("ask", why, "Use Grep, which leaves them out.", rule.label)
+        why = f"It opens every file below a folder, and the rule {rule.text!r} may deny some of them."
+        return Verdict("ask", why, "Use Grep, which skips denied files.", rule.label)
 
     # --- the mode and the workspace ---
 
@@ -229,11 +215,11 @@ class Policy:
         spec = call.spec
         name = f"{spec.short_name} mode"
         if not spec.allows_kind(call.kind):
-            why = f"{call.name} changes files, and in {spec.mode} nothing is changed."
+            why = f"{call.name} changes files, which {spec.mode} does not allow."
             return Verdict("deny", why, _EDIT_MODE_HINT, name)
         if call.kind == "execute" and not spec.allows_changes and call.analysis is not None and call.analysis.writes:
             target = call.analysis.writes[0].target.text
-            why = f"The command writes to {target!r} by redirection, and in {spec.mode} nothing is changed."
+            why = f"The command redirects output to {target!r}, and {spec.mode} does not allow changes."
             return Verdict("deny", why, _EDIT_MODE_HINT, name)
         return None
 
@@ -242,11 +228,11 @@ class Policy:
         if not outside:
             return None
         why = f"{outside} is outside the project {self.root}, and restrict_to_workspace is on."
-        hint = "Switch restrict_to_workspace off in your user file to be asked instead."
+        hint = "Turn restrict_to_workspace off in your user configuration to be asked instead."
         return Verdict("deny", why, hint, "restrict_to_workspace")
 
     def _find_outside_path(self, call: PolicyCall) -> str:
-        """The first path of the call that leaves the project, or ""."""
+        """Return the first path of the call that lies outside the project, or ""."""
         if call.analysis is not None:
             return find_outside_word(call.analysis, self.cwd, self.root)
         return next((path for path in call.subject.paths if not self._is_within(path, call.kind)), "")
@@ -254,20 +240,20 @@ class Policy:
     def _is_within(self, path: str, kind: Kind) -> bool:
         if paths.is_inside(path, self.root, self.cwd):
             return True
-        found = paths.resolve_path(path, self.cwd) if kind == "read" and self._readable else None
-        if found is None or found == self._readable or found.endswith(_LOG_SUFFIX):
+        resolved = paths.resolve_path(path, self.cwd) if kind == "read" and self._readable else None
+        if resolved is None or resolved == self._readable or resolved.endswith(_LOG_SUFFIX):
             return False
-        return contains(self._readable, found)
+        return contains(self._readable, resolved)
 
     # --- rules and defaults ---
 
     def _check_rules(self, call: PolicyCall) -> Verdict | None:
-        """What the rules say. In ask and plan mode none of them lets a command run unasked."""
+        """Apply the ask and allow rules. In ask and plan mode no rule allows a command."""
         rule = find_deciding_rule(call, self.rule_set.ask_allow_rules)
         if rule is None:
             return None
         if rule.action == "ask":
-            return Verdict("ask", f"The rule {rule.text!r} wants it asked about.", self._suggest_hint(call), rule.label)
+            return Verdict("ask", f"The rule {rule.text!r} asks for approval.", self._suggest_hint(call), rule.label)
         if call.kind == "execute" and not call.spec.allows_changes:
             return None
         return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label)
@@ -285,7 +271,7 @@ class Policy:
 
     def _decide_default(self, call: PolicyCall) -> Verdict:
         if call.kind == "talk":
-            return _allow_freely("It only talks to the person.", "talking")
+            return _allow_freely("It only talks to the user.", "talking")
         if call.kind == "network":
             why = f"{call.name} reaches the network: {call.subject.text}."
             return Verdict("ask", why, self._suggest_hint(call), "the network")
@@ -298,33 +284,33 @@ class Policy:
         if call.kind == "read":
             return _allow_freely("It reads inside the project.", "reading the project")
         if self.permission_mode == "acceptEdits" and call.subject.paths:
-            return _allow_freely("It changes files inside the project, and edits are accepted.", "acceptEdits")
+            return _allow_freely("It changes files inside the project, and acceptEdits allows that.", "acceptEdits")
         return Verdict(
             "ask", f"{call.name} changes {call.subject.text or 'files'}.", self._suggest_hint(call), "changes"
         )
 
     def _decide_command(self, call: PolicyCall) -> Verdict:
-        seen = call.analysis
-        if seen is None or not call.command.strip():
+        analysis = call.analysis
+        if analysis is None or not call.command.strip():
             return Verdict("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
         if call.is_read_only():
-            return _allow_freely("It only looks at the project.", "commands that only look")
-        outside = find_outside_word(seen, self.cwd, self.root)
+            return _allow_freely("The command is read-only and stays inside the project.", "read-only commands")
+        outside = find_outside_word(analysis, self.cwd, self.root)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
         why = "The command may change things."
-        danger = find_danger(seen, self.root, self.cwd)
+        danger = find_danger(analysis, self.root, self.cwd)
         if danger:
-            why = f"The command is dangerous: {danger}."
-        elif not seen.is_complete:
-            why = f"What the command runs cannot be told for certain: {seen.reason or 'it cannot be read'}."
+            why = f"The command is destructive: {danger}."
+        elif not analysis.is_complete:
+            why = f"The command cannot be fully analyzed: {analysis.reason or 'it cannot be parsed'}."
         else:
             doubt = call.explain_doubt()
             if doubt:
-                why = f"It is not certain that the command only looks: {doubt}."
+                why = f"The command may not be read-only: {doubt}."
             if not call.spec.allows_changes:
-                why = f"In {call.spec.mode} only commands that are known to change nothing run without a question"
+                why = f"In {call.spec.mode} only read-only commands run without approval"
                 why += f": {doubt}." if doubt else "."
         return Verdict("ask", why, self._suggest_hint(call), "commands")
 

@@ -1,19 +1,11 @@
-"""Secrets that can be recognised by how they look, wherever they stand.
+"""Finds secrets in a text by shape, by context and by known value. Loaded with the first text to redact.
 
-A shape begins with one of its `marks`, where no word is already running, and goes on as its `rest` says. No pattern
-runs past a character after which it could begin again, so the time grows with the text and not with its square. Where
-the marks leave no doubt less than the whole is enough, since an output may be cut in the middle of a secret.
+- Shapes: tokens with a known prefix, and PEM private keys, even if cut off at the end.
+- Context: values in URLs, in headers and after names such as `password=`. Only the value is redacted, and only if it
+  can hardly be anything else, because most mentions of tokens and passwords are not secrets.
+- Known values: secrets from the environment and the configuration, in every encoding a program may print.
 
-Private keys in the PEM form: the whole block, also when its end was cut off.
-
-Secrets that are recognised by where they stand: in an address, in a header, after the name of a secret.
-
-Only the value is taken out, and only when it can hardly be anything else: programs name tokens and passwords on every
-page, and most of what follows is no secret.
-
-Secrets that are known, because Odin itself was given them: they are found in whatever form a program prints them.
-
-Where secrets stand in a text, by everything that is known of them. Loaded when there is a first text to look at.
+No pattern runs past a character at which it could start again, so the time is linear in the length of the text.
 """
 
 import re
@@ -28,13 +20,13 @@ _WORD = r"[A-Za-z0-9_-]"
 _WORD_END = r"(?![A-Za-z0-9_-])"
 
 MIN_SHAPE_CHARS = 20
-"""No shape is shorter, and none has a space in it: in most texts there is little to look at."""
+"""Every shape is at least this long and has no space, so most texts need no further search."""
 
 _UNFILLED = re.compile(r"[xX*.]{8}")
 
 
 class SecretSpan(Struct, frozen=True):
-    """A piece of text that is a secret, and what it is called."""
+    """The position of a secret in a text, and its name."""
 
     start: int
     end: int
@@ -42,6 +34,11 @@ class SecretSpan(Struct, frozen=True):
 
 
 class SecretShape(Struct, frozen=True):
+    """A secret that starts with one of `marks` at a word boundary and continues as the pattern `rest`.
+
+    `rest` may match less than the whole secret if the marks are unambiguous: output may be cut in the middle.
+    """
+
     name: str
     marks: tuple[str, ...]
     rest: str
@@ -100,7 +97,10 @@ SECRET_SHAPES = (
 
 
 class SecretTail(Struct, frozen=True):
-    """A secret that is found by something in its middle: what comes from there on, and what must stand before it."""
+    """A secret found by a mark in its middle.
+
+    `pattern` matches the text from the mark on, `before` the end of the `reach` characters before it.
+    """
 
     name: str
     mark: str
@@ -125,7 +125,7 @@ def compile_cached(pattern: str) -> re.Pattern[str]:
 
 @cache
 def _compile_shape(mark: str, rest: str) -> re.Pattern[str]:
-    """The mark stands first, because the search for a plain beginning is by far the fastest."""
+    """Compile a shape. The mark comes first, because searching for a literal prefix is by far the fastest."""
     return compile_cached(rf"{re.escape(mark)}(?<![A-Za-z0-9_-]{re.escape(mark)}){rest}")
 
 
@@ -153,13 +153,13 @@ def _find_with_tail(tail: SecretTail, text: str) -> Iterator[SecretSpan]:
 
 
 def is_real(value: str) -> bool:
-    """Whether it is more than a form to be filled in, such as `ghp_xxxxxxxx`."""
+    """False for a dummy value such as `ghp_xxxxxxxx`."""
     return _UNFILLED.search(value) is None
 
 
 PRIVATE_KEY_MARK = "PRIVATE KEY"
 MAX_BLOCK_CHARS = 30_000
-"""Characters a block may have, with what a listing puts before its lines."""
+"""The longest key block, including line prefixes of a listing."""
 
 _BLOCK_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _BLOCK_END = re.compile(r"-----END (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
@@ -204,7 +204,7 @@ _SECRET_STEMS = {
     "passwd": ("passwd", r""),
     "passphrase": ("passphrase", r""),
 }
-"""What ends the name of a secret, and what may stand before that: a page token is none."""
+"""The ends of variable names that hold secrets, and patterns for the text before: a page token is not a secret."""
 
 _PLACEHOLDER = re.compile(
     r"(?i)^(?:[<{(\[$%*]|x{4,}|\.{3})"
@@ -216,7 +216,7 @@ _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _IDENTIFIER = re.compile(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[a-z]+(?:[_-][a-z]+)+|(?:[A-Z]?[a-z]+\d{0,5})(?:[A-Z][a-z]+\d{0,5})+"
 )
-"""Names of programming languages, and words with strokes between them."""
+"""Identifiers of programming languages, and words joined by hyphens or underscores."""
 
 
 def find_by_context(text: str) -> Iterator[SecretSpan]:
@@ -234,7 +234,7 @@ def find_by_context(text: str) -> Iterator[SecretSpan]:
 
 
 def _fold_case(text: str) -> str:
-    """In lower case, character for character."""
+    """Return the text in lower case with the same length."""
     folded = text.lower()
     return folded if len(folded) == len(text) else "".join(char.lower()[0] for char in text)
 
@@ -263,17 +263,17 @@ def _is_secret(text: str, stem: str, found: "re.Match[str]") -> bool:
 
 
 def _is_set_by(text: str, stem: str, start: int) -> bool:
-    """Whether a name is one of an environment file, or an option of a command."""
+    """True if the name is upper case, as in an environment file, or a `--` option."""
     return text.startswith(stem.upper(), start) or text[max(0, start - 2) : start] == "--"
 
 
 def _is_whole(opening: str, after: str) -> bool:
-    """Whether the value ends where it should: at its quotation mark, and not as the beginning of an expression."""
+    """True if the value ends at its closing quote and is not the start of an expression."""
     return after in (opening, "\\") if opening else after not in ("(", "[", "{", "$", "<")
 
 
 def _is_opaque(value: str) -> bool:
-    """Whether a value is made of letters and digits at random: no words, no name, no placeholder."""
+    """True if a value looks random: letters and digits, not an identifier or a placeholder."""
     mixed = any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
     return mixed and is_real(value) and not _PLACEHOLDER.search(value) and not _IDENTIFIER.fullmatch(value)
 
@@ -286,7 +286,7 @@ _SECRET_VARIABLE = re.compile(
     r"|CONNECTION_STRING)$|^(?:PGPASSWORD|SSHPASS)$",
     re.IGNORECASE,
 )
-"""Names of variables whose values are hidden. More is kept from commands, but everyday values must stay readable."""
+"""Variables whose values are redacted. Commands are denied more variables, but ordinary values must stay readable."""
 
 _URL_PASSWORD = re.compile(r"://[^\s/:@]{0,100}:([^\s/@]{8,200})@")
 _PATH_OR_NUMBER = re.compile(r"[~.]{0,2}/|[A-Za-z]:\\|[\d.,:+-]+$")
@@ -301,7 +301,7 @@ _EVERYDAY_WORDS = re.compile(
 
 
 class KnownValues:
-    """The values of secrets with their names, each in the forms in which it may appear. They are made when needed."""
+    """Known secrets by name, in every encoding in which they may appear. Encodings are computed on first use."""
 
     def __init__(self, environ: Mapping[str, str], more: Mapping[str, str]) -> None:
         self._environ = dict(environ)
@@ -309,13 +309,13 @@ class KnownValues:
 
     @cached_property
     def _forms(self) -> list[tuple[str, str]]:
-        """Every form with the name of its secret, the longest first."""
+        """Every encoded form with the name of its secret, longest first."""
         forms: dict[str, str] = {}
         known = [*self._more.items(), *_find_environment_secrets(self._environ)]
         names = "\n".join(name for name, _ in known)
         for name, value in known:
             for text in _secret_parts_of(value):
-                if text not in names:  # or it would be found in what stands for it
+                if text not in names:  # else it would match inside its own placeholder
                     forms.update((form, name) for form in _encodings_of(text) if form not in forms)
         return sorted(forms.items(), key=lambda item: -len(item[0]))
 
@@ -336,7 +336,7 @@ def _find_environment_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _secret_parts_of(value: str) -> Iterator[str]:
-    """The whole of a value and, of one with several lines, those that are secret by themselves."""
+    """Yield the whole value and, if it has several lines, each line long enough to be a secret itself."""
     whole = value.strip()
     lines = [line.strip() for line in whole.splitlines()]
     long = [line for line in lines if len(line) >= _LONG_LINE and not re.search(r"\s|-----", line)]
@@ -344,7 +344,7 @@ def _secret_parts_of(value: str) -> Iterator[str]:
 
 
 def is_worth_hiding(value: str) -> bool:
-    """Whether a value is worth hiding: not a path, a number, a switch or an everyday word, which stand everywhere."""
+    """False for paths, numbers, flags and common words, which appear everywhere."""
     if len(value) < MIN_SECRET_CHARS or len(set(value)) < 4:
         return False
     if _PATH_OR_NUMBER.match(value) or _EVERYDAY_WORDS.fullmatch(value):
@@ -353,7 +353,7 @@ def is_worth_hiding(value: str) -> bool:
 
 
 def _encodings_of(value: str) -> set[str]:
-    """The value as it is, and as addresses, JSON, quoted shell words, base64 and hexadecimal digits show it."""
+    """Return the value as it is, and URL-encoded, JSON-escaped, shell-quoted, in base64 and in hexadecimal."""
     import json
     from base64 import b64encode
     from urllib.parse import quote, quote_plus
@@ -367,7 +367,7 @@ def _encodings_of(value: str) -> set[str]:
 
 
 def _base64_forms_of(encoded: str, offset: int, length: int) -> set[str]:
-    """The characters that depend on the value alone, whatever was encoded before and after it."""
+    """Return the base64 characters that depend only on the value, whatever surrounds it."""
     first = -(-offset * 8 // 6)
     last = (offset + length) * 8 // 6
     core = encoded[first:last]
@@ -390,12 +390,12 @@ def redact_spans(text: str, spans: Iterable[SecretSpan]) -> str:
 
 
 def merge_spans(spans: Iterable[SecretSpan]) -> list[SecretSpan]:
-    """In order and without overlaps: what overlaps becomes one, called like its beginning."""
-    kept: list[SecretSpan] = []
+    """Return the spans in order. Overlapping spans are merged and keep the first name."""
+    merged: list[SecretSpan] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if kept and span.start < kept[-1].end:
-            last = kept[-1]
-            kept[-1] = SecretSpan(last.start, max(last.end, span.end), last.name)
+        if merged and span.start < merged[-1].end:
+            last = merged[-1]
+            merged[-1] = SecretSpan(last.start, max(last.end, span.end), last.name)
         else:
-            kept.append(span)
-    return kept
+            merged.append(span)
+    return merged

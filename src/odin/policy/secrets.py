@@ -1,6 +1,6 @@
-"""How secrets are recognised in a text: by their shape, by what they are assigned to, and by their known values.
+"""Redacts secrets in tool output before it reaches the log or the model.
 
-Secrets are taken out of what tools return, before it reaches the log or the model.
+The patterns are in `secret_patterns`, which is loaded with the first text to redact.
 """
 
 import re
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 _MAX_PASSES = 5
-"""How often a text is looked at while something is found: what stood beside a secret may be one by itself."""
+"""Passes over a text as long as secrets are found: redacting one can reveal another next to it."""
 
 _PLACEHOLDER = re.compile(r"\[redacted: ([^\]\n]{1,200})\]")
 
 
 class Redactor:
-    """Takes secrets out of texts, and knows what it has put in their place.
+    """Replaces secrets with `[redacted: NAME]` and remembers the names it has used.
 
-    `known` are secrets of Odin's own configuration by their names, beside those of the environment.
+    `known` maps names to secrets from Odin's own configuration, in addition to those in the environment.
     """
 
     def __init__(self, environ: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
@@ -42,34 +42,34 @@ class Redactor:
             return RedactedText(text, ())
         from odin.policy.secret_patterns import find_secrets, redact_spans
 
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for _ in range(_MAX_PASSES):
             spans = find_secrets(text, self._values)
             if not spans:
                 break
             text = redact_spans(text, spans)
-            found.update((span.name, None) for span in spans)
-        self._used.update(found)
-        return RedactedText(text, tuple(found))
+            names.update((span.name, None) for span in spans)
+        self._used.update(names)
+        return RedactedText(text, tuple(names))
 
     def add_secrets(self, more: Mapping[str, str]) -> None:
-        """Secrets that were given to Odin since, by their names."""
+        """Add secrets that were configured later, by name."""
         self._known |= more
         self.__dict__.pop("_values", None)
 
     def recall(self, names: Iterable[str]) -> None:
-        """Names that stood for secrets earlier in the session."""
+        """Restore names that were used in placeholders earlier in the session."""
         self._used.update(names)
 
     def recall_from(self, texts: Iterable[str]) -> None:
-        """The same from texts out of which they were taken."""
+        """Restore the names used in redacted texts."""
         for text in texts:
             if "[redacted: " in text:
                 self.recall(name for match in _PLACEHOLDER.finditer(text) for name in match[1].split(", "))
 
     def find_placeholders(self, text: str) -> tuple[str, ...]:
-        """What stands in a text for secrets that were taken out of what the model saw."""
+        """Return the placeholders in a text that this redactor has used."""
         if not self._used or "[redacted: " not in text:
             return ()
-        found = _PLACEHOLDER.finditer(text)
-        return tuple(dict.fromkeys(match[0] for match in found if set(match[1].split(", ")) <= self._used))
+        matches = _PLACEHOLDER.finditer(text)
+        return tuple(dict.fromkeys(match[0] for match in matches if set(match[1].split(", ")) <= self._used))

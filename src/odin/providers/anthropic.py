@@ -61,7 +61,9 @@ class AnthropicProvider(WireProvider):
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         return self.ask(
-            request, lambda album: encode_request(request, self.name, self._prompt_caching, album), _AnthropicReader
+            request,
+            lambda album: encode_request(request, self.name, self._options.prompt_caching, album),
+            _AnthropicReader,
         )
 
 

@@ -18,7 +18,17 @@ from msgspec.structs import replace
 
 from odin.core.errors import BadRequest
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolMessage
-from odin.core.provider import CallChunk, Chunk, Provider, Request, StopChunk, TextChunk, ToolSpec, WaitChunk
+from odin.core.provider import (
+    CallChunk,
+    Chunk,
+    Provider,
+    Request,
+    StopChunk,
+    TextChunk,
+    ToolSpec,
+    WaitChunk,
+    open_stream,
+)
 from odin.providers.image_budget import render_without_images
 from odin.providers.text_calls import (
     TextCallFilter,
@@ -28,7 +38,6 @@ from odin.providers.text_calls import (
     parse_leading_object,
     split_call,
 )
-from odin.providers.tool_adapters import open_stream
 
 Strictness = Literal["exact", "loose", "none"]
 """How much of the contract the server enforces: each tool's arguments, only the outer object, or nothing."""

@@ -6,8 +6,8 @@ thinking, and the reply would count as empty. The contract and the text parser a
 
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -26,20 +26,13 @@ from odin.core.provider import (
     ToolStyle,
     ToolStyleSetting,
     WaitChunk,
+    open_stream,
 )
 from odin.providers.payload import encode_arguments
 
 if TYPE_CHECKING:
     from odin.providers.json_contract import JsonContract
     from odin.providers.text_calls import TextCallFilter
-
-
-def open_stream(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
-    """Return a provider's stream that closes together with ours, so that an interrupt reaches the connection."""
-    stream = provider.stream(request)
-    if hasattr(stream, "aclose"):
-        return aclosing(cast("AsyncGenerator[Chunk]", stream))
-    return nullcontext(stream)
 
 
 _NO_TOOLS_PATTERN = (

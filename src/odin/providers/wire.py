@@ -88,6 +88,19 @@ class WireRequest(Struct, frozen=True):
     header_timeout: float
 
 
+class WireOptions(Struct, frozen=True, kw_only=True):
+    """How an adapter sends requests.
+
+    `key_places` says where the key can be set; `bearer` sends it as a bearer token whatever the API prefers.
+    """
+
+    idle_timeout: float = DEFAULT_IDLE_TIMEOUT
+    header_timeout: float = DEFAULT_HEADER_TIMEOUT
+    key_places: str = ""
+    bearer: bool = False
+    prompt_caching: bool = True
+
+
 class WireProvider:
     """Base class of the adapters: address, key and timeouts."""
 
@@ -101,22 +114,14 @@ class WireProvider:
         api_key: str,
         http: HttpClient,
         headers: Mapping[str, str] | None = None,
-        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
-        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
-        key_places: str = "",
-        bearer: bool = False,
-        prompt_caching: bool = True,
+        options: WireOptions | None = None,
     ) -> None:
-        """`key_places` says where the key can be set; `bearer` sends it as a bearer token whatever the API prefers."""
         self.name = name
         self.url = self.resolve_url(base_url.strip().rstrip("/"))
         self._http = http
         self._key = api_key.strip()
-        self._key_places = key_places
-        self._prompt_caching = prompt_caching
-        self._idle_timeout = idle_timeout
-        self._header_timeout = header_timeout
-        own = {"content-type": "application/json", **self.build_headers(self._key, bearer)}
+        self._options = options or WireOptions()
+        own = {"content-type": "application/json", **self.build_headers(self._key, self._options.bearer)}
         self._image_budget = ImageBudget()
         self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
 
@@ -128,17 +133,17 @@ class WireProvider:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def make_peer(self, model: str) -> Peer:
-        return Peer(self.name, self.url, model, self._key, self._key_places)
+        return Peer(self.name, self.url, model, self._key, self._options.key_places)
 
     async def ask(
         self, request: Request, encode: Callable[[ImageSelection], bytes], read: Callable[[Peer], WireReader]
     ) -> AsyncGenerator[Chunk]:
         """Send the request; if the API rejects the images, send it without them: one bad image must not end a
         conversation."""
-        peer = self.make_peer(request.model)
+        peer, options = self.make_peer(request.model), self._options
         while True:
             album, silent = self._image_budget.select_images(request), True
-            call = WireRequest(peer, self._headers, encode(album), self._idle_timeout, self._header_timeout)
+            call = WireRequest(peer, self._headers, encode(album), options.idle_timeout, options.header_timeout)
             try:
                 async with aclosing(stream_request(self._http, call, read(peer))) as pieces:
                     async for piece in pieces:

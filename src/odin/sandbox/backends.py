@@ -1,7 +1,7 @@
 """The sandbox backends, strongest first, and the command lines that create them.
 
 bubblewrap creates namespaces with their own mounts and network. Landlock only restricts what a process may access, so
-everything beside a secret is allowed by name and the secret is not.
+everything next to a secret is allowed by name and the secret is not.
 """
 
 import os

@@ -31,10 +31,10 @@ def find_git_folders(root: str) -> list[str]:
         return []
     if os.path.isdir(dot_git):  # noqa: PTH112
         return [dot_git]
-    named = _read_first_line(dot_git).removeprefix("gitdir:").strip()
-    if not named:
+    gitdir = _read_first_line(dot_git).removeprefix("gitdir:").strip()
+    if not gitdir:
         return []
-    folder = os.path.realpath(os.path.join(root, named))  # noqa: PTH118
+    folder = os.path.realpath(os.path.join(root, gitdir))  # noqa: PTH118
     if not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
         return []
     if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(dot_git):
@@ -175,14 +175,14 @@ _MAX_SCANNED = 500
 _MAX_PROC_BYTES = 1_000_000
 
 _PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
-"""Folders of which a bubblewrap sandbox has its own instance."""
+"""Folders that a bubblewrap sandbox replaces by its own."""
 
 
 def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:
     """Return the real paths of the files and folders to hide, except folders that contain the project."""
-    wanted = [*(f"{home}/{name}" for name in _HOME_SECRETS), *odin_folders, *_SYSTEM_SECRETS]
-    real = (os.path.realpath(path) for path in wanted if os.path.lexists(path))
-    return list(dict.fromkeys(path for path in real if not _contains_path(path, root) and path != "/"))
+    candidates = [*(f"{home}/{name}" for name in _HOME_SECRETS), *odin_folders, *_SYSTEM_SECRETS]
+    real = (os.path.realpath(path) for path in candidates if os.path.lexists(path))
+    return list(dict.fromkeys(path for path in real if not contains(path, root) and path != "/"))
 
 
 def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
@@ -195,7 +195,7 @@ def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
         found.extend(_scan_sockets(folder))
     agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
     others = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
-    found.extend(path for path in others if not any(_contains_path(folder, path) for folder in found))
+    found.extend(path for path in others if not any(contains(folder, path) for folder in found))
     return list(dict.fromkeys(found))
 
 
@@ -216,8 +216,8 @@ def _list_named_sockets() -> list[str]:
             lines = file.read(_MAX_PROC_BYTES).splitlines()[1:]
     except OSError:
         return []
-    named = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
-    real = (os.path.realpath(path) for path in named if path.startswith("/"))
+    names = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
+    real = (os.path.realpath(path) for path in names if path.startswith("/"))
     return [path for path in dict.fromkeys(real) if _is_socket(path)]
 
 
@@ -248,10 +248,6 @@ def _is_socket(path: str) -> bool:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except OSError:
         return False
-
-
-def _contains_path(path: str, root: str) -> bool:
-    return root == path or root.startswith(f"{path}/")
 
 
 class SandboxSession(Struct, frozen=True):
@@ -353,14 +349,14 @@ def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
     return contains(path, root) or _is_covered_by(path, hidden)
 
 
-def _is_covered_by(path: str, places: Iterable[str]) -> bool:
-    return any(contains(place, path) for place in places)
+def _is_covered_by(path: str, folders: Iterable[str]) -> bool:
+    return any(contains(folder, path) for folder in folders)
 
 
 def find_temp_folders(env: Mapping[str, str]) -> list[str]:
     """Return the real paths of the temporary folders: /tmp, /var/tmp and $TMPDIR."""
-    wanted = ("/tmp", "/var/tmp", env.get("TMPDIR", ""))
-    real = (os.path.realpath(path) for path in wanted if path.startswith("/") and _is_usable(path))
+    candidates = ("/tmp", "/var/tmp", env.get("TMPDIR", ""))
+    real = (os.path.realpath(path) for path in candidates if path.startswith("/") and _is_usable(path))
     return list(dict.fromkeys(path for path in real if path != "/"))
 
 

@@ -1,9 +1,8 @@
-"""Finds and kills processes that a command left behind.
-
-A started process: its pipes, its exit, and how to end it together with everything it started.
+"""A started process: its pipes, its exit, and how to end it together with everything it started.
 
 Every command carries a mark in its environment (`ODIN_COMMAND`) that its children inherit. On Linux the mark finds
-them even if they moved to a session of their own; elsewhere only the process group is known.
+them even if they moved to a session of their own; elsewhere only the process group is known. The `Watchdog` kills them
+if Odin itself is killed.
 """
 
 import asyncio
@@ -474,7 +473,7 @@ class RunningProcess:
         await self.wait_until_gone(1.0)
 
     def reap(self) -> None:
-        """Reap a process that was just killed, without an event loop, and wake up whoever awaits `done`."""
+        """Reap a process that was just killed, without an event loop, and resolve `done`."""
         self.exited = self._child.reap() or self.exited
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle)

@@ -110,8 +110,8 @@ class CapturedOutput(Struct, frozen=True):
 class ProcessRunner:
     """Starts commands, bounds their time and output, and kills the processes they leave behind.
 
-    `spill_dir` is created for the first long output. `keep_env` names secret variables that commands may see. `sandbox`
-    creates the sandbox for commands that have a sandbox profile; Odin's own helper programs have none.
+    `spill_dir` is created for the first long output. `env_passthrough` names secret variables that commands may see.
+    `sandbox` creates the sandbox for commands that have a sandbox profile; Odin's own helper programs have none.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ProcessRunner:
         spill_dir: str | Path | None = None,
         *,
         environ: Mapping[str, str] | None = None,
-        keep_env: Collection[str] = (),
+        env_passthrough: Collection[str] = (),
         sandbox: Callable[[], CommandSandbox] | None = None,
         term_grace: float = 3.0,
         cancel_grace: float = 0.5,
@@ -127,7 +127,7 @@ class ProcessRunner:
     ) -> None:
         self._spill_dir = Path(spill_dir) if spill_dir is not None else None
         self._environ = environ
-        self._keep_env = frozenset(keep_env)
+        self._keep_env = frozenset(env_passthrough)
         self._term_grace = term_grace
         self._cancel_grace = cancel_grace
         self._linger = linger

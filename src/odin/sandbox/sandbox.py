@@ -320,7 +320,7 @@ class Sandbox:
         return self._supervisors[writes]
 
     def _stop_if_outdated(self) -> None:
-        """Kill the sandboxes if the project folder was replaced, or idle and outdated."""
+        """Kill the sandboxes if the project folder was replaced, or if they are idle and outdated."""
         moved = True in self._supervisors and self._identify_root() != self._root_identity
         if moved or (
             self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values())

@@ -46,7 +46,7 @@ def _describe_change(args: Any) -> str:
             return _diff_edits(args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)])
         case MultiEditArgs():
             return _diff_edits(
-                args.file_path, [Edit(one.old_string, one.new_string, one.replace_all) for one in args.edits]
+                args.file_path, [Edit(item.old_string, item.new_string, item.replace_all) for item in args.edits]
             )
         case DeleteArgs():
             return "\n".join(_describe_removal(path) for path in dict.fromkeys(args.paths))
@@ -54,8 +54,8 @@ def _describe_change(args: Any) -> str:
             return ""
 
 
-def _diff_rewrite(given: str, change: Callable[[DecodedText], str], *, creates: bool = False) -> str:
-    path = require_absolute(given, "/", "file_path")
+def _diff_rewrite(path_arg: str, change: Callable[[DecodedText], str], *, creates: bool = False) -> str:
+    path = require_absolute(path_arg, "/", "file_path")
     if creates and not os.path.lexists(path):
         return compare("", change(DecodedText("")), path).text
     data, size = _read_bounded(path)
@@ -79,8 +79,8 @@ def _diff_edits(path: str, edits: Sequence[Edit]) -> str:
     return _diff_rewrite(path, change)
 
 
-def _describe_removal(given: str) -> str:
-    path = require_absolute(given, "/", "a path")
+def _describe_removal(path_arg: str) -> str:
+    path = require_absolute(path_arg, "/", "a path")
     try:
         mode = Path(path).lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):

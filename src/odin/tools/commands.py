@@ -260,8 +260,8 @@ def describe_unknown_id(id: str, background: BackgroundProcesses) -> str:
     number = id.removeprefix("spawn-")
     if number.isdecimal() and len(number) < 10 and 0 < int(number) <= background.used_ids:
         return f"{id} was started before this session was resumed and has been stopped."
-    known = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.list_all())
-    return f"Unknown background process {id!r}. Known: {known or 'none'}."
+    ids = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.list_all())
+    return f"Unknown background process {id!r}. Known: {ids or 'none'}."
 
 
 def _format_status(spawned: BackgroundProcess) -> str:
@@ -311,9 +311,9 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
             return ToolOutput(text=to_printable(f"{spawned.name} has already ended: {describe_exit(spawned.code)}."))
         was_running = spawned.status == "running"
         await self._background.stop(spawned)
-        what = spawned.name if was_running else f"What {spawned.name} had left running"
+        subject = spawned.name if was_running else f"What {spawned.name} had left running"
         last = spawned.log.take_new_output().rstrip("\n")
-        text = f"{what} was stopped after {spawned.seconds:.1f} s." + (f"\nnew output:\n{last}" if last else "")
+        text = f"{subject} was stopped after {spawned.seconds:.1f} s." + (f"\nnew output:\n{last}" if last else "")
         return ToolOutput(text=to_printable(text), note=to_printable(f"Stopped {spawned.name}"))
 
 

@@ -101,10 +101,10 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
 
     def _list_remarks(self, chosen: _Selection) -> list[str]:
         remarks: list[str] = []
-        gone = self._find_lost_files(chosen)
-        if gone:
+        lost = self._find_lost_files(chosen)
+        if lost:
             remarks.append(
-                f"(The text of these files is no longer in view: {join_some(gone, _MAX_NAMED)}. "
+                f"(The text of these files is no longer in view: {join_some(lost, _MAX_NAMED)}. "
                 "Read the lines you need again before you quote or edit them.)"
             )
         if chosen.cut:
@@ -129,19 +129,19 @@ def _select_items(collected: Sequence[CollectedItem]) -> _Selection:
     results = [item for item in collected if item.call_id]
     older = [item for item in results[:-KEPT_RESULTS] if len(item.text) > SHORT_CHARS and times[item.call_id] == 1]
     context = [item for item in collected if not item.call_id and not any(item.text in other.text for other in older)]
-    pieces = [_truncate_item(item, MAX_CONTEXT // len(context)) for item in context]
-    room = MAX_INPUT - sum(len(item.text) for item in pieces)
+    context_items = [_truncate_item(item, MAX_CONTEXT // len(context)) for item in context]
+    room = MAX_INPUT - sum(len(item.text) for item in context_items)
     fitting: list[CollectedItem] = []
     for item in reversed(older):
         if len(item.text) > room:
             break
         room -= len(item.text)
         fitting.insert(0, item)
-    items = (*pieces, *fitting)
-    if not fitting and sum(len(item.text) for item in pieces) <= SHORT_CHARS:
+    items = (*context_items, *fitting)
+    if not fitting and sum(len(item.text) for item in context_items) <= SHORT_CHARS:
         items = ()
     staying = tuple(item for item in results if item not in fitting)
-    return _Selection(items, staying, len(older) - len(fitting), cut=pieces != context)
+    return _Selection(items, staying, len(older) - len(fitting), cut=context_items != context)
 
 
 def _truncate_item(item: CollectedItem, limit: int) -> CollectedItem:

@@ -102,11 +102,12 @@ class EditReviewer:
         missing = [lines for lines in required.ranges if _overlaps_any(lines, gaps)]
         if not missing:
             return
-        named = " and ".join(f"{first}-{last}" for first, last in missing)
+        ranges_text = " and ".join(f"{first}-{last}" for first, last in missing)
         calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
         reason = f" {required.reason.rstrip('.')}." if required.reason else ""
         raise Refusal(
-            f"Read lines {named} first; nothing was written.{reason} Use Read with {calls}, then repeat the same edit."
+            f"Read lines {ranges_text} first; nothing was written.{reason} "
+            f"Use Read with {calls}, then repeat the same edit."
         )
 
     def _build_question(self, path: str, text: str, edits: Sequence[Edit]) -> EditQuestion | None:
@@ -181,7 +182,7 @@ def _select_shown(parts: list[SeenPart], text: str, edits: Sequence[Edit]) -> li
             for edit in edits
             for start, end in locate(text, edit.old).spans[:_MAX_LINES]
         ]
-        parts = [piece for part in parts for piece in _clip_part(part, windows)]
+        parts = [clipped_part for part in parts for clipped_part in _clip_part(part, windows)]
     return parts if _count_chars(parts) <= CONTENT_CHARS else []
 
 
@@ -191,19 +192,19 @@ def _count_chars(parts: list[SeenPart]) -> int:
 
 def _clip_part(part: SeenPart, windows: list[LineSpan]) -> list[SeenPart]:
     """Return the lines of a part that lie in one of the windows."""
-    pieces: list[SeenPart] = []
+    clipped: list[SeenPart] = []
     following = part.first
     for first, last in sorted(windows):
-        begin, end = max(following, first), min(part.last, last)
-        if begin > end:
+        start_line, end = max(following, first), min(part.last, last)
+        if start_line > end:
             continue
-        lines = part.lines[begin - part.first : end - part.first + 1]
-        if pieces and begin == pieces[-1].last + 1:
-            pieces[-1] = SeenPart(pieces[-1].first, end, pieces[-1].lines + lines)
+        lines = part.lines[start_line - part.first : end - part.first + 1]
+        if clipped and start_line == clipped[-1].last + 1:
+            clipped[-1] = SeenPart(clipped[-1].first, end, clipped[-1].lines + lines)
         else:
-            pieces.append(SeenPart(begin, end, lines))
+            clipped.append(SeenPart(start_line, end, lines))
         following = end + 1
-    return pieces
+    return clipped
 
 
 _SNIPPET_LINES = 40
@@ -230,10 +231,10 @@ async def edit_file(
     mtime = replace_file(target, after, data)
     remember_write(files, target, after, mtime, decoded, text)
     diff = compare(decoded.text, text, path)
-    places = "1 replacement" if count == 1 else f"{count} replacements"
+    count_text = "1 replacement" if count == 1 else f"{count} replacements"
     return ToolOutput(
         text=to_printable(
-            f"Edited {path}: {places}, {diff.counts} lines.\n{_format_snippet(diff)}{_format_remark(remark)}"
+            f"Edited {path}: {count_text}, {diff.counts} lines.\n{_format_snippet(diff)}{_format_remark(remark)}"
         ),
         note=to_printable(f"Edited {path} ({diff.counts})"),
         view=to_printable(diff.text),

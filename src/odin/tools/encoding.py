@@ -83,12 +83,12 @@ def _compute_surprise(share: float, chance: float) -> float:
     return share * log(share / chance) + miss
 
 
-def is_inside_character(data: bytes, place: int) -> bool:
+def is_inside_character(data: bytes, position: int) -> bool:
     """True if this position may lie inside a two-byte character, in a file of unknown encoding."""
-    if not place or data[place - 1] < 0x80 or not 0x40 <= data[place] < 0x7F:
+    if not position or data[position - 1] < 0x80 or not 0x40 <= data[position] < 0x7F:
         return False
-    start = data.rfind(b"\n", 0, place) + 1
-    return any(_can_decode(data, codec) and not _can_decode(data[start:place], codec) for codec in _DOUBLE_BYTE)
+    start = data.rfind(b"\n", 0, position) + 1
+    return any(_can_decode(data, codec) and not _can_decode(data[start:position], codec) for codec in _DOUBLE_BYTE)
 
 
 def _can_decode(data: bytes, codec: str) -> bool:

@@ -102,9 +102,9 @@ class _RegexTranslator:
             return f"[^{_INVALID_BYTES}]" if self._across_lines else rf"[^\r\n{_INVALID_BYTES}]"
         if rest[0] in "^$" and self._across_lines:
             return _LINE_START if self._take(1) == "^" else _LINE_END
-        if named := re.match(r"\(\?<([A-Za-z_]\w*)>", rest):
-            self._at += named.end()
-            return f"(?P<{named[1]}>"
+        if match := re.match(r"\(\?<([A-Za-z_]\w*)>", rest):
+            self._at += match.end()
+            return f"(?P<{match[1]}>"
         if flags := re.match(r"\(\?([a-zA-Z]*)(?:-[a-zA-Z]+)?[:)]", rest):
             return self._translate_flags(flags)
         return self._take(1)
@@ -151,9 +151,9 @@ class _RegexTranslator:
             return _BOUNDARIES[border[1]]
         if rest[1] in _RIPGREP_ONLY:
             raise _make_unknown_refusal(rest[:2])
-        known = _ESCAPES.get(rest[1])
+        translated = _ESCAPES.get(rest[1])
         taken = self._take(2)
-        return taken if known is None else known
+        return taken if translated is None else translated
 
     def _translate_set(self) -> str:
         """Translate a character class. Refuse nested classes and set operations, which Python lacks."""
@@ -170,11 +170,11 @@ class _RegexTranslator:
         raise Refusal("regex parse error: unclosed character class")
 
     def _translate_member(self, rest: str) -> str:
-        if named := re.match(r"\[:([a-z]+):\]", rest):
-            if named[1] not in _CLASSES:
-                raise _make_unknown_refusal(named[0])
-            self._at += named.end()
-            return _CLASSES[named[1]]
+        if match := re.match(r"\[:([a-z]+):\]", rest):
+            if match[1] not in _CLASSES:
+                raise _make_unknown_refusal(match[0])
+            self._at += match.end()
+            return _CLASSES[match[1]]
         if rest[0] == "[" or rest[:2] in ("&&", "--", "~~"):
             raise _make_unknown_refusal(f"{rest[:2]}\N{HORIZONTAL ELLIPSIS} inside brackets")
         if point := re.match(r"\\[xuU]\{([0-9a-fA-F]{1,6})\}", rest):
@@ -185,9 +185,9 @@ class _RegexTranslator:
         return self._take(2 if rest[0] == "\\" else 1)
 
 
-def _make_unknown_refusal(what: str) -> Refusal:
+def _make_unknown_refusal(syntax: str) -> Refusal:
     return Refusal(
-        f"{what} is not supported: ripgrep was not found, and the built-in search has a smaller "
+        f"{syntax} is not supported: ripgrep was not found, and the built-in search has a smaller "
         "regular-expression language. Write the pattern without it."
     )
 
@@ -224,18 +224,18 @@ FILE_TYPES = {
 """The file types of the built-in search. Ripgrep has many more."""
 
 
-def build_scan_argv(query: SearchQuery, answer: SearchMode) -> list[str]:
+def build_scan_argv(query: SearchQuery, mode: SearchMode) -> list[str]:
     """Return the command line. The path is a separate argument, because JSON cannot encode all of its bytes."""
     code = "from odin.tools.fallback_search import main; main()"
-    asked = msgspec.json.encode(msgspec.structs.replace(query, path="")).decode()
-    return [sys.executable, "-I", "-c", code, answer, asked, query.path]
+    encoded_query = msgspec.json.encode(msgspec.structs.replace(query, path="")).decode()
+    return [sys.executable, "-I", "-c", code, mode, encoded_query, query.path]
 
 
 def main() -> None:
-    answer, asked, path = sys.argv[1:]
-    query = msgspec.structs.replace(msgspec.json.decode(asked, type=SearchQuery), path=path)
+    mode, encoded_query, path = sys.argv[1:]
+    query = msgspec.structs.replace(msgspec.json.decode(encoded_query, type=SearchQuery), path=path)
     try:
-        for chunk in scan_files(query, msgspec.convert(answer, SearchMode)):
+        for chunk in scan_files(query, msgspec.convert(mode, SearchMode)):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
     except (Refusal, RecursionError) as refusal:
@@ -244,7 +244,7 @@ def main() -> None:
         sys.exit(2)
 
 
-def scan_files(query: SearchQuery, answer: SearchMode) -> Iterator[bytes]:
+def scan_files(query: SearchQuery, mode: SearchMode) -> Iterator[bytes]:
     """Yield the output in ripgrep's format: lines after the path of their file, counts, or NUL-terminated paths."""
     regex = compile_pattern(query)
     following = False
@@ -254,9 +254,9 @@ def scan_files(query: SearchQuery, answer: SearchMode) -> Iterator[bytes]:
         if not text or not matching:
             continue
         name = fsencode(path) + b"\0"
-        if answer == "paths":
+        if mode == "paths":
             yield name
-        elif answer == "counts":
+        elif mode == "counts":
             yield name + b"%d\n" % len(matching)
         else:
             yield (b"\n" if following else b"") + name + _format_rows(text, matching, query)
@@ -288,7 +288,7 @@ def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery
     """Return the numbers of matching lines. Within a line, a carriage return separates lines, as in ripgrep."""
     if not query.across_lines:
         parts = ((number, line.removesuffix("\r").split("\r")) for number, line in enumerate(_split_lines(text), 1))
-        return {number for number, pieces in parts if any(map(regex.search, pieces))}
+        return {number for number, parts_of_line in parts if any(map(regex.search, parts_of_line))}
     found: set[int] = set()
     line, at = 1, 0
     for match in regex.finditer(text):
@@ -316,11 +316,13 @@ def _list_candidates(query: SearchQuery) -> list[str]:
         raise Refusal(f"unrecognized file type: {query.type}. Use glob instead.")
     if Path(query.path).is_file():
         return [query.path]
-    named = parse_ignore_line(query.path, query.glob) if query.glob else None
-    if query.glob and named is None:
+    glob_rule = parse_ignore_line(query.path, query.glob) if query.glob else None
+    if query.glob and glob_rule is None:
         raise Refusal(f"error parsing glob {query.glob!r}")
     globs = [compile_glob(glob) for glob in FILE_TYPES[query.type].split()] if query.type else []
     found = walk_files(
-        query.path, glob_rule=named, matches_type=(lambda name: any(fits(name) for fits in globs)) if globs else None
+        query.path,
+        glob_rule=glob_rule,
+        matches_type=(lambda name: any(fits(name) for fits in globs)) if globs else None,
     )
     return sorted(found, key=lambda path: fsencode(path).replace(b"/", b"\0"))

@@ -121,10 +121,10 @@ def _remember_file(files: FileCache, path: str, hits: list[LineHit], line_chars:
     same = [hit for hit in hits if hit.line <= total and lines[hit.line - 1].removesuffix("\r") == hit.text]
     ranges = _to_ranges(hit.line for hit in same)
     texts = ["\n".join(lines[first - 1 : last]) for first, last in ranges]
-    seen = take_fingerprint(data, info, lines=total, valid=decoded.valid)
+    fingerprint = take_fingerprint(data, info, lines=total, valid=decoded.valid)
     if ranges:
         cut = any(len(hit.text) > line_chars for hit in same)
-        files.record_lines(path, seen, ranges, texts=texts, truncated=cut, at=started)
+        files.record_lines(path, fingerprint, ranges, texts=texts, truncated=cut, at=started)
     return info.st_size
 
 

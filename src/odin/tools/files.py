@@ -164,8 +164,8 @@ class DecodedText(Struct, frozen=True):
         try:
             data = text.encode(self.codec)
         except UnicodeEncodeError as error:
-            odd = text[error.start : error.start + 1]
-            raise Refusal(f"The file is in {self.codec}, which has no {odd!r} (U+{ord(odd):04X}).") from None
+            char = text[error.start : error.start + 1]
+            raise Refusal(f"The file is in {self.codec}, which has no {char!r} (U+{ord(char):04X}).") from None
         _remember_codec(data, self.codec)
         return data
 

@@ -55,7 +55,7 @@ class GrepArgs(Args, frozen=True):
 
 
 class GrepTool(FileTool[GrepArgs]):
-    """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset, limit: of one file."""
+    """Search file contents (ripgrep; honors .gitignore). Lines shown count as read. offset, limit: of one file."""
 
     name = "Grep"
     kind = "read"
@@ -103,11 +103,11 @@ class GrepTool(FileTool[GrepArgs]):
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
         shown: list[str] = []
-        seen: list[LineHit] = []
+        shown_hits: list[LineHit] = []
         for text, hit in _limit_rows(_render_rows(hits, args, query), args):
             shown.append(text)
-            seen += [hit] if hit is not None else []
-        remember_lines(self._files, seen, LINE_CHARS)
+            shown_hits += [hit] if hit is not None else []
+        remember_lines(self._files, shown_hits, LINE_CHARS)
         total = _format_total(found.complete, f"{matches} matches")
         return _build_output(
             args, shown, [*_describe_cut(len(shown), rows, found.complete), *describe_hidden(withheld)], total
@@ -155,8 +155,8 @@ def _check_searchable(path: str, cwd: str) -> str:
         return path
     file, _ = open_regular(path, cwd)
     with file:
-        begin = file.read(PROBED_BYTES) or b""
-    if b"\0" in begin and begin[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        head = file.read(PROBED_BYTES) or b""
+    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         raise Refusal(f"{path} is a binary file without lines to search. Use a command such as strings.")
     return path
 

@@ -82,13 +82,13 @@ def _insert_part(before: bytes | None, part: bytes, path: str) -> bytes:
 
     if not before:
         return part
-    begin, end = BEGIN.encode(), END.encode()
-    start, stop = before.find(begin), before.find(end)
-    if before.count(begin) != 1 or before.count(end) != 1 or stop < start:
+    begin_marker, end_marker = BEGIN.encode(), END.encode()
+    start, stop = before.find(begin_marker), before.find(end_marker)
+    if before.count(begin_marker) != 1 or before.count(end_marker) != 1 or stop < start:
         raise Refusal(
             f"{path} exists without a generated part (between {BEGIN} and {END}), so nothing was written. "
             f"Change it with EditTool, or add the two markers where that part should be."
         )
     crlf = before.count(b"\n") > 0 and before.count(b"\n") == before.count(b"\r\n")
     inner = part.removesuffix(b"\n")
-    return before[:start] + (inner.replace(b"\n", b"\r\n") if crlf else inner) + before[stop + len(end) :]
+    return before[:start] + (inner.replace(b"\n", b"\r\n") if crlf else inner) + before[stop + len(end_marker) :]

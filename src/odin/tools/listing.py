@@ -69,10 +69,10 @@ class LSTool(FileTool[LSArgs]):
                 return f"  {entry.name}"
         if entry.is_dir():
             return f"  {entry.name}/"
-        known = self._files.get_cached_file(entry.path)
-        if known is None:
+        cached = self._files.get_cached_file(entry.path)
+        if cached is None:
             return f"  {entry.name}"
-        return f"  {entry.name} [{'cached, modified' if known.modified else 'cached'}]"
+        return f"  {entry.name} [{'cached, modified' if cached.modified else 'cached'}]"
 
 
 def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
@@ -142,7 +142,7 @@ class GlobArgs(Args, frozen=True):
 
 
 class GlobTool(FileTool[GlobArgs]):
-    """Find files by name, newest first, at most 100; honours .gitignore."""
+    """Find files by name, newest first, at most 100; honors .gitignore."""
 
     name = "Glob"
     kind = "read"
@@ -196,9 +196,9 @@ class GlobTool(FileTool[GlobArgs]):
         start = len(folder.rstrip("/")) + 1
 
         def choose(paths: Iterable[str], exact: bool = False) -> Iterable[str]:
-            shown = [path for path in paths if (not is_temporary(path) if hidden else path.find("/.", start - 1) < 0)]
-            wanted = shown if exact else [path for path in shown if matches(path[start:])]
-            chosen, rest = split_hidden(wanted, str, is_hidden)
+            visible = [path for path in paths if (not is_temporary(path) if hidden else path.find("/.", start - 1) < 0)]
+            matching = visible if exact else [path for path in visible if matches(path[start:])]
+            chosen, rest = split_hidden(matching, str, is_hidden)
             withheld.extend(rest)
             return chosen
 
@@ -241,9 +241,9 @@ def _build_argv(rg: str, folder: str, names: str, hidden: bool, skip: list[str])
 
 def _list_siblings(folder: str, pattern: str) -> list[str]:
     """Return the siblings of the folder that contains every match, so that ripgrep skips them."""
-    first, inside, _ = pattern.removeprefix("./").partition("/")
+    first, separator, _ = pattern.removeprefix("./").partition("/")
     plain = re.compile(r"[\w.-]+", re.ASCII)
-    if not inside or not plain.fullmatch(first):
+    if not separator or not plain.fullmatch(first):
         return []
     try:
         names = os.listdir(folder)  # noqa: PTH208

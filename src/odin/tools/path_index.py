@@ -247,9 +247,9 @@ class PathSearch:
                 if hit[2] not in found and len(found) < 2 * _MAX_MATCHES:
                     found[hit[2]] = hit
             if narrow is not None and lines:
-                kept = "\n" + "\n".join(lines) + "\n"
-                narrow.append((kept, fold_case(kept)))
-                chars += len(kept)
+                matching_lines = "\n" + "\n".join(lines) + "\n"
+                narrow.append((matching_lines, fold_case(matching_lines)))
+                chars += len(matching_lines)
             if matches > _MAX_MATCHES or chars > _MAX_NARROW_CHARS:
                 return False
             await self._yield_or_stop(is_current)

@@ -28,7 +28,7 @@ class PdfText(Struct, frozen=True):
 
 class _PdfLine(Struct):
     fault: str = ""
-    why: str = ""
+    reason: str = ""
     pages: int = 0
     text: str = ""
 
@@ -57,14 +57,16 @@ class PdfReader:
 
     async def _extract(self, path: str, cwd: str) -> PdfText:
         argv = [sys.executable, "-I", pdf_text.__file__, path]
-        done = await self._runner.capture(argv, cwd=cwd, timeout=self._seconds, stop_after=_MAX_TEXT_BYTES)
-        head, *pages = [_parse_line(line) for line in done.data.split(b"\n")[:-1]] or [_PdfLine("nothing")]
+        result = await self._runner.capture(argv, cwd=cwd, timeout=self._seconds, stop_after=_MAX_TEXT_BYTES)
+        head, *pages = [_parse_line(line) for line in result.data.split(b"\n")[:-1]] or [_PdfLine("nothing")]
         if head.fault == "nothing" or (head.pages and not pages):
-            why = f"its text was not found within {self._seconds:g} s" if done.timed_out else "it takes too much memory"
-            raise Refusal(f"{path} is a PDF that cannot be read: {why}. Use a command, such as pdftotext.")
+            reason = (
+                f"its text was not found within {self._seconds:g} s" if result.timed_out else "it takes too much memory"
+            )
+            raise Refusal(f"{path} is a PDF that cannot be read: {reason}. Use a command, such as pdftotext.")
         if head.fault:
             raise Refusal(_describe_error(path, head))
-        faults = sorted({page.why for page in pages if page.why})
+        faults = sorted({page.reason for page in pages if page.reason})
         if faults and not any(page.text.strip() for page in pages):
             raise Refusal(
                 f"{path} is a PDF of {head.pages} pages, but no text could be extracted because of errors or size "
@@ -83,7 +85,7 @@ def _parse_broken_line(line: bytes) -> _PdfLine:
 
     found = json.loads(line)
     return _PdfLine(
-        found.get("fault", ""), found.get("why", ""), found.get("pages", 0), to_printable(found.get("text", ""))
+        found.get("fault", ""), found.get("reason", ""), found.get("pages", 0), to_printable(found.get("text", ""))
     )
 
 
@@ -92,7 +94,7 @@ def _describe_error(path: str, head: _PdfLine) -> str:
         return f"{path} is an encrypted PDF and needs a password. Ask for a copy without, or use qpdf --decrypt."
     if head.fault == "no pypdf":
         return f"{path} is a PDF; reading it needs the Python package pypdf, which is not installed."
-    return f"{path} is a broken PDF ({head.why}). It cannot be read as it is."
+    return f"{path} is a broken PDF ({head.reason}). It cannot be read as it is."
 
 
 def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
@@ -100,8 +102,8 @@ def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
     for number, page in enumerate(pages, 1):
         lines.append(f"--- page {number} of {total} ---")
         text = page.text.rstrip()
-        if page.why:
-            lines.append(f"(this page cannot be read: {page.why})")
+        if page.reason:
+            lines.append(f"(this page cannot be read: {page.reason})")
         elif text:
             lines += text.split("\n")
     return PdfText(lines, total, len(pages), not any(page.text.strip() for page in pages))

@@ -24,7 +24,7 @@ def main(path: str) -> None:
     try:
         pages = _open_pages(path)
     except Exception as error:
-        print_json({"fault": "broken", "why": f"{type(error).__name__}: {error}"[:200]})
+        print_json({"fault": "broken", "reason": f"{type(error).__name__}: {error}"[:200]})
         return
     if pages is None:
         return
@@ -33,7 +33,7 @@ def main(path: str) -> None:
         try:
             print_json({"text": page.extract_text()[:PAGE_CHARS]})
         except Exception as error:
-            print_json({"text": "", "why": type(error).__name__})
+            print_json({"text": "", "reason": type(error).__name__})
 
 
 def _open_pages(path: str) -> list[Any] | None:

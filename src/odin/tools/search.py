@@ -75,7 +75,7 @@ async def find_in_range(
     query: SearchQuery, first: int, last: int, rg: str | None, runner: ProcessRunner
 ) -> SearchResult:
     """Return the matches of one file within the line range, however many lie outside of it."""
-    kept: list[bytes] = []
+    lines_in_range: list[bytes] = []
     rest, size = b"", 0
     number = re.compile(rb"(?:[^\0]*\0)?(\d+)[:-]", re.DOTALL)
 
@@ -85,12 +85,14 @@ async def find_in_range(
         for line in whole.split(b"\n") if separator else ():
             match = number.match(line)
             if match is not None and first <= int(match[1]) <= last and size < _LINES_BYTES:
-                kept.append(line[match.start(1) :])
+                lines_in_range.append(line[match.start(1) :])
                 size += len(line)
 
     await _run_search(query, "lines", rg, runner, _RANGE_BYTES, on_data=keep_in_range)
-    body = b"\n".join(kept)
-    return SearchResult([_make_file_hits(query.path, body, query.context)] if kept else [], size < _LINES_BYTES)
+    body = b"\n".join(lines_in_range)
+    return SearchResult(
+        [_make_file_hits(query.path, body, query.context)] if lines_in_range else [], size < _LINES_BYTES
+    )
 
 
 async def count_matches(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
@@ -114,7 +116,7 @@ def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
 
 async def _run_search(
     query: SearchQuery,
-    answer: SearchMode,
+    mode: SearchMode,
     rg: str | None,
     runner: ProcessRunner,
     stop_after: int,
@@ -128,9 +130,9 @@ async def _run_search(
     """
     folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
     run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
-    fallback = build_scan_argv(query, answer)
+    fallback = build_scan_argv(query, mode)
     try:
-        found = await run(fallback if rg is None else build_ripgrep_argv(rg, query, answer, in_order))
+        found = await run(fallback if rg is None else build_ripgrep_argv(rg, query, mode, in_order))
     except OSError:
         found = await run(fallback)
     if found.timed_out:

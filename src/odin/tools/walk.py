@@ -16,7 +16,7 @@ from msgspec import Struct
 from odin.tools.files import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
-_VARIABLE_PIECES = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
+_VARIABLE_TOKENS = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
 """Tokens of variable length, and the tokens of a brace list."""
 
 
@@ -52,28 +52,28 @@ def translate_glob(glob: str) -> str:
     out: list[str] = []
     at, depth = 0, 0
     while at < len(glob):
-        piece, width = _translate_token(glob, at, depth)
-        out.append(piece)
-        depth += {"(?:": 1, ")": -1}.get(piece, 0)
+        token, width = _translate_token(glob, at, depth)
+        out.append(token)
+        depth += {"(?:": 1, ")": -1}.get(token, 0)
         at += width
     return "".join(_make_atomic(out))
 
 
-def _make_atomic(pieces: list[str]) -> list[str]:
+def _make_atomic(tokens: list[str]) -> list[str]:
     """Avoid exponential backtracking: the text between two stars can match at its first occurrence, because the second
     star matches the rest. Repeated `**/` is reduced to one."""
     out: list[str] = []
     at = 0
-    while at < len(pieces):
+    while at < len(tokens):
         end = at + 1
-        while end < len(pieces) and pieces[end] not in _VARIABLE_PIECES:
+        while end < len(tokens) and tokens[end] not in _VARIABLE_TOKENS:
             end += 1
-        if pieces[at] == _STAR and end < len(pieces) and pieces[end] == _STAR:
-            out.append(f"(?>{_STAR}?{''.join(pieces[at + 1 : end])})")
+        if tokens[at] == _STAR and end < len(tokens) and tokens[end] == _STAR:
+            out.append(f"(?>{_STAR}?{''.join(tokens[at + 1 : end])})")
             at = end
             continue
-        if not (out and pieces[at] == out[-1] == _FOLDERS):
-            out.append(pieces[at])
+        if not (out and tokens[at] == out[-1] == _FOLDERS):
+            out.append(tokens[at])
         at += 1
     return out
 
@@ -200,12 +200,12 @@ def walk_files(
             if entry.name == ".git" or entry.name in skip or entry.is_symlink():
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            wanted = _decide_by_glob(entry.path, is_folder, glob_rule)
-            if wanted is None:
-                wanted = _is_visible(entry, is_folder, rules, hidden, matches_type)
-            if wanted and is_folder:
+            included = _decide_by_glob(entry.path, is_folder, glob_rule)
+            if included is None:
+                included = _is_visible(entry, is_folder, rules, hidden, matches_type)
+            if included and is_folder:
                 pending.append((entry.path, rules))
-            elif wanted and entry.is_file(follow_symlinks=False):
+            elif included and entry.is_file(follow_symlinks=False):
                 yield entry.path
 
 

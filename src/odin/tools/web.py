@@ -186,15 +186,17 @@ async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPa
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             await asyncio.to_thread(file.write, html)
         argv = [sys.executable, "-I", str(_MARKDOWN_PROGRAM), name, address, str(MAX_TEXT)]
-        done = await runner.capture(argv, cwd=str(Path(name).parent), timeout=CONVERT_SECONDS, stop_after=MAX_TEXT * 8)
+        conversion = await runner.capture(
+            argv, cwd=str(Path(name).parent), timeout=CONVERT_SECONDS, stop_after=MAX_TEXT * 8
+        )
     finally:
         Path(name).unlink(missing_ok=True)
-    if done.timed_out:
+    if conversion.timed_out:
         raise UnreadablePage(f"its HTML could not be converted within {CONVERT_SECONDS:g} s")
     try:
-        page = msgspec.json.decode(done.data, type=WebPage)
+        page = msgspec.json.decode(conversion.data, type=WebPage)
     except msgspec.DecodeError:
-        reason = done.errors.strip().rsplit("\n", 1)[-1] or f"exit code {done.code}"
+        reason = conversion.errors.strip().rsplit("\n", 1)[-1] or f"exit code {conversion.code}"
         raise UnreadablePage(f"its HTML could not be converted ({reason[:200]})") from None
     return msgspec.structs.replace(page, needs_scripts=_needs_scripts(html, page.text))
 
@@ -306,9 +308,9 @@ def _list_caveats(fetched: FetchResponse, page: WebPage, shown: int) -> list[str
     if not fetched.complete:
         notes.append(f"The page is longer than {MAX_BYTES:,} bytes; the rest was not read.")
     if page.total > len(page.text) or shown < len(page.text):
-        kept = f", of the first {len(page.text):,}" if page.total > len(page.text) else ""
+        limit_note = f", of the first {len(page.text):,}" if page.total > len(page.text) else ""
         notes.append(
-            f"{shown:,} of {page.total:,} characters were read: the beginning and what matches the prompt{kept}. "
+            f"{shown:,} of {page.total:,} characters were read: the beginning and what matches the prompt{limit_note}. "
             "For all of it, download the page with ExecuteCommand."
         )
     if page.needs_scripts:

@@ -54,7 +54,7 @@ class WriteFileTool(FileTool[WriteArgs]):
         path = require_absolute(args.file_path, ctx.cwd, "file_path")
         before = read_current_bytes(self._files, path, ctx.cwd, too_large="overwrite safely; remove it first")
         old = decode(before) if before is not None else DecodedText("")
-        text, kept = _match_style(old, args.content)
+        text, remark = _match_style(old, args.content)
         after = (old or DecodedText("")).encode(text)
         if after == before:
             raise Refusal(f"{path} already has exactly this content; nothing was written.")
@@ -64,7 +64,7 @@ class WriteFileTool(FileTool[WriteArgs]):
         remember_write(self._files, target, after, mtime, old or DecodedText(""), text)
         diff = compare(old.text if old else "", text, path)
         lines = "1 line" if count_lines(after) == 1 else f"{count_lines(after)} lines"
-        done = f"Created {path} ({lines})." if before is None else f"Overwrote {path} ({lines}, {diff.counts}).{kept}"
+        done = f"Created {path} ({lines})." if before is None else f"Overwrote {path} ({lines}, {diff.counts}).{remark}"
         return ToolOutput(
             text=to_printable(done),
             note=to_printable(f"{'Created' if before is None else 'Overwrote'} {path} ({diff.counts})"),
@@ -121,9 +121,9 @@ class AppendFileTool(FileTool[AppendArgs]):
             raise Refusal(f"Appending text would change the existing bytes of {path}. Use a command instead.")
         target = os.path.realpath(path)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
-        known = self._has_seen_all(path, before)
+        has_seen_all = self._has_seen_all(path, before)
         mtime = replace_file(target, after, before)
-        if known:
+        if has_seen_all:
             remember_write(self._files, target, after, mtime, old, text)
         else:
             self._files.forget(target)
@@ -210,10 +210,10 @@ class DeleteTool(FileTool[DeleteArgs]):
             files=tuple(to_printable(path) for path in deleted),
         )
 
-    def _delete(self, given: str, cwd: str) -> tuple[_DeleteStatus, str]:
+    def _delete(self, given_path: str, cwd: str) -> tuple[_DeleteStatus, str]:
         """Delete one path. Return its status and the line about it."""
         try:
-            path = require_absolute(given, cwd, "a path")
+            path = require_absolute(given_path, cwd, "a path")
             info = _lookup_path(path)
             if info is None:
                 return "Already absent", path
@@ -224,9 +224,9 @@ class DeleteTool(FileTool[DeleteArgs]):
         except Refusal as refusal:
             return "Blocked", str(refusal)
         except FileNotFoundError:
-            return "Already absent", given
+            return "Already absent", given_path
         except OSError as error:
-            return "Failed", f"{given}: {error.strerror or error}"
+            return "Failed", f"{given_path}: {error.strerror or error}"
         if not stat.S_ISLNK(info.st_mode):
             self._files.forget(path)
         return "Deleted", path

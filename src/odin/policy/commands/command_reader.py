@@ -19,7 +19,7 @@ _STREAM = re.compile(r"\d+-?|-|[A-Za-z_./~][\w./~-]*")
 
 
 class PendingCommand(Struct):
-    """The simple command that is being read, and what follows it on the line of a here-document."""
+    """The simple command being read. `following` are the commands after it on the line of a here-document."""
 
     words: list[ShellWord]
     redirects: list[Redirect]
@@ -81,7 +81,7 @@ class CommandReader:
             self.state.note_flaw("a redirection has no target")
             return
         if op in (">&", "<&") and not _STREAM.fullmatch(words[0].text):
-            self.state.note_doubt("a redirection may run what its target holds")
+            self.state.note_doubt("the target of a redirection may run code")
         pending.redirects.append(Redirect(fd, op, words[0]))
         pending.words += words[1:]
 
@@ -128,13 +128,13 @@ class CommandReader:
         lines = [line.lstrip("\t") if op == "<<-" else line for line in body.split("\n")]
         last = self.state.source[finish:].decode("utf-8", "replace").split("\n", 1)[0]
         if delimiter in lines[:-1] or last != delimiter or lines[-1] or not re.fullmatch(r"\w+", delimiter):
-            self.state.note_flaw("the end of a here-document cannot be told for certain")
+            self.state.note_flaw("the end of a here-document is not certain")
         return body
 
     def _check_heredoc_expansion(self, body: str, seen: int) -> None:
-        """A here-document without quotes runs what it holds; `seen` of its substitutions have been read."""
+        """Note a doubt if an unquoted here-document has expansions other than the `seen` substitutions already read."""
         if "`" in body or re.search(r"\$[\[{]", body) or len(re.findall(r"(?<!\\)\$\(", body)) != seen:
-            self.state.note_doubt("a here-document holds expansions")
+            self.state.note_doubt("a here-document contains expansions")
         for inner in re.findall(r"(?<!\\)`([^`]*)`", body):
             self._statements.read_nested_text(inner)
 
@@ -168,7 +168,7 @@ class CommandReader:
 
     @staticmethod
     def _is_for_last(body: "Node") -> bool:
-        """`a || b 2>x`: the grammar gives a redirection to the whole, but it is only meant for the last command."""
+        """True for `a || b 2>x`: the grammar gives the redirection to the list, but it belongs to the last command."""
         last = body
         while last.type in ("list", "pipeline", "redirected_statement") and last.children:
             last = last.children[0 if last.type == "redirected_statement" else -1]
@@ -183,7 +183,7 @@ class CommandReader:
 
     @staticmethod
     def _drop_named_descriptor(pending: PendingCommand) -> None:
-        """`{name}>file` opens a file for a variable; its name is no word of the command."""
+        """Drop the `{name}` of `{name}>file`: it is a variable for the descriptor, not a word of the command."""
         if pending.words and re.fullmatch(r"\{\w+\}", pending.words[-1].text):
             pending.words.pop()
 
@@ -200,7 +200,7 @@ class CommandReader:
             kind = child.type
             apart = before not in REDIRECT_NODES and before != "variable_assignment"
             if not apart and kind not in REDIRECT_NODES and self.state.is_touching(end, child.start_byte):
-                self.state.note_flaw("a redirection or an assignment and a word are not apart")
+                self.state.note_flaw("a redirection or assignment is not separated from the next word")
             before = kind
             if kind in WORD_NODES or (not child.is_named and node.type != "command"):
                 loose.append(child)
@@ -237,10 +237,10 @@ class CommandReader:
         name = self.state.text_of(children[0])
         if children[0].type == "subscript":
             self.words.inspect_node(children[0])
-            self.state.note_doubt("the index of an array may run what a variable holds")
+            self.state.note_doubt("an array index may run code from a variable")
         value = self._read_value(children[2:])
         if can_change_programs(name, value.text if value.literal else None):
-            self.state.note_doubt(f"it changes {name}, on which it depends what other programs do")
+            self.state.note_doubt(f"it sets {name}, which can change what other programs do")
         self.state.assign(name, value)
         whole = name + self.state.text_of(children[1]) + value.text
         return ShellWord(whole, value.expands or children[0].type == "subscript", value.glob, value.quoted)
@@ -263,7 +263,7 @@ class CommandReader:
         self.flush(PendingCommand(words, [], []), operator, nested=nested)
 
     def _read_test(self, node: "Node") -> list[ShellWord]:
-        """`[ ]` and `[[ ]]`. In the first, operators that the grammar accepts would end the command or open a file."""
+        """Read `[ ]` or `[[ ]]`. The grammar accepts operators in `[ ]` that would end the command or open a file."""
         leaves: list[Node] = []
         self._collect_leaves(node, leaves)
         double = leaves[0].type == "[["
@@ -274,11 +274,11 @@ class CommandReader:
             if leaf.type not in WORD_NODES and not (
                 double and leaf.type in ("[[", "]]", "&&", "||", "(", ")", "<", ">")
             ):
-                self.state.note_flaw(f"{self.state.text_of(leaf)!r} stands inside of a test")
+                self.state.note_flaw(f"{self.state.text_of(leaf)!r} is inside a test")
         words = [self._read_leaf(group) for group in self._group_touching(leaves, lines=double)]
         texts = [word.text for word in words]
         if double and (not _NUMERIC_TESTS.isdisjoint(texts) or any("[" in text for text in texts[1:-1])):
-            self.state.note_doubt("a numeric test may run what its words hold")
+            self.state.note_doubt("a numeric test may evaluate code in its words")
         return words
 
     def _collect_leaves(self, node: "Node", found: "list[Node]") -> None:
@@ -306,7 +306,7 @@ class CommandReader:
         if not expression and all(node.type in WORD_NODES for node in group):
             return self.words.read_word(group)
         if expression and re.search(r"`|\$[({\[]", self.state.text_of(group[0])):
-            self.state.note_doubt("a pattern holds an expansion")
+            self.state.note_doubt("a pattern contains an expansion")
         self.words.inspect_nodes(group)
         return ShellWord("".join(self.state.text_of(node) for node in group))
 
@@ -326,4 +326,4 @@ class CommandReader:
 
     def _check_keyword(self, word: ShellWord) -> None:
         if word.text in _KEYWORDS and not word.quoted:
-            self.state.note_doubt(f"{word.text!r} is a word of the shell itself")
+            self.state.note_doubt(f"{word.text!r} is a reserved word of the shell")

@@ -1,4 +1,4 @@
-"""Every command that a text would run, also those that other programs are given to run."""
+"""Finds every command that a text would run, including those that other programs are told to run."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -40,26 +40,26 @@ _HERE_OPERATORS = split_names("<<< << <<-")
 
 
 def extract_commands(command: str) -> CommandAnalysis:
-    """Every command that this text would run, as far as can be told without running it."""
+    """Return every command that this text would run, as far as can be known without running it."""
     script, why = examine_command(command)
-    finder = CommandExtractor()
-    finder.add_script(script)
-    reason = why or finder.reason
+    extractor = CommandExtractor()
+    extractor.add_script(script)
+    reason = why or extractor.reason
     return CommandAnalysis(
-        tuple(finder.commands),
+        tuple(extractor.commands),
         not reason,
-        tuple(finder.redirects),
+        tuple(extractor.redirects),
         None if why else script,
         reason,
-        tuple(finder.assigned),
-        tuple(finder.functions),
-        tuple(finder.assigned_words),
-        tuple(finder.unreadable_texts),
+        tuple(extractor.assigned),
+        tuple(extractor.functions),
+        tuple(extractor.assigned_words),
+        tuple(extractor.unreadable_texts),
     )
 
 
 class CommandExtractor:
-    """Collects commands and looks through those that run others. `reason` says why they may not be all."""
+    """Collects commands and the commands inside them. `reason` says why some may be missing."""
 
     def __init__(self) -> None:
         self.commands: list[ExtractedCommand] = []
@@ -89,22 +89,22 @@ class CommandExtractor:
         self.assigned += script.assigned
         self.functions += script.functions
         self.assigned_words += script.assigned_words
-        fed: list[str | None] = []
+        stdin_folders: list[str | None] = []
         before = self._stdin_texts
         for simple, texts in zip(script.commands, find_inputs(script.commands), strict=True):
             self.redirects.extend(item for item in simple.redirects if _is_file_redirect(item))
             self._stdin_texts = texts or before
             if self._add_simple(simple, inside=inside):
-                fed.append(simple.folder)
+                stdin_folders.append(simple.folder)
                 for text in texts:
                     self._add_text(text, simple.folder)
         self._stdin_texts = before
-        for folder in fed[:1]:
+        for folder in stdin_folders[:1]:
             for body in script.bodies:
                 self._add_text(body, folder)
 
     def _add_simple(self, simple: SimpleCommand, *, inside: bool) -> bool:
-        """Record one command and what it wraps; True when a shell reads its script from elsewhere."""
+        """Record one command and the commands it wraps. Return True if a shell reads its script from standard input."""
         words = simple.words
         while words and is_assignment(words[0]):
             words = words[1:]
@@ -115,7 +115,7 @@ class CommandExtractor:
         part = ExtractedCommand(tuple(words), inside, folder, self._stdin_texts)
         self.commands.append(part)
         if not words[0].literal:
-            self.note_doubt(f"the name of a command is not written out: {words[0].text}")
+            self.note_doubt(f"the name of a command is not literal: {words[0].text}")
             return False
         name = part.name
         special = _SPECIAL_PROGRAMS.get(name)
@@ -124,7 +124,7 @@ class CommandExtractor:
         if name in SHELLS:
             return self._read_shell(words[1:], folder)
         if name in OPAQUE_BUILTINS:
-            self.note_doubt(f"{name} changes what later commands do, or runs what cannot be seen")
+            self.note_doubt(f"{name} changes what later commands do, or runs code that is not in the command")
         if name in WRAPPERS:
             return self._read_wrapped(name, words[1:], folder)
         if name in TEXT_RUNNERS:
@@ -136,7 +136,7 @@ class CommandExtractor:
     # --- shells ---
 
     def _read_shell(self, args: Sequence[ShellWord], folder: str | None) -> bool:
-        """A shell with a text to run, or a script that is not here: True when that may come from its input."""
+        """Read `sh -c TEXT`. Return True if the shell may read its script from standard input."""
         if [word.text for word in args] in (["--version"], ["--help"]):
             return False
         rest = list(args)
@@ -151,37 +151,37 @@ class CommandExtractor:
         if given and rest:
             self._add_joined_words(rest[:1], folder)
             return False
-        self.note_doubt("a shell runs a script that cannot be seen here")
+        self.note_doubt("a shell runs a script that is not in the command")
         return True
 
     def _read_su(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """`su` and `runuser` run a shell as another user."""
+        """Read `su` and `runuser`, which run a shell as another user."""
         login = any(re.fullmatch(r"-|--login|-\w*l\w*", word.text) for word in words[1:])
         given = find_option_value(words[1:], "c", "command")
         if given is not None:
             self._add_joined_words([given], "~" if login else folder)
             return False
-        self.note_doubt("a shell runs a script that cannot be seen here")
+        self.note_doubt("a shell runs a script that is not in the command")
         rest = [word for word in words[1:] if word.text == "--"]
         if words[0].text.endswith("runuser") and rest:
             return self._add_inner(words[list(words).index(rest[0]) + 1 :], folder)
         return True
 
     def _read_script_program(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """`script` runs a command given as one text, or a shell."""
+        """Read `script`, which runs a command given as one text, or a shell."""
         given = find_option_value(words[1:], "c", "command")
         if given is None:
-            self.note_doubt("a shell runs a script that cannot be seen here")
+            self.note_doubt("a shell runs a script that is not in the command")
             return True
         self._add_joined_words([given], folder)
         return False
 
     def _add_joined_words(self, words: Sequence[ShellWord], folder: str | None) -> None:
-        """These words are a script in themselves."""
+        """Read words that form a script."""
         if not words:
             return
         if not all(word.literal for word in words):
-            self.note_doubt("a text that is made while it runs is run as a command")
+            self.note_doubt("it runs text that is only known at run time")
         self._add_text(" ".join(word.text for word in words), folder)
 
     def _add_text(self, text: str, folder: str | None) -> None:
@@ -196,8 +196,8 @@ class CommandExtractor:
         self.add_script(script, inside=True)
 
     def _read_keyword(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """A word of the shell itself where the name of a command should be: what follows it may be one."""
-        self.note_doubt(f"{words[0].text!r} is a word of the shell itself")
+        """Read a reserved word in place of a command name: the words after it may be a command."""
+        self.note_doubt(f"{words[0].text!r} is a reserved word of the shell")
         rest = words[1:]
         opening = [index for index, word in enumerate(rest[:2]) if word.text == "{"]
         if opening:
@@ -205,7 +205,7 @@ class CommandExtractor:
         return self._add_inner(rest, folder) if rest else False
 
     def _read_ssh(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """ssh gives all words after the host to a shell there."""
+        """Read `ssh`, which passes all words after the host to a shell on that host."""
         rest = skip_options(words[1:], SSH_VALUED)
         if len(rest) > 1:
             self._add_joined_words(skip_options(rest[1:], SSH_VALUED), None)
@@ -213,8 +213,8 @@ class CommandExtractor:
         return False
 
     def _read_windows_shell(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """`cmd /c ...` and `powershell -Command ...`."""
-        self.note_doubt("a shell runs a script that cannot be seen here")
+        """Read `cmd /c ...` and `powershell -Command ...`."""
+        self.note_doubt("a shell runs a script that is not in the command")
         for index, word in enumerate(words[1:], 1):
             text = word.text.casefold()
             if re.fullmatch(r"/[ck]|-c(o(m(m(a(n(d)?)?)?)?)?)?", text) or " " in text:
@@ -226,7 +226,7 @@ class CommandExtractor:
         self._add_joined_words(skip_options(words[1:], "")[:1], folder)
         return False
 
-    # --- programs that run others ---
+    # --- wrappers ---
 
     def _read_wrapped(self, name: str, args: Sequence[ShellWord], folder: str | None) -> bool:
         wrapper = WRAPPERS[name]
@@ -245,37 +245,37 @@ class CommandExtractor:
         self._layers += 1
         if self._layers > _MAX_LAYERS:
             self.note_doubt("it is nested too deeply")
-            fed = False
+            reads_stdin = False
         else:
-            fed = self._add_words(words, folder, inside=True)
+            reads_stdin = self._add_words(words, folder, inside=True)
         self._layers -= 1
-        return fed
+        return reads_stdin
 
     def _read_env(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """`env` sets variables, and with -S splits a text into a command of its own."""
+        """Read `env`, which sets variables and, with -S, splits a text into a command."""
         args = words[1:]
         for index, word in enumerate(args):
             if re.match(r"--s|-[a-zA-Z0]*S", word.text):
-                glued = re.sub(r"^(--s[a-z-]*=?|-[a-zA-Z0]*?S)", "", word.text)
-                text = ShellWord(glued, word.expands, word.glob) if glued else (*args[index + 1 :], ShellWord(""))[0]
-                return self._read_env_split(text, args[index + (1 if glued else 2) :], folder)
+                joined = re.sub(r"^(--s[a-z-]*=?|-[a-zA-Z0]*?S)", "", word.text)
+                text = ShellWord(joined, word.expands, word.glob) if joined else (*args[index + 1 :], ShellWord(""))[0]
+                return self._read_env_split(text, args[index + (1 if joined else 2) :], folder)
             if not word.text.startswith("-") and not is_assignment(word):
                 break
         for word in args:
             name, equals, value = word.text.partition("=")
             if equals and can_change_programs(name, value):
-                self.note_doubt(f"it changes {name}, on which it depends what other programs do")
+                self.note_doubt(f"it sets {name}, which can change what other programs do")
         return self._read_wrapped("env", args, folder)
 
     def _read_env_split(self, text: ShellWord, rest: Sequence[ShellWord], folder: str | None) -> bool:
-        """The words of a text take its place among the arguments of `env`."""
+        """Read `env -S TEXT`: the words of the text replace it among the arguments."""
         script, flaw = read_script(text.text, folder)
         if flaw or not text.literal or len(script.commands) != 1 or script.commands[0].redirects:
-            self.note_doubt("env is given a text that cannot be read with certainty")
+            self.note_doubt("the text given to env -S cannot be parsed reliably")
             self._add_text(text.text, folder)
         words = [word for simple in script.commands[:1] for word in simple.words]
         if any(re.match(r"--s|-[a-zA-Z0]*S", word.text) for word in words):
-            self.note_doubt("env is given a text that cannot be read with certainty")
+            self.note_doubt("the text given to env -S cannot be parsed reliably")
         return self._read_wrapped("env", [*words, *rest], folder)
 
     def _read_flock(self, words: Sequence[ShellWord], folder: str | None) -> bool:
@@ -286,8 +286,8 @@ class CommandExtractor:
         return self._read_wrapped("flock", words[1:], folder)
 
     def _read_parallel(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """The words are a command, what follows `:::` are its arguments, one after the other."""
-        self.note_doubt("parallel runs commands that it puts together while it runs")
+        """Read `parallel COMMAND ::: ARGUMENTS`."""
+        self.note_doubt("parallel builds the commands it runs at run time")
         rest = list(skip_options(words[1:], WRAPPERS["parallel"].short_valued, WRAPPERS["parallel"].long_valued))
         cut = next((index for index, word in enumerate(rest) if word.text.startswith(":::")), len(rest))
         if len(rest[:cut]) == 1 and rest[0].literal:
@@ -298,18 +298,18 @@ class CommandExtractor:
         return False
 
     def _read_find(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        fed = False
+        reads_stdin = False
         for index, word in enumerate(words):
             if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
                 rest = list(words[index + 1 :])
                 ends = [n for n, item in enumerate(rest) if item.text in (";", "+")]
                 inner = rest[: ends[0]] if ends else rest
                 if inner:
-                    fed |= self._add_inner(inner, folder)
-        return fed
+                    reads_stdin |= self._add_inner(inner, folder)
+        return reads_stdin
 
     def _read_git(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        """git runs programs that its configuration names, so one that is given on the command line is a doubt."""
+        """Read `git`. A setting on the command line is a doubt, because settings can name programs to run."""
         args = words[1:]
         index = 0
         while index < len(args) and args[index].text.startswith("-"):
@@ -334,32 +334,32 @@ class CommandExtractor:
         return False
 
     def _read_git_alias(self, word: ShellWord, folder: str | None) -> None:
-        self.note_doubt("git is given a setting that may run other programs")
+        self.note_doubt("a git setting may run other programs")
         value = word.text.partition("=")[2]
         if value.startswith("!"):
             self._add_text(value[1:], folder)
 
-    # --- builtins that evaluate their words ---
+    # --- builtins ---
 
     def _check_builtin(self, name: str, args: Sequence[ShellWord]) -> None:
-        """Some builtins treat a word as a variable with an index, and run what stands in the index."""
+        """Note a doubt for builtins that treat a word as `name[index]` and evaluate the index."""
         texts = [word.text for word in args]
         if name == "let" and any(re.search(r"[A-Za-z_$`\[]", text.partition("=")[2] or text) for text in texts):
-            self.note_doubt("arithmetic may run what a variable holds")
+            self.note_doubt("arithmetic may run code from a variable")
         elif name == "printf" and any(text.startswith("-v") for text in texts[:1]):
-            self.note_doubt("printf -v may run what its words hold")
+            self.note_doubt("printf -v may evaluate code in its words")
         elif name in _DECLARING_BUILTINS and any(re.match(r"[-+]\w*[in]", text) for text in texts):
-            self.note_doubt(f"{name} may run what its words hold")
+            self.note_doubt(f"{name} may evaluate code in its words")
         elif name in ("test", "[") and "-v" in texts and any("[" in text for text in texts):
-            self.note_doubt("test -v may run what its words hold")
+            self.note_doubt("test -v may evaluate code in its words")
         elif name not in ("printf", "export") and any(
             _SUBSTITUTION_MARKS.search(word.text) for word in args if not word.expands
         ):
-            self.note_doubt(f"{name} may run what its words hold")
+            self.note_doubt(f"{name} may evaluate code in its words")
 
 
 def _is_file_redirect(redirect: Redirect) -> bool:
-    """Not into the null device, not one stream into another, not text that stands in the command itself."""
+    """True if a redirection opens a file: not the null device, another stream, or a here-document."""
     target = redirect.target
     if redirect.op in _HERE_OPERATORS:
         return False

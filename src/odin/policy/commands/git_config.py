@@ -1,10 +1,8 @@
-"""The submodules in the index of a repository: folders that git goes into when it is asked for the status.
+"""Checks that git can read a repository without running a program that the repository configures.
 
-Whether a repository can be looked at with git without starting one of its own programs.
-
-A repository can make `git status` run anything: a file system monitor, diff drivers, filters, hooks. So the keys of its
-configuration are read here, as text, and git counts as harmless only when all of them are well known. The same goes
-for every repository that git would go into from there. What was found is kept for as long as no file of it changes.
+A repository can make `git status` run anything: a file system monitor, diff drivers, filters, hooks. So its
+configuration is read as text, and git counts as read-only only if every key is known to be safe. The same holds for
+its submodules, which are listed in the index. A result is cached until one of the files changes.
 """
 
 import os
@@ -18,7 +16,7 @@ from odin.policy.paths import is_folder, resolve_path
 
 _MAX_INDEX_BYTES = 50_000_000
 _GITLINK_MODE = b"\x00\x00\xe0\x00"
-"""The mode of an entry that is a commit of another repository."""
+"""The mode of an index entry that is a submodule."""
 
 _ID_WIDTHS = (20, 32)
 _FIXED_BYTES = 40
@@ -27,10 +25,10 @@ _NAME_LENGTH_MASK = 0xFFF
 
 
 def list_submodules(path: str) -> list[str] | None:
-    """The paths of all submodules in an index file; None when it cannot be read."""
+    """Return the paths of all submodules in an index file, or None if it cannot be read."""
     try:
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INDEX_BYTES:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_INDEX_BYTES:
             return None
         data = Path(path).read_bytes()
     except OSError:
@@ -45,13 +43,13 @@ def list_submodules(path: str) -> list[str] | None:
 
 
 def _read_gitlinks(data: bytes, width: int) -> list[str] | None:
-    """Read the entries, supposing that ids have this many bytes."""
+    """Return the submodule paths if object ids have this many bytes, or None if the index does not match that."""
     if len(data) < 12 or data[:4] != b"DIRC":
         return None
     version, count = struct.unpack(">II", data[4:12])
     if version not in (2, 3, 4):
         return None
-    at, name, found = 12, b"", list[str]()
+    at, name, links = 12, b"", list[str]()
     for _ in range(count):
         start = at
         head = at + _FIXED_BYTES + width
@@ -60,24 +58,24 @@ def _read_gitlinks(data: bytes, width: int) -> list[str] | None:
         mode = data[at + 24 : at + 28]
         (flags,) = struct.unpack(">H", data[head : head + 2])
         at = head + (4 if flags & _EXTENDED_FLAG and version > 2 else 2)
-        kept = 0
+        prefix = 0
         if version == 4:
             dropped, at = _read_offset(data, at)
-            kept = len(name) - dropped
+            prefix = len(name) - dropped
         end = data.find(b"\0", at)
-        if end < 0 or kept < 0:
+        if end < 0 or prefix < 0:
             return None
-        name = name[:kept] + data[at:end]
+        name = name[:prefix] + data[at:end]
         at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
         if mode[:2] != b"\0\0" or min(len(name), _NAME_LENGTH_MASK) != flags & _NAME_LENGTH_MASK:
             return None
         if mode == _GITLINK_MODE:
-            found.append(name.decode("utf-8", "surrogateescape"))
-    return found
+            links.append(name.decode("utf-8", "surrogateescape"))
+    return links
 
 
 def _read_offset(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, as packs write offsets; and where the next field begins."""
+    """Return a variable-length number in git's offset encoding, and the position after it."""
     byte = data[at] if at < len(data) else 0
     value = byte & 127
     at += 1
@@ -157,40 +155,38 @@ _SAFE_KEYS: dict[str, frozenset[str]] = {
 
 _REDIRECTING_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE")
 
-# --- the repository that git would find ---
-
 FileStamp = tuple[int, int, int, int] | None
 _verdicts: dict[tuple[str, str], tuple[dict[str, FileStamp], bool]] = {}
 
 
 def has_safe_git_config(cwd: str, root: str) -> bool:
-    """Whether the repository that git would find from `cwd`, within the root, names no program of its own."""
+    """True if the repository that git finds from `cwd` lies within the root and configures no program."""
     if any(os.environ.get(name) for name in _REDIRECTING_VARIABLES):
         return False
-    kept = _verdicts.get((cwd, root))
-    if kept is not None and all(_stamp_of(path) == stamp for path, stamp in kept[0].items()):
-        return kept[1]
-    examined = _RepositoryCheck(root)
-    verdict = examined.check_from(cwd)
+    cached = _verdicts.get((cwd, root))
+    if cached is not None and all(_stamp_of(path) == stamp for path, stamp in cached[0].items()):
+        return cached[1]
+    check = _RepositoryCheck(root)
+    verdict = check.check_from(cwd)
     if len(_verdicts) >= _MAX_CACHED:
         _verdicts.clear()
-    _verdicts[cwd, root] = (examined.stamps, verdict)
+    _verdicts[cwd, root] = (check.stamps, verdict)
     return verdict
 
 
 def _stamp_of(path: str) -> FileStamp:
-    """What tells one state of a file from another. The time of the last change of status cannot be set by anyone."""
+    """Return a value that changes with the file. It includes ctime, which no program can set."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (OSError, ValueError):
         return None
-    if stat.S_ISDIR(found.st_mode):
-        return (0, 0, 0, found.st_ino)
-    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+    if stat.S_ISDIR(status.st_mode):
+        return (0, 0, 0, status.st_ino)
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
 class _RepositoryCheck:
-    """One look at a repository and those inside it, with everything that was looked at."""
+    """One check of a repository and its submodules. `stamps` records every file that was read or looked for."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -198,7 +194,7 @@ class _RepositoryCheck:
         self._repositories: set[str] = set()
 
     def check_from(self, cwd: str) -> bool:
-        """The first repository on the way up. Without any, git only says so; one above the project is a question."""
+        """Check the repository that git finds from `cwd` upward. None at all is safe; one above the root is not."""
         folder = cwd
         while True:
             inside = contains(self.root, folder)
@@ -215,7 +211,7 @@ class _RepositoryCheck:
         return stamp is not None
 
     def _read_text(self, path: str) -> str | None:
-        """A small file that is no link and no pipe, or None."""
+        """Return the text of a small regular file, or None."""
         self._exists(path)
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -227,11 +223,11 @@ class _RepositoryCheck:
         return text if len(text) <= _MAX_CHARS else None
 
     def _check_worktree(self, folder: str) -> bool:
-        """A folder with a `.git` in it, and every repository that git would go into from there."""
-        gate = f"{folder}/.git"
-        if Path(gate).is_symlink():
+        """Check a folder with a `.git` in it, and its submodules."""
+        git_path = f"{folder}/.git"
+        if Path(git_path).is_symlink():
             return False
-        store = gate if is_folder(gate) else self._resolve_git_file(folder)
+        store = git_path if is_folder(git_path) else self._resolve_git_file(folder)
         if store is None:
             return False
         if store in self._repositories:
@@ -242,7 +238,7 @@ class _RepositoryCheck:
         return self._check_store(store, folder) and self._check_submodules(store, folder)
 
     def _resolve_git_file(self, folder: str) -> str | None:
-        """Where a `.git` file leads: into the project, or to a store that names this very folder as its work tree."""
+        """Return the git directory named in a `.git` file, if it is in the root or names this folder as worktree."""
         text = self._read_text(f"{folder}/.git")
         if text is None or not text.startswith("gitdir: ") or "\n" in text.rstrip("\n"):
             return None
@@ -254,7 +250,7 @@ class _RepositoryCheck:
         return store if self._is_claimed_by(store, folder) else None
 
     def _is_claimed_by(self, store: str, folder: str) -> bool:
-        """Whether a store outside the project says itself that its work tree is here."""
+        """True if a git directory outside the root names this folder as its worktree."""
         back = self._read_text(f"{store}/gitdir")
         if back is not None:
             return resolve_path(back.rstrip("\n"), store) == f"{folder}/.git"
@@ -264,14 +260,14 @@ class _RepositoryCheck:
         )
 
     def _check_store(self, store: str, folder: str) -> bool:
-        """The settings and hooks of a repository. A further work tree shares those of the first."""
+        """Check the settings and hooks of a repository. A linked worktree uses those of the main one."""
         common = store
         if self._exists(f"{store}/commondir"):
             text = self._read_text(f"{store}/commondir")
             common = (resolve_path(text.rstrip("\n"), store) or "") if text else ""
             if common != store.rpartition("/worktrees/")[0]:
                 return False
-        if any(self._exists(f"{place}/hooks/post-index-change") for place in (store, common)):
+        if any(self._exists(f"{directory}/hooks/post-index-change") for directory in (store, common)):
             return False
         if self._exists(f"{store}/config.worktree") and not self._check_settings(
             f"{store}/config.worktree", store, folder
@@ -284,16 +280,16 @@ class _RepositoryCheck:
         return text is not None and _are_settings_safe(text, store, folder)
 
     def _check_submodules(self, store: str, folder: str) -> bool:
-        """Submodules: git asks each for its state, with the settings it has of its own."""
+        """Check all submodules: git reads the state of each, with its own settings."""
         index = f"{store}/index"
         shared = [f"{store}/{name}" for name in _list_names(store) if name.startswith("sharedindex.")]
         for path in (index, *shared):
             if not self._exists(path):
                 continue
-            found = list_submodules(path)
-            if found is None:
+            submodules = list_submodules(path)
+            if submodules is None:
                 return False
-            if not all(self._check_submodule(f"{folder}/{name}") for name in found):
+            if not all(self._check_submodule(f"{folder}/{name}") for name in submodules):
                 return False
         return True
 

@@ -1,15 +1,8 @@
-"""Characters that make a command look like another one than it is.
+"""Parses a command line twice: with tree-sitter's bash grammar (`script_reader`) and with a strict parser of its own.
 
-A second, much smaller reader, for the one question that matters most: what may run without being asked about.
-
-It knows literal words, quotes without expansions, patterns, four operators and newlines, comments, and redirections to
-plain words; everything else it refuses. A command counts as plain only when this reader and the grammar see the same
-words.
-
-A command line taken apart into words, operators and redirections, as a shell would before it runs anything.
-
-Tree-sitter's grammar of bash reads the text, and what it says is checked against the text piece by piece (`tree`,
-`pieces`). Where anything is not certain, that is said, and whoever asks must then assume the worst.
+The strict parser knows literal words, quotes without expansions, globs, four operators, newlines, comments and
+redirections, and rejects everything else. A command counts as `plain`, and so may run without approval, only if both
+parsers find the same words. Texts with invisible or misleading characters are never plain.
 """
 
 import re
@@ -39,15 +32,15 @@ _INVISIBLE = frozenset(
 
 
 def explain_hidden_text(text: str) -> str:
-    """Why a person cannot trust what they see of this text, or "": it is overlong, or holds what does not show."""
+    """Return why a user cannot trust the displayed text (too long, invisible characters), as a clause, or ""."""
     if len(text) > MAX_COMMAND_CHARS:
-        return f"it is too long to be read ({len(text)} characters, at most {MAX_COMMAND_CHARS})"
+        return f"it is too long to check ({len(text)} characters, at most {MAX_COMMAND_CHARS})"
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return ""
     for char in text:
         kind = _describe_character(char)
         if kind:
-            return f"it holds {kind} (U+{ord(char):04X})"
+            return f"it contains {kind} (U+{ord(char):04X})"
     return ""
 
 
@@ -59,7 +52,7 @@ def _describe_character(char: str) -> str:
     if char == "\r":
         return "a carriage return"
     if char in _BIDI:
-        return "a character that changes the direction of writing"
+        return "a character that changes the text direction"
     code = ord(char)
     if char in _INVISIBLE or 0xFE00 <= code <= 0xFE0F or 0xE0000 <= code <= 0xE0FFF:
         return "an invisible character"
@@ -70,10 +63,10 @@ def _describe_character(char: str) -> str:
 _CATEGORIES = {
     "Cc": "a control character",
     "Cf": "an invisible character",
-    "Cs": "half of a character",
-    "Co": "a private character",
-    "Cn": "an unknown character",
-    "Zs": "a space that is not the usual one",
+    "Cs": "a lone surrogate",
+    "Co": "a private-use character",
+    "Cn": "an unassigned character",
+    "Zs": "an unusual space",
     "Zl": "a line separator",
     "Zp": "a paragraph separator",
 }
@@ -83,13 +76,13 @@ _BARE = re.compile(r"[\w%+,./:@=~^!*?\[\]{}#-]+")
 _QUOTED = re.compile(r"'([^']*)'")
 _DOUBLE = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ]))*)"')
 _DOUBLE_ESCAPED = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ])|\\["$`\\]|\\[^"$`\\\n])*)"')
-"""A dollar sign is text where what follows it could not begin a name."""
+"""A dollar sign is literal if the next character cannot start a name."""
 
 _TABBED = re.compile(r"\$'((?:\\[tn])+)'")
 _ESCAPED = re.compile(r"\\([^\n])")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _JOINED = re.compile(r"(?:\\\n)+[^ \t\n;&|]")
-"""A line that goes on right behind a word goes on with that word."""
+"""A line continuation right after a word continues that word."""
 
 _COMMENT = re.compile(r"(?<![^ \t\n;&|])(?<!\\\n)#[^\n]*")
 _OPERATOR = re.compile(r"(?:&&|\|\|)[ \t\n]*|\|(?!&)[ \t\n]*|;(?!;)[ \t\n]*|\n[ \t\n]*")
@@ -99,9 +92,9 @@ _UNARY = split_names("-d -e -f -r -w -x -s -L -h -n -z")
 
 
 def matches_strict_reading(text: str, commands: Sequence[SimpleCommand]) -> bool:
-    """Whether the commands are all there is to this text, read a second time in another way."""
-    again = _read_strictly(text.strip(" \t\n"))
-    if again is None or len(again) != len(commands):
+    """True if the strict parser finds exactly these commands in the text."""
+    strict = _read_strictly(text.strip(" \t\n"))
+    if strict is None or len(strict) != len(commands):
         return False
     return all(
         simple.operator == other.operator
@@ -109,7 +102,7 @@ def matches_strict_reading(text: str, commands: Sequence[SimpleCommand]) -> bool
         and _keys_of(simple.words) == _keys_of(other.words)
         and [(item.fd, item.op, *_keys_of([item.target])) for item in simple.redirects]
         == [(item.fd, item.op, *_keys_of([item.target])) for item in other.redirects]
-        for simple, other in zip(commands, again, strict=True)
+        for simple, other in zip(commands, strict, strict=True)
     )
 
 
@@ -118,10 +111,10 @@ def _keys_of(words: Sequence[ShellWord]) -> list[tuple[str, bool, bool]]:
 
 
 def _read_strictly(text: str) -> list[SimpleCommand] | None:
-    found: list[SimpleCommand] = []
+    commands: list[SimpleCommand] = []
     words: list[ShellWord] = []
     redirects: list[Redirect] = []
-    after = ""
+    previous = ""
     at = 0
     while at < len(text):
         blank = _BLANK.match(text, at)
@@ -138,10 +131,10 @@ def _read_strictly(text: str) -> list[SimpleCommand] | None:
         if operator:
             if not words or _starts_reserved(words):
                 return None
-            found.append(SimpleCommand(tuple(words), tuple(redirects), after))
+            commands.append(SimpleCommand(tuple(words), tuple(redirects), previous))
             words, redirects = [], []
             at = operator.end()
-            after = operator[0].strip(" \t\n") or "\n"
+            previous = operator[0].strip(" \t\n") or "\n"
             continue
         redirect = _REDIRECT.match(text, at)
         if redirect:
@@ -157,14 +150,14 @@ def _read_strictly(text: str) -> list[SimpleCommand] | None:
         words.append(taken[0])
         at = taken[1]
     if words and not _starts_reserved(words):
-        found.append(SimpleCommand(tuple(words), tuple(redirects), after))
-    elif words or redirects or after not in ("", ";", "\n"):
+        commands.append(SimpleCommand(tuple(words), tuple(redirects), previous))
+    elif words or redirects or previous not in ("", ";", "\n"):
         return None
-    return found
+    return commands
 
 
 def _starts_reserved(words: Sequence[ShellWord]) -> bool:
-    """Whether a command begins with a word of the grammar. `time` only stands before one, like any program would."""
+    """True if a command starts with a reserved word. `time` is skipped, since it only precedes a command."""
     rest = list(words)
     while rest[1:] and rest[0].text in ("time", "-p", "--"):
         rest.pop(0)
@@ -174,7 +167,7 @@ def _starts_reserved(words: Sequence[ShellWord]) -> bool:
 
 
 def _is_single_test(words: Sequence[ShellWord]) -> bool:
-    """`-f x ]]` or `! a = b ]]`: one test of literal words, which means the same between single brackets."""
+    """True for `-f x ]]` or `! a = b ]]`: a single test of literal words, which means the same in single brackets."""
     texts = [word.text for word in words]
     if not texts or texts.pop() != "]]" or words[-1].quoted or any(word.glob for word in words):
         return False
@@ -183,7 +176,7 @@ def _is_single_test(words: Sequence[ShellWord]) -> bool:
 
 
 def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
-    """One literal word or pattern and where it ends; None when it is anything else."""
+    """Return one literal word or glob and its end, or None for anything else."""
     at = start
     made: list[str] = []
     bare: list[str] = []
@@ -212,15 +205,15 @@ def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
     plain = "".join(bare)
     if at == start or (at < len(text) and text[at] not in " \t\n;&|<>\\"):
         return None
-    if _has_surprises(plain):
+    if _has_expansion(plain):
         return None
     whole = "".join(made)
     glob = any(char in plain for char in "*?") or ("[" in plain and "]" in plain[plain.index("[") :])
     return ShellWord(whole, glob=glob, quoted=quoted), at
 
 
-def _has_surprises(bare: str) -> bool:
-    """Tildes after `=` or `:`, braces that expand, and history: what is unquoted and not just text."""
+def _has_expansion(bare: str) -> bool:
+    """True if unquoted text has a tilde after `=` or `:`, expanding braces, or a history reference."""
     if "~" in bare and re.search(r"[=:]~", bare):
         return True
     if "{" in bare and has_brace_expansion(bare):
@@ -233,7 +226,7 @@ _MAX_WORDS = 2_000
 
 
 def parse_command(text: str) -> ShellScript:
-    """Read a command line. Raises Unclear when it is too long, cannot be read, or hides characters."""
+    """Parse a command line. Raises Unparseable if it is too long, invalid, or has hidden characters."""
     script, why = examine_command(text)
     if why:
         raise Unparseable(why)
@@ -242,7 +235,7 @@ def parse_command(text: str) -> ShellScript:
 
 @lru_cache(maxsize=128)
 def examine_command(text: str) -> tuple[ShellScript, str]:
-    """What can be read of a command line, and why it cannot be read with certainty, or ""."""
+    """Return everything that can be parsed, and why the parse is not reliable, or ""."""
     script, flaw = read_script(text)
     why = explain_hidden_text(text) or flaw or _check_size(script)
     if why or not matches_strict_reading(text, script.commands):
@@ -251,7 +244,7 @@ def examine_command(text: str) -> tuple[ShellScript, str]:
 
 
 def _check_size(script: ShellScript) -> str:
-    """Whether there is more in a text than anybody would read before saying yes to it."""
+    """Return a reason if a script has more commands or words than a user would read before approving it, or ""."""
     if len(script.commands) > _MAX_COMMANDS or sum(len(simple.words) for simple in script.commands) > _MAX_WORDS:
-        return f"it has too many parts to be read (at most {_MAX_COMMANDS} commands and {_MAX_WORDS} words)"
+        return f"it has too many parts to check (at most {_MAX_COMMANDS} commands and {_MAX_WORDS} words)"
     return ""

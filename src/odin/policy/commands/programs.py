@@ -1,9 +1,4 @@
-"""Programs that run other programs: which of their words are the command they run.
-
-Where `cd` leads, told from its words alone.
-
-What a command prints that is written out in the same line, and so what the command behind a pipe reads.
-"""
+"""Knowledge about programs: wrappers and the command they run, the target of `cd`, and the literal input of a pipe."""
 
 import re
 from collections.abc import Sequence
@@ -15,11 +10,14 @@ from odin.policy.commands.syntax import ShellWord, SimpleCommand, split_names
 SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
 
 OPAQUE_BUILTINS = split_names("source . alias enable hash complete compgen bind mapfile readarray fc coproc")
-"""They change what later commands mean, or run what cannot be seen here."""
+"""Builtins that change what later commands mean, or run text that is not in the command line."""
 
 
 class Wrapper(Struct, frozen=True):
-    """Which short options take a value, which long ones do, and how many operands come before the command."""
+    """The options of a wrapper that take a value, and the number of operands before the command.
+
+    `folder_option` is the short option that changes the folder.
+    """
 
     short_valued: str = ""
     long_valued: str = ""
@@ -93,7 +91,7 @@ WRAPPERS: dict[str, Wrapper] = {
 }
 
 TEXT_RUNNERS = {"eval": "", "watch": "nd"}
-"""They put their words together to one text, and a shell reads that."""
+"""Programs that join their words into one text for a shell, with their short options that take a value."""
 
 SSH_VALUED = "BbcDEeFIiJLlmOoPpQRSWw"
 
@@ -101,7 +99,7 @@ _LOOKUP_VARIABLES = re.compile(
     r"PATH|IFS|ENV|BASH_\w+|BASHOPTS|SHELLOPTS|PROMPT_COMMAND|PS[0-4]|LD_\w+|DYLD_\w+|HOME|\w*PAGER|\w*EDITOR|VISUAL"
     r"|LESSOPEN|LESSCLOSE|GIT_(?:EXTERNAL_DIFF|SSH|SSH_COMMAND|CONFIG\w*|EXEC_PATH|ASKPASS|PROXY_COMMAND|DIR|TEMPLATE_DIR)"
 )
-"""Variables that decide which programs others run."""
+"""Variables that decide which programs other programs run."""
 
 _SAFE_VALUES = ("", "true", ":", "cat", "less", "more", "false")
 
@@ -113,14 +111,14 @@ def is_assignment(word: ShellWord) -> bool:
 
 
 def can_change_programs(name: str, value: str | None) -> bool:
-    """Whether giving this variable this value may make other programs run than those that are named."""
+    """True if assigning this value to this variable may make other programs run than those named."""
     if _LOOKUP_VARIABLES.fullmatch(name) is None:
         return False
     return name.startswith(("PATH", "LD_")) or value not in _SAFE_VALUES
 
 
 def skip_options(args: Sequence[ShellWord], valued: str, long: str = "") -> Sequence[ShellWord]:
-    """What follows the options, where some of them take the next word as their value."""
+    """Return the words after the options. `valued` and `long` are the options that take the next word as a value."""
     names = long.split()
     index = 0
     while index < len(args):
@@ -137,7 +135,7 @@ def skip_options(args: Sequence[ShellWord], valued: str, long: str = "") -> Sequ
 
 
 def find_option_value(args: Sequence[ShellWord], short: str, long: str) -> ShellWord | None:
-    """The value of one option, written in any of the usual ways."""
+    """Return the value of an option, in any of the usual spellings, or None."""
     for index, word in enumerate(args):
         text = word.text
         if text in (f"--{long}", f"-{short}"):
@@ -156,7 +154,7 @@ _PREFIX_WORDS = ("command", "builtin", "time", "-p", "--", "!", "{")
 
 
 def follow_cd(folder: str | None, words: Sequence[ShellWord], *, home: bool = True) -> str | None:
-    """The folder after this command, supposing it succeeds. `home` is False when HOME may have been changed."""
+    """Return the folder after this command if it succeeds. `home` is False if HOME may have been changed."""
     rest = list(words)
     while rest and rest[0].text in _PREFIX_WORDS:
         rest.pop(0)
@@ -171,7 +169,7 @@ def follow_cd(folder: str | None, words: Sequence[ShellWord], *, home: bool = Tr
 
 
 def resolve_cd_target(folder: str | None, word: ShellWord, *, home: bool = True) -> str | None:
-    """Where a word leads from a folder; None when that cannot be told."""
+    """Return the folder that a word names, relative to `folder`, or None if unknown."""
     text = word.text
     if word.expands:
         for name in _PWD_FORMS:
@@ -187,7 +185,7 @@ def resolve_cd_target(folder: str | None, word: ShellWord, *, home: bool = True)
 
 
 def join_folder(folder: str | None, text: str) -> str | None:
-    """A path seen from a folder, either of which may be unknown, relative, full, or begin with `~`."""
+    """Join a path to a folder that may be unknown, relative, absolute or start with `~`."""
     if text.startswith(("/", "~")):
         return text
     if folder is None:
@@ -200,17 +198,17 @@ _PASS_THROUGH = split_names("cat tee tac rev sort uniq head tail nl tr sed")
 
 
 def find_inputs(commands: Sequence[SimpleCommand]) -> list[tuple[str, ...]]:
-    """For each command the texts that are known to reach its standard input."""
-    found: list[tuple[str, ...]] = []
+    """Return for each command the texts known to reach its standard input."""
+    inputs: list[tuple[str, ...]] = []
     for index, simple in enumerate(commands):
-        here = tuple(item.target.text for item in simple.redirects if item.op == "<<<")
+        texts = tuple(item.target.text for item in simple.redirects if item.op == "<<<")
         if simple.operator in ("|", "|&") and index:
-            here = (*here, *_find_output(commands[index - 1], found[-1]))
-        found.append(tuple(text[:_MAX_INPUT_CHARS] for text in here))
-    return found
+            texts = (*texts, *_find_output(commands[index - 1], inputs[-1]))
+        inputs.append(tuple(text[:_MAX_INPUT_CHARS] for text in texts))
+    return inputs
 
 
-def _find_output(simple: SimpleCommand, fed: tuple[str, ...]) -> tuple[str, ...]:
+def _find_output(simple: SimpleCommand, stdin_texts: tuple[str, ...]) -> tuple[str, ...]:
     words = simple.words
     name = words[0].text.rsplit("/", 1)[-1] if words else ""
     if name == "echo":
@@ -219,11 +217,11 @@ def _find_output(simple: SimpleCommand, fed: tuple[str, ...]) -> tuple[str, ...]
         return (_resolve_escapes("\n".join(_printed_texts_of(words[1:]))),)
     if name == "pwd":
         return ("$PWD",)
-    return fed if name in _PASS_THROUGH else ()
+    return stdin_texts if name in _PASS_THROUGH else ()
 
 
 def _printed_texts_of(words: Sequence[ShellWord]) -> list[str]:
-    """The words that are printed; one that names a folder by a sign stays that."""
+    """Return the words that `echo` or `printf` prints, without its options."""
     texts = [word.text for word in words]
     while texts and re.fullmatch(r"-[neE]+|--", texts[0]):
         texts.pop(0)
@@ -235,7 +233,7 @@ def _resolve_escapes(text: str) -> str:
 
 
 def split_loose_words(text: str) -> list[ShellWord]:
-    """The words of a text that is no command line: parted by blanks, with quotes and backslashes taken away."""
+    """Split text that could not be parsed into words at blanks, without quotes and backslashes."""
     return [_make_loose_word(piece) for piece in re.sub(r"['\"\\]", "", text).split()]
 
 

@@ -68,7 +68,7 @@ class ScriptReader:
             self.state.check_gap(0, children[0].start_byte, lines=True)
             self.state.check_gap(children[-1].end_byte, len(self.state.source), lines=True)
         elif self.state.source.replace(b"\\\n", b"").strip(b" \t\n"):
-            self.state.note_flaw("it cannot be read")
+            self.state.note_flaw("it cannot be parsed")
         if root.has_error:
             self._check_errors(root)
         self._read_statements(children, "", nested=nested)
@@ -79,7 +79,7 @@ class ScriptReader:
         while left:
             node = left.pop()
             if node.is_missing or (node.type == "ERROR" and self.state.text_of(node) != ">"):
-                self.state.note_flaw("it is not complete, or not in the syntax of a shell")
+                self.state.note_flaw("it is not complete, or not valid shell syntax")
                 return
             left += [child for child in node.children if child.has_error]
 
@@ -92,7 +92,7 @@ class ScriptReader:
                 self.state.check_gap(end, node.start_byte, lines=True)
             if kind in (";", "&", ";;", ";&", ";;&"):
                 if (separated and kind == ";") or (kind not in (";", "&") and not in_case):
-                    self.state.note_flaw("a separator stands where a command should be")
+                    self.state.note_flaw("a separator is where a command is expected")
                 operator, separated = kind, True
             elif kind == "comment":
                 self.state.check_comment(node)
@@ -100,7 +100,7 @@ class ScriptReader:
             else:
                 if not separated:
                     if b"\n" not in self.state.source[end : node.start_byte].replace(b"\\\n", b""):
-                        self.state.note_flaw("two commands stand side by side")
+                        self.state.note_flaw("two commands have no separator between them")
                     operator = "\n"
                 self.read_statement(node, operator, nested=nested)
                 separated = False
@@ -158,9 +158,9 @@ class ScriptReader:
     def read_unknown(self, node: "Node") -> None:
         """Read the commands in an unexpected node, so that no forbidden command hides there."""
         if node.type == "ERROR" or node.is_missing:
-            self.state.note_flaw("it is not complete, or not in the syntax of a shell")
+            self.state.note_flaw("it is not complete, or not valid shell syntax")
         else:
-            self.state.note_flaw(f"it holds {node.type.replace('_', ' ')} where a command should be")
+            self.state.note_flaw(f"it contains {node.type.replace('_', ' ')} where a command is expected")
         loose: list[Node] = []
         for child in node.children:
             if child.type in WORD_NODES:
@@ -220,7 +220,7 @@ class ScriptReader:
             last.type in (";", "&", "comment") or b"\n" in self.state.source[last.end_byte : children[-1].start_byte]
         )
         if not apart or not (ended or self.state.source[last.end_byte - 1 : last.end_byte] in (b")", b"}")):
-            self.state.note_flaw("a brace looks like a group and is none")
+            self.state.note_flaw("a brace looks like a group but is not one")
         self._read_body(children, operator)
 
     def _read_subshell(self, node: "Node", operator: str) -> None:
@@ -305,7 +305,7 @@ class ScriptReader:
 
     def _check_pattern(self, node: "Node") -> None:
         if node.type == "extglob_pattern" and re.search(r"[$`<>]", self.state.text_of(node)):
-            self.state.note_doubt("a pattern holds an expansion")
+            self.state.note_doubt("a pattern contains an expansion")
         self._commands.words.inspect_node(node)
 
     def _read_function(self, node: "Node") -> None:
@@ -359,9 +359,9 @@ class ScriptReader:
 def read_script(text: str, folder: str | None = "") -> tuple[ShellScript, str]:
     """Return all commands found in a text, and the reason why some may be missing, or ""."""
     if len(text) > MAX_COMMAND_CHARS:
-        return _read_overlong(text), "it is too long to be read"
+        return _read_overlong(text), "it is too long to check"
     if len(text) > _MAX_UNCHECKED_CHARS and not _is_sound(text):
-        return _read_overlong(text), "it is too long to be read at once, and it has errors or too many parts"
+        return _read_overlong(text), "it is too long to parse at once, and it has errors or too many parts"
     reader = ScriptReader(text.encode("utf-8", "replace"), folder, 0)
     reader.read_program()
     state = reader.state

@@ -1,12 +1,8 @@
-"""The shapes of a command line: words, redirections and simple commands, as a shell sees them before it runs anything.
+"""Data types for a parsed command line: words, redirections, simple commands, and the analysis of all of them.
 
-The text is read by tree-sitter's grammar of bash, and what it says is checked again piece by piece: where anything is
-not certain, that is said, and whoever asks must then assume the worst. Commands inside substitutions, groups and
-here-documents are read too, so that nothing hides in them.
-
-Words as bash makes them out of quoted and unquoted pieces.
-
-What was found in a command line: every command it would run, and whether these are all.
+Tree-sitter's bash grammar parses the text, and the result is checked against the text piece by piece. Anything
+uncertain is reported, and callers must then assume the worst. Commands inside substitutions, groups and here-documents
+are included.
 """
 
 from msgspec import Struct
@@ -15,20 +11,20 @@ MAX_COMMAND_CHARS = 10_000
 
 
 def split_names(text: str) -> frozenset[str]:
-    """A set of names written as one text."""
+    """Return the whitespace-separated names of a text as a set."""
     return frozenset(text.split())
 
 
 class Unparseable(Exception):
-    """The text cannot be read with certainty; `reason` says why, as the end of a sentence ("it ...")."""
+    """The text cannot be parsed reliably; `reason` says why, as a clause ("it ...")."""
 
     @property
     def reason(self) -> str:
-        return str(self.args[0]) if self.args else "it cannot be read"
+        return str(self.args[0]) if self.args else "it cannot be parsed"
 
 
 class ShellWord(Struct, frozen=True):
-    """One word after quotes are removed. `expands` when the shell would still put something else in its place."""
+    """One word after quote removal. `expands`: the shell would still substitute something else for it."""
 
     text: str
     expands: bool = False
@@ -56,11 +52,11 @@ class Redirect(Struct, frozen=True):
 
 
 class SimpleCommand(Struct, frozen=True):
-    """One simple command, its assignments included.
+    """One simple command with its assignments.
 
-    `after` is the operator before it; `nested` when it stands inside another word or group. `folder` is where it would
-    run, supposing that each `cd` before it succeeds: "" where the whole text starts, a path (from there, or full, or
-    one that begins with `~`), or None when that cannot be told.
+    `operator` is the operator before it. `nested`: it is inside another word or group. `folder` is the folder it would
+    run in if every `cd` before it succeeds: "" for the starting folder, a relative or absolute path or one starting
+    with `~`, or None if unknown. It serves to find harm, not to prove that there is none.
     """
 
     words: tuple[ShellWord, ...]
@@ -77,10 +73,10 @@ CommandStep = tuple[SimpleCommand, str]
 class ShellScript(Struct, frozen=True):
     """All simple commands of a text, in order.
 
-    `plain` when there is nothing but them and the operators between them, and a second reader saw the same words.
-    `bodies` are here-documents. `doubts` say what could run something that is not among the commands. `assigned` are
-    the values that variables are given in the text, None where it is not a literal; `given` are the same as words.
-    `functions` are the names defined.
+    `plain`: the text has only simple commands and operators, and a second parser found the same words. `bodies` are
+    here-documents. `doubts` are reasons why other commands may run, too. `assigned` are the values assigned to
+    variables, None for a value that is not literal; `assigned_words` are the same as words. `functions` are the names
+    of the functions defined.
     """
 
     commands: tuple[SimpleCommand, ...]
@@ -93,16 +89,16 @@ class ShellScript(Struct, frozen=True):
 
 
 def has_brace_expansion(bare: str) -> bool:
-    """Whether braces in unquoted text may stand for several words: after an opening one comes a comma or two dots."""
+    """True if unquoted braces may expand to several words: `{` followed by a comma or two dots."""
     insides = (piece.partition("{")[2] for piece in bare.split("}"))
     return any("," in inside or ".." in inside for inside in insides)
 
 
 class ExtractedCommand(Struct, frozen=True):
-    """One command as words, and whether it stands in the text as such or was found inside something.
+    """One command that would run. `is_inner`: it was found inside another command, not at the top level.
 
-    `folder` is where it would run, as in `Simple.folder`. `fed` are texts that it reads from its standard input, as far
-    as they stand in the command line.
+    `folder` is the folder it would run in, as in `SimpleCommand.folder`. `stdin_texts` are the texts on its standard
+    input that are known from the command line.
     """
 
     words: tuple[ShellWord, ...]
@@ -120,12 +116,11 @@ class ExtractedCommand(Struct, frozen=True):
 
 
 class CommandAnalysis(Struct, frozen=True):
-    """`sure` when every command that would run is among the parts; if not, `reason` says why ("it ...", "a ...").
+    """Every command that a text would run, including those that other programs are told to run.
 
-    `redirects` are those that touch a file; `writes` the ones among them that open it for writing. `script` is there
-    when the text could be read. `assigned` are the values given to variables, None where it is not a literal, `given`
-    the same as words, and `functions` the names that the text defines. `unread` are texts inside of the command that a
-    shell would run, and that could not be read.
+    `is_complete`: no command is missing; otherwise `reason` says why some may be, as a clause ("it ...", "a ...").
+    `redirects` are those that open a file, `writes` those that open it for writing. `script` is None if the text could
+    not be parsed. `unreadable_texts` are scripts inside the command that could not be parsed.
     """
 
     commands: tuple[ExtractedCommand, ...]

@@ -35,7 +35,7 @@ _BREAKING = frozenset(" \t\n\"'`;&|<>()$")
 
 
 class WordBuilder:
-    """A word that is being put together from its pieces."""
+    """Builds a word from its quoted and unquoted pieces."""
 
     def __init__(self) -> None:
         self._chars: list[str] = []
@@ -44,12 +44,12 @@ class WordBuilder:
         self._quoted = False
 
     def add_bare(self, text: str) -> bool:
-        """Add unquoted text; False when it holds a character that would have ended the word."""
+        """Add unquoted text. Return False if it contains a character that would have ended the word."""
         if "\\" not in text:
             self._chars.append(text)
             self._bare.append(text)
             return _BREAKING.isdisjoint(text)
-        sound = True
+        valid = True
         at = 0
         while at < len(text):
             char = text[at]
@@ -57,17 +57,17 @@ class WordBuilder:
                 following = text[at + 1 : at + 2]
                 if following != "\n":
                     self.add_quoted(following)
-                sound = sound and bool(following)
+                valid = valid and bool(following)
                 at += 2
                 continue
-            sound = sound and char not in _BREAKING
+            valid = valid and char not in _BREAKING
             self._chars.append(char)
             self._bare.append(char)
             at += 1
-        return sound
+        return valid
 
     def add_quoted(self, text: str) -> None:
-        """Add text in which nothing has a meaning any more."""
+        """Add literal text in which no character is special."""
         self._quoted = True
         self._bare.append("\0")
         if text:
@@ -80,7 +80,7 @@ class WordBuilder:
         self.add_quoted(re.sub(r'\\(["$`\\])', r"\1", text.replace("\\\n", "")) if "\\" in text else text)
 
     def add_expansion(self, text: str) -> None:
-        """Add something that the shell will replace."""
+        """Add text that the shell will replace."""
         self.expands = True
         self._bare.append("\0")
         self._chars.append(text)
@@ -93,7 +93,7 @@ class WordBuilder:
 
 
 def _is_changed_by_shell(bare: str) -> bool:
-    """Whether unquoted text, its quoted pieces shown as NUL, is one that a shell may replace."""
+    """True if the shell may replace this unquoted text, in which quoted pieces are shown as NUL."""
     if not bare:
         return False
     if bare[0] in "=^" and len(bare) > 1 and bare not in ("==", "=~"):
@@ -142,7 +142,7 @@ class ScriptState:
         """Note a flaw unless only blanks, or with `lines` also newlines, lie between two nodes."""
         gap = self.source[start:end]
         if gap and gap.replace(b"\\\n", b"").strip(b" \t\n" if lines else b" \t"):
-            self.note_flaw("it holds something that is no part of any command")
+            self.note_flaw("it contains text that is not part of any command")
 
     def check_comment(self, node: "Node") -> None:
         """Note a flaw if bash would not start a comment at this position."""
@@ -150,7 +150,7 @@ class ScriptState:
         while self.source[at - 2 : at] == b"\\\n" and at > 1:
             at -= 2
         if at and self.source[at - 1] not in b" \t\n;&|()":
-            self.note_flaw("something looks like a comment and is none")
+            self.note_flaw("something looks like a comment but is not one")
 
     def assign(self, name: str, value: ShellWord) -> None:
         self.assigned.append((name, value.text if value.literal else None))
@@ -189,18 +189,18 @@ class WordReader:
         self._nested = nested
 
     def read_words(self, nodes: Sequence["Node"]) -> list[ShellWord]:
-        """The words that these nodes make, where those that touch are one."""
-        made: list[ShellWord] = []
+        """Return the words that these nodes form; adjacent nodes are one word."""
+        words: list[ShellWord] = []
         group: list[Node] = []
         for node in nodes:
             if group and not self.state.is_touching(group[-1].end_byte, node.start_byte):
                 self.state.check_gap(group[-1].end_byte, node.start_byte)
-                made.append(self.read_word(group))
+                words.append(self.read_word(group))
                 group = []
             group.append(node)
         if group:
-            made.append(self.read_word(group))
-        return made
+            words.append(self.read_word(group))
+        return words
 
     def read_word(self, nodes: Sequence["Node"]) -> ShellWord:
         builder = WordBuilder()
@@ -210,14 +210,14 @@ class WordReader:
     def _read_pieces(self, nodes: Sequence["Node"], builder: WordBuilder) -> None:
         for index, node in enumerate(nodes):
             if index and not self.state.is_touching(nodes[index - 1].end_byte, node.start_byte):
-                self.state.note_flaw("the parts of a word are not together")
+                self.state.note_flaw("the parts of a word are not adjacent")
             if node.type == "$":
                 self._read_dollar(node, nodes[index + 1 : index + 2], builder)
             else:
                 self._read_piece(node, builder)
 
     def _read_dollar(self, node: "Node", following: Sequence["Node"], builder: WordBuilder) -> None:
-        """A dollar sign that the grammar takes for text: it is, where nothing follows that could be a name."""
+        """Read a `$` that the grammar takes for text. It is text only if no name can follow."""
         if following and following[0].type in ("string", "raw_string"):
             builder.expands = True
             return
@@ -229,7 +229,7 @@ class WordReader:
         kind = node.type
         if kind in _BARE_NODES:
             if not builder.add_bare(self.state.text_of(node)):
-                self.state.note_flaw("a word holds a character that should have ended it")
+                self.state.note_flaw("a word contains a character that should end it")
         elif kind == "raw_string":
             builder.add_quoted(self.state.text_of(node)[1:-1])
         elif kind == "string":
@@ -253,11 +253,11 @@ class WordReader:
             self._nested.read_substitution(node)
             builder.add_expansion(self.state.text_of(node))
         else:
-            self.state.note_flaw(f"it holds {_quote_short(self.state.text_of(node))} where a word should be")
+            self.state.note_flaw(f"it contains {_quote_short(self.state.text_of(node))} where a word is expected")
             self.inspect_node(node)
 
     def _read_string(self, node: "Node", builder: WordBuilder) -> None:
-        """Double quotes: whatever is not an expansion is literal text, also where the tree has left it out."""
+        """Read a double-quoted string. Everything but expansions is literal, including text missing from the tree."""
         children = node.children
         builder.add_quoted("")
         at = children[0].end_byte
@@ -279,11 +279,11 @@ class WordReader:
 
     def _read_literal(self, text: str, builder: WordBuilder) -> None:
         if re.search(r"(?<!\\)(?:\\\\)*(?:`|\$[\w({@*#?$!-])", text):
-            self.state.note_flaw("quoted text holds an expansion that was not recognised")
+            self.state.note_flaw("quoted text contains an expansion that was not recognized")
         builder.add_double_quoted(text)
 
     def inspect_node(self, node: "Node") -> None:
-        """Find what a piece of text runs that is otherwise only data."""
+        """Find the code that runs inside a node that is otherwise only data."""
         kind = node.type
         if kind in _SUBSTITUTION_NODES:
             self._nested.read_substitution(node)
@@ -295,7 +295,7 @@ class WordReader:
         elif kind == "subscript":
             self._check_subscript(node)
         elif kind == "ERROR" or (node.is_missing and node.child_count == 0):
-            self.state.note_flaw("it is not complete, or not in the syntax of a shell")
+            self.state.note_flaw("it is not complete, or not valid shell syntax")
         self.inspect_nodes(node.children)
 
     def inspect_nodes(self, nodes: Iterable["Node"]) -> None:
@@ -308,24 +308,24 @@ class WordReader:
         if _PLAIN_PARAMETER.fullmatch(text):
             return
         if any(char in text for char in "'\"\\`"):
-            self.state.note_doubt("a parameter expansion holds quotes")
+            self.state.note_doubt("a parameter expansion contains quotes")
             for inner in re.findall(r"`([^`]*)`", text):
                 self._nested.read_nested_text(inner)
         elif not _CLEAR_PARAMETER.match(text):
-            self.state.note_doubt("a parameter expansion may run what a variable holds")
+            self.state.note_doubt("a parameter expansion may run code from a variable")
 
     def _check_subscript(self, node: "Node") -> None:
         if not re.fullmatch(r"\w+\[(?:\d+|@|\*)\]", self.state.text_of(node)):
-            self.state.note_doubt("the index of an array may run what a variable holds")
+            self.state.note_doubt("an array index may run code from a variable")
 
     def check_arithmetic(self, text: str) -> None:
-        """Arithmetic evaluates the text that variables hold, commands in it included."""
+        """Note a doubt if arithmetic uses variables: it evaluates their text, including commands."""
         if _ARITHMETIC.search(text.removeprefix("$[").removeprefix("$")):
-            self.state.note_doubt("arithmetic may run what a variable holds")
+            self.state.note_doubt("arithmetic may run code from a variable")
 
 
 def _resolve_ansi(text: str) -> str:
-    """`$'...'` with its escapes resolved, as far as that is possible. What is no escape stays as it is."""
+    """Return the text of `$'...'` with its escapes resolved. Invalid escapes stay as they are."""
     return _ESCAPE.sub(lambda found: _resolve_escape(found[1]), text)
 
 

@@ -1,11 +1,10 @@
-"""The hooks that a file declares: Claude Code's shape and our own, checked entry by entry.
+"""Hooks declared in a configuration file, in Claude Code's format or in Odin's own, and which calls they match.
 
     "PreToolUse": [{"matcher": "Bash|Edit", "hooks": [{"type": "command", "command": "check.sh", "timeout": 10}]}]
     "on_tool_batch_complete": [{"command": ["make", "lint"], "paths": ["src/**"], "min_changed_files": 1}]
 
-What is wrong is reported with its place and ignored; the rest holds.
-
-Which hooks a call is meant for: matchers as in Claude Code, and filters of which every one must fit.
+Invalid entries are reported with their location and ignored. A hook runs if its matcher, as in Claude Code, and all of
+its filters match the call.
 """
 
 import os
@@ -28,9 +27,9 @@ HookPatterns = tuple[Annotated[str, Meta(min_length=1)], ...]
 
 
 class HookEvent(Struct, frozen=True):
-    """A name under which hooks are declared: the points it stands for, and which results it hears of.
+    """A hook event: its hook points and, for tool results, which results it receives.
 
-    `claude` says that the name is Claude Code's, so that tools are called as they are called there.
+    `is_claude_name`: the event comes from Claude Code, so hooks receive Claude Code's tool names.
     """
 
     points: tuple[HookPoint, ...]
@@ -56,7 +55,7 @@ HOOK_EVENTS: dict[str, HookEvent] = {
 
 
 class HookFilters(Struct, frozen=True, kw_only=True):
-    """When a hook is meant at all: every filter that is given must fit."""
+    """Conditions of a hook. All that are set must match."""
 
     tools: HookPatterns = ()
     paths: HookPatterns = ()
@@ -67,7 +66,7 @@ class HookFilters(Struct, frozen=True, kw_only=True):
 
 
 class HookSpec(Struct, frozen=True, kw_only=True):
-    """One program, or a callback in its place. `append` is where plain text on its output goes."""
+    """One hook: a program or a callback. `append` says where plain text in its output goes."""
 
     event: str
     name: str
@@ -78,7 +77,7 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     filters: HookFilters = HookFilters()
     append: Literal["", "context", "toast"] = ""
     project: bool = False
-    """Whether a project brought it, and not the user."""
+    """True if the hook comes from the project's configuration, not the user's."""
 
     @property
     def kind(self) -> HookEvent:
@@ -86,7 +85,7 @@ class HookSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The program as a person reads it."""
+        """The command line for display."""
         return self.command if isinstance(self.command, str) else shlex.join(self.command)
 
 
@@ -99,7 +98,7 @@ class _HookProgram(Struct, frozen=True, kw_only=True):
 
 
 class _HookGroup(Struct, frozen=True, kw_only=True):
-    """What an entry says beside its filters. With `hooks` it is a list of programs, without it one."""
+    """The keys of an entry apart from its filters. With `hooks` it has several programs, without it one."""
 
     matcher: str = ""
     append: Literal["", "context", "toast"] = ""
@@ -112,14 +111,14 @@ class HookDeclarations(Struct, frozen=True):
 
 
 def parse_hooks(value: Any, source: str) -> HookDeclarations:
-    """The hooks of one file, in their order. `source` names the file in what is reported."""
+    """Return the hooks of one file in order. `source` is the file name in warnings."""
     reader = _HookReader(source)
     hooks = tuple(reader.read(value))
     return HookDeclarations(hooks, tuple(reader.warnings))
 
 
 def make_callback_hook(callback: CallbackHook) -> HookSpec:
-    """A callback as a hook. Raises ValueError when there is no such event or the matcher is no pattern."""
+    """Return a callback as a hook. Raises ValueError for an unknown event or an invalid matcher."""
     if callback.event not in HOOK_EVENTS:
         raise ValueError(_describe_unknown_event(callback.event))
     _check_matcher(callback.matcher)
@@ -133,7 +132,7 @@ def make_callback_hook(callback: CallbackHook) -> HookSpec:
 
 
 class _HookReader:
-    """Goes through one file's hooks and remembers what was wrong."""
+    """Reads the hooks of one file and collects warnings."""
 
     def __init__(self, source: str) -> None:
         self.warnings: list[str] = []
@@ -144,7 +143,7 @@ class _HookReader:
 
     def read(self, value: Any) -> Iterator[HookSpec]:
         if not isinstance(value, Mapping):
-            self._warn("hooks must be an object with events as its keys; it is ignored.")
+            self._warn("hooks must be an object with event names as keys; it is ignored.")
             return
         for event, entries in cast("Mapping[str, Any]", value).items():
             where = f"hooks.{event}"
@@ -171,16 +170,16 @@ class _HookReader:
             return
         for number, inner in enumerate(group.hooks):
             at = f"{where}.hooks[{number}]"
-            fitting = self._convert_entry(inner, (_HookProgram,), at)
-            if fitting is not None:
-                yield from self._make_hook(event, group, filters, fitting[0], at)
+            converted = self._convert_entry(inner, (_HookProgram,), at)
+            if converted is not None:
+                yield from self._make_hook(event, group, filters, converted[0], at)
 
     def _make_hook(
         self, event: str, group: _HookGroup, filters: HookFilters, program: _HookProgram, where: str
     ) -> Iterator[HookSpec]:
         command = program.command or program.shell
         if not command or (isinstance(command, str) and not command.strip()) or "\0" in "".join(command):
-            self._warn(f"{where} names no command; this hook is ignored.")
+            self._warn(f"{where} has no command; this hook is ignored.")
             return
         if isinstance(command, str) and program.shell and program.command:
             self._warn(f"{where} has both command and shell; shell is ignored.")
@@ -196,7 +195,7 @@ class _HookReader:
         )
 
     def _convert_entry(self, raw: Any, shapes: tuple[type[Struct], ...], where: str) -> list[Any] | None:
-        """What an object says for each of these shapes. A key that none of them knows is reported and left out."""
+        """Convert an object to each of these structs. Keys unknown to all of them are reported and ignored."""
         if not isinstance(raw, Mapping):
             self._warn(f"{where} must be an object; this hook is ignored.")
             return None
@@ -204,7 +203,7 @@ class _HookReader:
         known = tuple(name for shape in shapes for name in shape.__struct_fields__)
         for key in given:
             if key not in known:
-                self._warn(f'there is no key "{where}.{key}"; it is ignored.{_suggest_key(key, known)}')
+                self._warn(f'unknown key "{where}.{key}"; it is ignored.{_suggest_key(key, known)}')
         try:
             return [msgspec.convert(given, shape) for shape in shapes]
         except msgspec.ValidationError as error:
@@ -216,11 +215,11 @@ def _check_matcher(matcher: str) -> None:
     try:
         re.compile("" if matcher == "*" else matcher)
     except re.error as error:
-        raise ValueError(f"the matcher {matcher!r} is no regular expression ({error}).") from None
+        raise ValueError(f"the matcher {matcher!r} is not a regular expression ({error}).") from None
 
 
 def _describe_unknown_event(event: str) -> str:
-    return f'there is no event "{event}" for hooks.{_suggest_key(event, HOOK_EVENTS)}'
+    return f'unknown hook event "{event}".{_suggest_key(event, HOOK_EVENTS)}'
 
 
 def _suggest_key(key: str, known: "Sequence[str] | Mapping[str, Any]") -> str:
@@ -243,7 +242,7 @@ def _shorten(text: str, limit: int = 60) -> str:
 
 
 MAIN_AGENT = "main"
-"""What the filters call the agent that talks with the person."""
+"""The name of the main agent in filters."""
 
 CLAUDE_NAMES = {
     "ExecuteCommand": "Bash",
@@ -258,9 +257,9 @@ CLAUDE_NAMES = {
     "SpawnStop": "KillShell",
     "Question": "AskUserQuestion",
 }
-"""What Claude Code calls tools that have another name here.
+"""Claude Code's names for tools that are called differently here.
 
-It has fewer of them: a guard over `Bash` must also see what runs in the background, one over `Write` whatever is lost.
+Claude Code has fewer tools: a hook on `Bash` must also see background commands, one on `Write` also deletions.
 """
 
 NOTIFICATIONS = {"wait_confirm": "permission_prompt", "wait_question": "elicitation_dialog", "idle": "idle_prompt"}
@@ -271,7 +270,7 @@ _TOOL_POINTS = frozenset(
 
 
 def match_hook(hook: HookSpec, call: HookCall, root: str) -> str | None:
-    """The name by which the hook knows what the call is about, "" when that has none; None when it is not meant."""
+    """Return the tool name to pass to a matching hook ("" for a call without a tool), or None without a match."""
     if call.point not in hook.kind.points or not _wants_result(hook, call) or not _fits(hook.filters, call, root):
         return None
     if hook.event == "Notification":
@@ -284,18 +283,18 @@ def match_hook(hook: HookSpec, call: HookCall, root: str) -> str | None:
 
 
 def is_concerned(hook: HookSpec, point: HookPoint, tool: str) -> bool:
-    """Whether the hook may be told of calls of this tool. What its filters say depends on the call."""
+    """True if the hook may match calls of this tool. Filters are ignored, since they depend on the call."""
     return point in hook.kind.points and _find_first_name(hook, (tool,)) is not None
 
 
 def _wants_result(hook: HookSpec, call: HookCall) -> bool:
-    """PostToolUse hears of what went well, PostToolUseFailure of the rest."""
-    wanted = hook.kind.results
-    return wanted == "all" or call.is_error == (wanted == "bad")
+    """PostToolUse receives successful results, PostToolUseFailure failed ones."""
+    results = hook.kind.results
+    return results == "all" or call.is_error == (results == "bad")
 
 
 def _match_tool_name(hook: HookSpec, call: HookCall) -> str | None:
-    """The first name of the tool that the matcher matches, the names of the hook's own world first."""
+    """Return the first matching name of the call's tools, or None."""
     return _find_first_name(hook, call.tools or (call.tool,))
 
 
@@ -305,14 +304,14 @@ def _find_first_name(hook: HookSpec, tools: Iterable[str]) -> str | None:
 
 
 def names_of(tool: str, *, claude: bool = False) -> tuple[str, ...]:
-    """Every name a tool goes by."""
-    foreign = CLAUDE_NAMES.get(tool, tool)
-    first = (foreign, tool) if claude else (tool, foreign)
+    """Return all names of a tool; with `claude`, Claude Code's name comes first."""
+    claude_name = CLAUDE_NAMES.get(tool, tool)
+    first = (claude_name, tool) if claude else (tool, claude_name)
     return tuple(dict.fromkeys((*first, *ALIASES.get(tool, "").split())))
 
 
 def _matches_name(matcher: str, name: str) -> bool:
-    """Plain names joined by bars are whole names; anything else is a regular expression that finds."""
+    """True if a matcher matches. `A|B` compares whole names; anything else is a regular expression to search for."""
     if matcher in ("", "*"):
         return True
     if re.fullmatch(r"[\w|]+", matcher):
@@ -340,13 +339,13 @@ def _is_model(model: str, pattern: str) -> bool:
 
 
 def _is_path(path: str, patterns: Iterable[str], root: str) -> bool:
-    """A pattern without a slash is about the name alone, others about the path below the project or the whole one."""
-    below = os.path.relpath(path, root) if root else path
+    """Match path patterns: without a slash against the name, with one against the path from the project or `/`."""
+    relative = os.path.relpath(path, root) if root else path
     for pattern in patterns:
-        shape = _compile_glob(pattern.removeprefix("./"))
-        if shape.fullmatch(path if pattern.startswith("/") else below):
+        glob = _compile_glob(pattern.removeprefix("./"))
+        if glob.fullmatch(path if pattern.startswith("/") else relative):
             return True
-        if "/" not in pattern and shape.fullmatch(os.path.basename(path)):  # noqa: PTH119
+        if "/" not in pattern and glob.fullmatch(os.path.basename(path)):  # noqa: PTH119
             return True
     return False
 

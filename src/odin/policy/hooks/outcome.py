@@ -1,7 +1,7 @@
-"""What a hook said: the exit code and the JSON of Claude Code's hooks, and the words of our own points.
+"""Interprets the output of hooks: Claude Code's exit codes and JSON, and Odin's own fields.
 
-Exit code 0 with a JSON object says something; 2 blocks, with standard error as the reason; any other code, a flood, a
-hang or broken JSON is a hook that failed, and a hook that failed changes nothing.
+Exit code 0 with a JSON object is an answer. Exit code 2 blocks, with standard error as the reason. Any other code, too
+much output, a timeout or invalid JSON is a failed hook, and a failed hook changes nothing.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from odin.policy.hooks.declaration import HookSpec
 from odin.sandbox.runner import CapturedOutput
 
 MAX_OUTPUT_BYTES = 1_000_000
-"""Bytes a hook may print. One that prints more is ended."""
+"""A hook that prints more is stopped."""
 
 MAX_TEXT_CHARS = 10_000
-"""Characters of one text of a hook that reach the model or the person."""
+"""Texts of a hook are cut to this length before the model or the user sees them."""
 
 BLOCK_EXIT_CODE = 2
 
@@ -34,7 +34,7 @@ _CONTEXT_POINTS = frozenset(("prompt_submit", "session_start"))
 
 
 class HookResult(Struct, frozen=True):
-    """What one hook said, and one word for it. `problem` is what was wrong with it."""
+    """The verdict of one hook and its outcome for the log. `problem` says why the hook failed."""
 
     verdict: HookVerdict = NO_VERDICT
     outcome: HookOutcome = "silent"
@@ -42,18 +42,18 @@ class HookResult(Struct, frozen=True):
 
     @property
     def detail(self) -> str:
-        said = self.verdict
-        return self.problem or said.message or said.context or said.notice
+        verdict = self.verdict
+        return self.problem or verdict.message or verdict.context or verdict.notice
 
 
 class InvalidHookOutput(Exception):
-    """The hook's answer does not have the shape it must have."""
+    """The hook's output does not have the expected format."""
 
 
 def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> HookResult:
-    """What a program said by what it printed and how it ended."""
+    """Interpret the output and exit code of a hook program."""
     if done.timed_out:
-        return HookResult(outcome="timed_out", problem=f"it did not end within {hook.timeout:g} s and was stopped.")
+        return HookResult(outcome="timed_out", problem=f"it did not finish within {hook.timeout:g} s and was stopped.")
     if done.stopped:
         return HookResult(outcome="failed", problem=f"it printed more than {MAX_OUTPUT_BYTES:,} bytes and was stopped.")
     if done.code == BLOCK_EXIT_CODE:
@@ -66,27 +66,27 @@ def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> H
 
 
 def interpret_callback(call: HookCall, value: Any) -> HookResult:
-    """What a callback said with the object it returned."""
+    """Interpret the object returned by a callback."""
     if value is None or value == {}:
         return HookResult()
     try:
         return _make_result(_read_verdict(call, value))
     except InvalidHookOutput as error:
-        return HookResult(outcome="failed", problem=f"its answer cannot be used: {error}.")
+        return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
 
 def merge_verdicts(verdicts: Sequence[HookVerdict]) -> HookVerdict:
-    """All hooks of one point as one: deny beats ask beats allow, and what was changed last holds."""
+    """Combine the verdicts of all hooks: deny beats ask beats allow, and the last change wins."""
     strongest = max(verdicts, key=lambda item: _STRENGTH[item.decision]).decision
-    speaking = [
+    deciding = [
         item for item in verdicts if item.halt or item.continue_turn or (strongest and item.decision == strongest)
     ]
-    changed = [item.args for item in verdicts if item.args is not None]
+    args = [item.args for item in verdicts if item.args is not None]
     outputs = [item.output for item in verdicts if item.output is not None]
     return HookVerdict(
         decision=strongest,
-        message=_join_texts(item.message for item in speaking),
-        args=changed[-1] if changed else None,
+        message=_join_texts(item.message for item in deciding),
+        args=args[-1] if args else None,
         output=outputs[-1] if outputs else None,
         context=_join_texts(item.context for item in verdicts),
         notice=_join_texts(item.notice for item in verdicts),
@@ -111,9 +111,9 @@ def _interpret_output(hook: HookSpec, call: HookCall, data: bytes) -> HookResult
     try:
         return _make_result(_read_verdict(call, msgspec.json.decode(text)))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return HookResult(outcome="failed", problem=f"it printed broken JSON: {error}.")
+        return HookResult(outcome="failed", problem=f"it printed invalid JSON: {error}.")
     except InvalidHookOutput as error:
-        return HookResult(outcome="failed", problem=f"its answer cannot be used: {error}.")
+        return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
 
 def _interpret_plain_text(hook: HookSpec, call: HookCall, text: str) -> HookVerdict:
@@ -125,13 +125,13 @@ def _interpret_plain_text(hook: HookSpec, call: HookCall, text: str) -> HookVerd
 
 
 def _find_reason(data: bytes) -> str:
-    """The reason of a hook that blocks by its exit code and writes why to its standard output."""
+    """Return the reason that a hook with exit code 2 printed to standard output."""
     text = to_valid_unicode(data.decode("utf-8", "replace")).strip()
     try:
-        found = _HookOutput(msgspec.json.decode(text)) if text.startswith("{") else None
+        output = _HookOutput(msgspec.json.decode(text)) if text.startswith("{") else None
     except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidHookOutput):
         return text
-    return found.reason if found else text
+    return output.reason if output else text
 
 
 def _make_result(verdict: HookVerdict) -> HookResult:
@@ -151,7 +151,7 @@ def _outcome_of(verdict: HookVerdict) -> HookOutcome:
 
 
 class _HookOutput:
-    """The object that a hook printed, with the place of everything that may stand in several."""
+    """The object that a hook printed. Its properties look up each value under all of its names."""
 
     def __init__(self, value: Any) -> None:
         self.top = _require_object(value, "it")
@@ -175,16 +175,16 @@ class _HookOutput:
 
     @property
     def decision(self) -> str:
-        """allow, ask, deny or "", whichever of its names was used."""
+        """allow, ask, deny or ""."""
         words = [
             self._find_text(self.specific, "permissionDecision"),
             self._find_text(self.request, "behavior"),
             self._find_text(self.top, "decision", "action"),
         ]
-        said = next((word for word in words if word), "")
-        if said.casefold() not in _DECISIONS:
-            raise InvalidHookOutput(f"{said!r} is no decision")
-        return _DECISIONS[said.casefold()]
+        decision = next((word for word in words if word), "")
+        if decision.casefold() not in _DECISIONS:
+            raise InvalidHookOutput(f"{decision!r} is not a decision")
+        return _DECISIONS[decision.casefold()]
 
     @property
     def args(self) -> dict[str, Any] | None:
@@ -201,16 +201,16 @@ class _HookOutput:
             (self.top, "output"),
         ):
             if place.get(name) is not None:
-                found = place[name]
-                return to_valid_unicode(found if isinstance(found, str) else msgspec.json.encode(found).decode())
+                value = place[name]
+                return to_valid_unicode(value if isinstance(value, str) else msgspec.json.encode(value).decode())
         return None
 
     @property
     def continues(self) -> bool | None:
-        found = self.top.get("continue")
-        if found is not None and not isinstance(found, bool):
-            raise InvalidHookOutput("continue is neither true nor false")
-        return found
+        value = self.top.get("continue")
+        if value is not None and not isinstance(value, bool):
+            raise InvalidHookOutput("continue must be true or false")
+        return value
 
     @property
     def context(self) -> str:
@@ -229,7 +229,7 @@ class _HookOutput:
         for name in names:
             found = place.get(name)
             if found is not None and not isinstance(found, str) and not (name == "decision" and place is self.specific):
-                raise InvalidHookOutput(f"{name} is no text")
+                raise InvalidHookOutput(f"{name} must be a string")
             if isinstance(found, str) and found.strip():
                 return _limit_text(to_valid_unicode(found.strip()))
         return ""
@@ -266,7 +266,7 @@ def _read_verdict(call: HookCall, value: Any) -> HookVerdict:
 
 
 def _make_block_verdict(call: HookCall, reason: str) -> HookVerdict:
-    """What a no means depends on the point; where nothing can be stopped it is shown to the person."""
+    """Return the verdict for a denial at this point. Where nothing can be blocked, the user sees the reason."""
     if call.point in _DENYING_POINTS:
         return HookVerdict("deny", reason)
     if call.point in _STOPPING_POINTS:
@@ -286,7 +286,7 @@ def _make_allow_verdict(call: HookCall, decision: str, reason: str) -> HookVerdi
 
 def _require_object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidHookOutput(f"{name} is no object")
+        raise InvalidHookOutput(f"{name} must be an object")
     return cast("dict[str, Any]", value)
 
 

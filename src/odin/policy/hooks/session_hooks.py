@@ -1,8 +1,7 @@
-"""What a hook is told: one JSON object, with the fields of Claude Code's contract and some of our own.
+"""Runs the hooks of a session.
 
-Running one hook: a program with the envelope on its standard input, or a callback. It never raises.
-
-All hooks of one session: who is told, in which order, and what comes of it together.
+A hook program receives a JSON object on standard input, with the fields of Claude Code's hooks and some of Odin's own;
+a callback receives the same object. A failing hook is reported, never raised.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from odin.sandbox.runner import ProcessRunner
 
 
 class HookSession(Struct, frozen=True):
-    """The session that hooks belong to. `transcript` is its log."""
+    """The session that hooks run for. `transcript` is the path of its log."""
 
     id: str
     transcript: str
@@ -38,7 +37,7 @@ class HookSession(Struct, frozen=True):
 
 
 def build_envelope(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, Any]:
-    """`named` is the tool as the hook knows it."""
+    """Return the JSON object for a hook. `tool_name` is the tool's name for this hook."""
     return {
         "session_id": session.id,
         "transcript_path": session.transcript,
@@ -54,7 +53,7 @@ def build_envelope(hook: HookSpec, call: HookCall, tool_name: str, session: Hook
 
 
 def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, str]:
-    """What a hook finds in its environment."""
+    """Return the environment variables for a hook."""
     return {
         "ODIN_HOOK_POINT": f"on_{call.point}",
         "ODIN_HOOK_EVENT": hook.event,
@@ -112,24 +111,24 @@ _FIELDS: dict[HookPoint, Callable[[HookCall, str], dict[str, Any]]] = {
     "before_tool_result_append": _describe_result,
     "tool_batch_complete": _describe_batch,
     "wait_confirm": _describe_question,
-    "wait_question": lambda call, named: {"message": call.text, "tool_use_id": call.call_id},
-    "prompt_submit": lambda call, named: {"prompt": call.text},
-    "session_start": lambda call, named: {"source": call.reason},
-    "session_end": lambda call, named: {"reason": call.reason},
-    "before_compress": lambda call, named: {"trigger": call.reason, "custom_instructions": call.text},
-    "after_compress": lambda call, named: {"trigger": call.reason, "compact_summary": call.text},
+    "wait_question": lambda call, tool_name: {"message": call.text, "tool_use_id": call.call_id},
+    "prompt_submit": lambda call, tool_name: {"prompt": call.text},
+    "session_start": lambda call, tool_name: {"source": call.reason},
+    "session_end": lambda call, tool_name: {"reason": call.reason},
+    "before_compress": lambda call, tool_name: {"trigger": call.reason, "custom_instructions": call.text},
+    "after_compress": lambda call, tool_name: {"trigger": call.reason, "compact_summary": call.text},
     "stop": _describe_stop,
-    "subagent_stop": lambda call, named: {**_describe_stop(call, named), "agent_id": call.agent},
-    "after_llm_call": lambda call, named: {"text": call.text, "tools": list(call.tools)},
-    "agent_error": lambda call, named: {"error": call.text, "error_kind": call.reason},
-    "idle": lambda call, named: {"reason": call.reason, "text": call.text},
+    "subagent_stop": lambda call, tool_name: {**_describe_stop(call, tool_name), "agent_id": call.agent},
+    "after_llm_call": lambda call, tool_name: {"text": call.text, "tools": list(call.tools)},
+    "agent_error": lambda call, tool_name: {"error": call.text, "error_kind": call.reason},
+    "idle": lambda call, tool_name: {"reason": call.reason, "text": call.text},
 }
 
 
 async def run_hook(
     hook: HookSpec, call: HookCall, tool_name: str, session: HookSession, runner: ProcessRunner
 ) -> HookResult:
-    """`named` is the tool as the hook knows it."""
+    """Run one hook. Never raises; `tool_name` is the tool's name for this hook."""
     payload = build_envelope(hook, call, tool_name, session)
     if hook.callback is not None:
         return await _run_callback(hook, call, payload)
@@ -145,7 +144,7 @@ async def run_hook(
     except OSError as error:
         return HookResult(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")
     except (ValueError, TypeError) as error:
-        return HookResult(outcome="failed", problem=f"it cannot be told of this: {error}.")
+        return HookResult(outcome="failed", problem=f"its input cannot be encoded: {error}.")
     return interpret_program(hook, call, done)
 
 
@@ -156,19 +155,19 @@ async def _run_callback(hook: HookSpec, call: HookCall, payload: dict[str, Any])
             return interpret_callback(call, await hook.callback.call(payload))
     except TimeoutError:
         return HookResult(outcome="timed_out", problem=f"it did not answer within {hook.timeout:g} s.")
-    except Exception as error:  # somebody else's code: whatever it raises is a hook that failed
+    except Exception as error:  # user code may raise anything
         return HookResult(outcome="failed", problem=f"{type(error).__name__}: {error}")
 
 
 SEQUENTIAL_POINTS = frozenset(("tool_call", "tool_result", "before_tool_result_append", "wait_confirm"))
-"""Points at which hooks run one after the other, because each sees what the one before has changed."""
+"""Points at which hooks run in sequence, because each sees the changes of the one before."""
 
 
 class SessionHooks:
-    """`emit` records what a hook said or what was wrong with it; one that said nothing leaves no trace.
+    """All hooks of one session. `emit` records the outcome of each hook, unless it was silent.
 
-    `swapped` names programs of the project's hooks that have changed since the project was trusted. While there is one,
-    none of them runs: the model may have written it.
+    `changed_programs` returns the programs of project hooks that have changed since the project was trusted. While
+    there are any, no project hook runs: the model may have written them.
     """
 
     def __init__(
@@ -197,21 +196,21 @@ class SessionHooks:
 
     async def fire(self, call: HookCall) -> HookVerdict:
         call = msgspec.structs.replace(call, model=call.model or self._session.model())
-        told = [
-            (hook, named) for hook in self._hooks if (named := match_hook(hook, call, self._session.root)) is not None
+        matching = [
+            (hook, name) for hook in self._hooks if (name := match_hook(hook, call, self._session.root)) is not None
         ]
-        if not told:
+        if not matching:
             return NO_VERDICT
         if call.point in SEQUENTIAL_POINTS:
-            return await self._run_in_turn(told, call)
-        said = await asyncio.gather(*(self._run_one(hook, named, call) for hook, named in told))
-        return merge_verdicts([item.verdict for item in said])
+            return await self._run_in_sequence(matching, call)
+        results = await asyncio.gather(*(self._run_one(hook, name, call) for hook, name in matching))
+        return merge_verdicts([result.verdict for result in results])
 
-    async def _run_in_turn(self, hooks: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookVerdict:
-        """One after the other; a no ends it, because there is nothing left to change."""
+    async def _run_in_sequence(self, hooks: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookVerdict:
+        """Run hooks one after the other, up to the first denial."""
         verdicts: list[HookVerdict] = []
-        for hook, named in hooks:
-            verdict = (await self._run_one(hook, named, call)).verdict
+        for hook, name in hooks:
+            verdict = (await self._run_one(hook, name, call)).verdict
             verdicts.append(verdict)
             if verdict.halt or verdict.decision == "deny":
                 break
@@ -219,22 +218,22 @@ class SessionHooks:
         return merge_verdicts(verdicts)
 
     async def _run_one(self, hook: HookSpec, tool_name: str, call: HookCall) -> HookResult:
-        if hook.project and (swapped := self._changed_programs()):
-            why = f"{', '.join(swapped)} changed since this session began, and is not trusted as it is now"
+        if hook.project and (changed := self._changed_programs()):
+            why = f"{', '.join(changed)} changed since this session started and is no longer trusted"
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} was not run: {why}."), call.agent)
             return HookResult()
-        began = time.monotonic()
+        started = time.monotonic()
         result = self._redact_result(await run_hook(hook, call, tool_name, self._session, self._runner))
         if result.outcome != "silent":
-            took = int((time.monotonic() - began) * 1000)
-            ran = HookRan(call.point, hook.name, result.outcome, result.detail, call.call_id, took)
+            duration = int((time.monotonic() - started) * 1000)
+            ran = HookRan(call.point, hook.name, result.outcome, result.detail, call.call_id, duration)
             self._emit(ran, call.agent)
         if result.problem:
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} failed: {result.problem}"), call.agent)
         return result
 
     def _redact_result(self, result: HookResult) -> HookResult:
-        """Without secrets: a hook may repeat what it was told of a result."""
+        """Redact secrets in the output of a hook: it may repeat parts of a tool result."""
         if result.outcome == "silent":
             return result
         verdict = msgspec.structs.replace(

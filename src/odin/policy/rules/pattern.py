@@ -1,13 +1,10 @@
-"""Wildcards in the patterns of rules, matched in a time that nobody can drive up.
+"""Patterns in rules: for the words of a command, the path of a file, and URLs.
 
-A project that nobody trusts may still deny and ask, so its patterns are somebody else's. `*` and `?` stay within one
-folder, `**` crosses them; `dir/**` also means the folder itself, and `**/x` also `x`.
+Allow rules match strictly. Deny and ask rules match loosely: options in another order, another path to the same
+program, or another case also match.
 
-Patterns of rules: the words of a command, the path of a file, the address of a page.
-
-Each is read with one of two kinds of care. To allow, everything must be exactly as the pattern says. To deny or to ask,
-it is enough that something looks like it: options in another order, another path to the same program, other letters of
-the same name.
+`*` and `?` stay within one folder, `**` crosses folders; `dir/**` includes the folder itself, `**/x` includes `x`.
+An untrusted project may deny and ask, so its patterns are hostile input: matching takes linear time.
 """
 
 import re
@@ -23,17 +20,17 @@ from odin.policy.commands.syntax import ExtractedCommand, ShellWord
 
 _TOKEN = re.compile(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
 _MAX_EXPRESSION_WILDCARDS = 3
-"""So many wildcards a regular expression can match without trying too much."""
+"""With more wildcards, a regular expression could backtrack for too long."""
 
 Matcher = Callable[[str], bool]
 
 
 @lru_cache(maxsize=1024)
 def compile_wildcard(pattern: str, *, loose: bool = False, flat: bool = False) -> Matcher:
-    """`loose` takes letters of any case for the same. In a `flat` text there are no folders: `*` means anything."""
+    """Return a matcher. `loose` ignores case. In a `flat` text there are no folders: `*` matches anything."""
     pattern = pattern.casefold() if loose else pattern
-    found = _TOKEN.findall(re.sub(r"(?:\*\*/){2,}", "**/", re.sub(r"\*{3,}", "**", pattern)))
-    tokens = ["**" if flat and token == "*" else token for token in found]
+    raw_tokens = _TOKEN.findall(re.sub(r"(?:\*\*/){2,}", "**/", re.sub(r"\*{3,}", "**", pattern)))
+    tokens = ["**" if flat and token == "*" else token for token in raw_tokens]
     few = sum("*" in token for token in tokens) <= _MAX_EXPRESSION_WILDCARDS
     match = _compile_expression(tokens, flat) if few else _compile_states(tokens, flat)
     return (lambda text: match(text.casefold())) if loose else match
@@ -53,7 +50,7 @@ def _compile_states(tokens: list[str], flat: bool) -> Matcher:
 
 
 class _WildcardStates:
-    """All that may come next, at once: numbers of tokens, negative ones while inside of a `**/` or `/**`."""
+    """Matches by tracking all possible states at once: token indexes, negative inside a `**/` or `/**`."""
 
     def __init__(self, tokens: list[str], flat: bool) -> None:
         self._tokens = tokens
@@ -69,10 +66,10 @@ class _WildcardStates:
         return self._end in states
 
     def _close_states(self, states: set[int]) -> set[int]:
-        """With those that are reached because a wildcard may stand for nothing, or may end here."""
-        waiting = list(states)
-        while waiting:
-            at = waiting.pop()
+        """Add the states reached because a wildcard matches nothing or ends here."""
+        pending = list(states)
+        while pending:
+            at = pending.pop()
             after = at
             if at < 0:
                 after = -at if self._tokens[-at - 1] == "/**" else at
@@ -80,7 +77,7 @@ class _WildcardStates:
                 after = at + 1
             if after not in states:
                 states.add(after)
-                waiting.append(after)
+                pending.append(after)
         return states
 
     def _step(self, at: int, char: str) -> tuple[int, ...]:
@@ -106,31 +103,31 @@ def has_wildcard(text: str) -> bool:
 
 
 class CommandPattern(Struct, frozen=True):
-    """The words a command begins with; with `open` more may follow. No words at all mean every command."""
+    """The leading words of a command; with `is_prefix` more may follow. Without words, every command matches."""
 
     words: tuple[str, ...]
     is_prefix: bool = False
 
     def match_words(self, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None:
-        """To allow: the words that the pattern does not name itself, or None when the command is not what it says.
+        """Match strictly, to allow. Return the words that the pattern does not name, or None without a match.
 
-        Every word must be literal, and a wildcard stands for one word that is not an option.
+        Every word must be literal, and a wildcard matches one word that is not an option.
         """
         size = len(self.words)
         if len(words) < size or (not self.is_prefix and len(words) > size) or not all(word.literal for word in words):
             return None
-        loose: list[ShellWord] = []
+        unnamed: list[ShellWord] = []
         for wanted, word in zip(self.words, words, strict=False):
             if has_wildcard(wanted):
                 if word.text.startswith("-") or not compile_wildcard(wanted)(word.text):
                     return None
-                loose.append(word)
+                unnamed.append(word)
             elif wanted != word.text:
                 return None
-        return [*loose, *words[size:]]
+        return [*unnamed, *words[size:]]
 
     def matches(self, part: ExtractedCommand) -> bool:
-        """To deny or ask: whether a command is this one, whatever path, options or order it is written with."""
+        """Match loosely, to deny or ask: any path to the program, further options, any order of options."""
         if not self.words:
             return self.is_prefix
         named, flags = _separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
@@ -141,14 +138,14 @@ class CommandPattern(Struct, frozen=True):
         return _starts_with(named, plain, whole=True) and (flags <= given if wildcards else flags == given)
 
     def is_mentioned_in(self, text: str) -> bool:
-        """The crude look, for a text that could not be read: the words in a row, whatever stands between them."""
+        """True if text that could not be parsed contains the words in a row, separated by any other characters."""
         words = [_compile_crudely(word) for word in self.words]
         crude = r"(?<![\w-])" + r"[^\w]+".join(words) + r"(?![\w-])"
         return bool(words) and any(re.search(crude, form) for form in (text, text.translate(_QUOTES)))
 
 
 def parse_command_pattern(text: str) -> CommandPattern:
-    """`git log:*` and `git log *` begin a command, `git log` is all of it, `*` is any."""
+    """Parse a pattern: `git log:*` and `git log *` are prefixes, `git log` is the whole command, `*` is any command."""
     text = text.strip()
     if text in ("", "*", "**", ":*"):
         return CommandPattern((), is_prefix=True)
@@ -170,15 +167,15 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def _compile_crudely(word: str) -> str:
-    """A word as a regular expression; whatever follows its first wildcard is taken for anything."""
+    """Return a word as a regular expression in which everything after the first `*` matches anything."""
     fixed, star, _ = word.partition("*")
     return re.escape(fixed).replace(r"\?", r"\S") + (r"\S*+" if star else "")
 
 
 def _starts_with(wanted_words: Sequence[str], given_words: Sequence[str], *, whole: bool = False) -> bool:
-    """Whether the plain words begin with the named ones, where a lone `*` stands for any number of words.
+    """True if the given words start with the wanted ones, where a lone `*` matches any number of words.
 
-    `reached` are the places up to which the plain words may have been used up by the named ones so far.
+    `reached` are the numbers of given words that the wanted words so far may have consumed.
     """
     reached = {0}
     for wanted in wanted_words:
@@ -205,7 +202,7 @@ def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
 
 
 def _separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Plain words in order, and options as a set with bundles of short ones taken apart."""
+    """Return the operands in order, and the options as a set with bundles of short options split."""
     plain = [word for word in words if not word.startswith("-") or word == "-"]
     flags: set[str] = set()
     for word in words:
@@ -220,14 +217,14 @@ def _separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
 
 
 def matches_path_strictly(pattern: str, path: str, root: str) -> bool:
-    """Whether a real path is meant. What lies outside the project must be named from `/` or `~/` on, by a folder."""
+    """True if a resolved path matches. Outside the project, the pattern must start with `/` or `~/` and a name."""
     if not contains(root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
         return False
     return _matches_path(_expand_pattern(pattern), path, root, loose=False)
 
 
 def matches_path_loosely(pattern: str, path: str, root: str) -> bool:
-    """Whether a path may be meant: letters of any case, and `/x` both from the top and from the project's root."""
+    """True if a path may match: in any case, with `/x` relative to both the file system root and the project root."""
     full = _expand_pattern(pattern)
     if _matches_path(full, path, root, loose=True):
         return True
@@ -236,12 +233,12 @@ def matches_path_loosely(pattern: str, path: str, root: str) -> bool:
 
 
 def is_exact(pattern: str) -> bool:
-    """Whether a pattern is the name or path of one thing, so that a person can be said to have meant that thing."""
+    """True if a pattern names exactly one file."""
     return bool(pattern) and not has_wildcard(pattern)
 
 
 def resolve_pattern(pattern: str, root: str) -> str:
-    """The full path that a pattern without wildcards stands for, when it is read as a path and not as a name."""
+    """Return the absolute path that a pattern without wildcards names."""
     full = _expand_pattern(pattern).removeprefix("./")
     return full if full.startswith("/") else f"{root.rstrip('/')}/{full}"
 
@@ -255,7 +252,7 @@ def _expand_pattern(pattern: str) -> str:
 
 
 def _matches_path(pattern: str, path: str, root: str, *, loose: bool) -> bool:
-    """Without a slash a name anywhere in the project, with one a path from its root, or from `/` on."""
+    """Match a pattern: without a slash a name anywhere in the project, with one a path from its root or from `/`."""
     if pattern.startswith("/"):
         return compile_wildcard(pattern, loose=loose)(path)
     if not contains(root, path):
@@ -267,17 +264,17 @@ def _matches_path(pattern: str, path: str, root: str, *, loose: bool) -> bool:
 
 
 def matches_tool_name(pattern: str, name: str) -> bool:
-    """Whether a tool's name is meant. `mcp__server` means every tool of that server."""
+    """True if a tool name matches. `mcp__server` matches every tool of that server."""
     if pattern.startswith("mcp__") and pattern.count("__") == 1 and name.startswith(f"{pattern}__"):
         return True
     return pattern == name or (has_wildcard(pattern) and compile_wildcard(pattern)(name))
 
 
-# --- addresses ---
+# --- URLs ---
 
 
 def matches_url_strictly(pattern: str, url: str) -> bool:
-    """`domain:example.org` means that host and those below it; a wildcard may only follow a complete host."""
+    """True if a URL matches. `domain:example.org` includes subdomains; a wildcard may only follow a complete host."""
     if pattern.startswith("domain:"):
         return _is_in_domain(pattern, host_of(url))
     if not has_wildcard(pattern):
@@ -287,7 +284,7 @@ def matches_url_strictly(pattern: str, url: str) -> bool:
 
 
 def matches_url_loosely(pattern: str, url: str) -> bool:
-    """As above, but an address whose host cannot be told is taken for the one it mentions."""
+    """Like `matches_url_strictly`, but a URL without a valid host matches any domain that it mentions."""
     if pattern.startswith("domain:"):
         host = host_of(url)
         return _is_in_domain(pattern, host) if host else _domain_of(pattern) in url.casefold()
@@ -304,7 +301,7 @@ def _is_in_domain(pattern: str, host: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """The host of an address, or "" when it has none that could be a host."""
+    """Return the host of a URL, or "" if it has no valid one."""
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:

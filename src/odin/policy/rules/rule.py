@@ -1,11 +1,9 @@
-"""Options by which a command does something else than its first words say: write a file, or start another program.
+"""Permission rules: `Tool` or `Tool(pattern)` with an action, and the rule set that all agents of a session share.
 
-A rule such as `Bash(git log:*)` was given for looking at the log. It does not cover `git log --output=FILE`.
+An allow rule must cover the whole call. A deny or ask rule applies as soon as it matches any part of the call.
 
-One rule: `Tool` or `Tool(pattern)`, with what it says and who said it.
-
-An allow rule covers a call only when it means all of it. A rule that denies or asks touches a call as soon as it means
-some of it.
+A prefix rule such as `Bash(git log:*)` does not cover options that make the command write a file or start another
+program, such as `git log --output=FILE` ("escape options").
 """
 
 import re
@@ -53,7 +51,7 @@ _ESCAPE_LONG_OPTIONS: dict[str, str] = {
     "man": "pager html",
     "less": "log-file",
 }
-"""Long options by program. Any beginning of one counts, since most programs take it for the whole."""
+"""Long escape options by program. Any prefix counts, since most programs accept abbreviations."""
 
 _ESCAPE_SHORT_OPTIONS: dict[str, str] = {
     "git grep": "O",
@@ -73,7 +71,7 @@ _ESCAPE_SHORT_OPTIONS: dict[str, str] = {
     "less": "oO",
     "tcpdump": "zw",
 }
-"""Short options by program, and for git by its command; also inside a bundle."""
+"""Short escape options by program, for git by subcommand. They also count inside a bundle."""
 
 _FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
 
@@ -82,13 +80,13 @@ _INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?aw
 
 
 def contains_code(words: Sequence[str]) -> bool:
-    """Whether some word of a command is itself a program, or is run by an option."""
+    """True if a command may contain code: it is an interpreter or has an escape option."""
     name = words[0].rsplit("/", 1)[-1]
     return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))
 
 
 def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
-    """The first word of the rest that makes the command do something else, or ""."""
+    """Return the first escape option in `rest`, or ""."""
     return next(
         (text for text in rest if text.startswith("-") and len(text) > 1 and _is_escape_option(words, text)), ""
     )
@@ -99,8 +97,8 @@ def _is_escape_option(words: Sequence[str], text: str) -> bool:
     if name == "find":
         return text in _FIND_ACTIONS
     if text.startswith("--") or name == "go":
-        given = text.lstrip("-").split("=", 1)[0]
-        return len(given) > 1 and any(known.startswith(given) for known in _ESCAPE_LONG_OPTIONS.get(name, "").split())
+        option = text.lstrip("-").split("=", 1)[0]
+        return len(option) > 1 and any(known.startswith(option) for known in _ESCAPE_LONG_OPTIONS.get(name, "").split())
     if name == "git" and words[1].startswith("-"):
         return text.startswith("-c")
     letters = _ESCAPE_SHORT_OPTIONS.get(name, "") or _ESCAPE_SHORT_OPTIONS.get(" ".join(words[:2]), "")
@@ -109,13 +107,16 @@ def _is_escape_option(words: Sequence[str], text: str) -> bool:
 
 _RULE_SYNTAX = r"(?s)\s*([\w*?.:-]+)\s*(?:\((.*)\))?\s*"
 _WHOLE_KINDS: dict[str, Kind] = {"Read": "read", "EditTool": "edit"}
-"""`Read(pattern)` means all tools that read, `Edit(pattern)` all that change files; a bare name, that tool."""
+"""`Read(pattern)` applies to all tools that read, `Edit(pattern)` to all that change files."""
 
 _MATCH_ALL_PATTERNS = ("", "*", "**", ":*")
 
 
 class Rule(Struct, frozen=True):
-    """`source` says where it is written. A denial of everything may spare what the rules in `spared` allow."""
+    """One rule. `source` is the file or setting it comes from.
+
+    `exceptions` are allow rules that a deny rule for everything does not override.
+    """
 
     text: str
     tool: str
@@ -128,13 +129,13 @@ class Rule(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """How a verdict names it."""
+        """The rule as named in a verdict."""
         where = f", {self.source}" if self.source else ""
         return f"{self.action} {self.text} ({self.layer}{where})"
 
     @property
     def bare(self) -> bool:
-        """Whether it means the tool and all it does. `Edit(**)` means every tool that changes files instead."""
+        """True if the rule applies to every call of its tool. `Edit(**)` applies to other tools, too, so it is not."""
         return not self.pattern or (self.everything and self.tool not in _WHOLE_KINDS)
 
     @property
@@ -142,31 +143,31 @@ class Rule(Struct, frozen=True):
         return self.pattern in _MATCH_ALL_PATTERNS
 
     def matches_tool(self, name: str) -> bool:
-        """Rules for ExecuteCommand hold for Spawn too: the same commands run, only longer."""
+        """True if the rule names this tool. Rules for ExecuteCommand also apply to Spawn, which runs commands, too."""
         name = canonical_name_of(name)
         return matches_tool_name(self.tool, name) or (name == "Spawn" and self.tool == "ExecuteCommand")
 
-    # --- to allow ---
+    # --- allow rules ---
 
     def is_exactly(self, call: PolicyCall) -> bool:
-        """Whether it is this very command, letter for letter. A wildcard in it is not meant for a shell."""
+        """True if the pattern is exactly this command. Patterns with wildcards never are."""
         if self.bare or self.command.is_prefix or has_wildcard(self.pattern):
             return False
         return self.pattern == call.command.strip() and self.matches_tool(call.name)
 
     def covers_path(self, path: str, call: PolicyCall) -> bool:
-        """Whether one path of a call is allowed. Protected and private files count only when they are named.
+        """True if one path of a call is allowed. Protected and secret files must be named without wildcards.
 
-        Nothing but its own name and exact path allows a deletion.
+        A deletion is allowed only by a `Delete` rule with the exact path.
         """
-        found = paths.resolve_path(path, call.cwd)
-        if found is None or not self._covers_tool(call.name, call.kind):
+        resolved = paths.resolve_path(path, call.cwd)
+        if resolved is None or not self._covers_tool(call.name, call.kind):
             return False
         if canonical_name_of(call.name) == "Delete":
-            return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) in (found, path)
+            return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) in (resolved, path)
         if self.bare:
-            return contains(call.root, found) and not explain_sensitivity(path, call)
-        if not matches_path_strictly(self.pattern, found, call.root):
+            return contains(call.root, resolved) and not explain_sensitivity(path, call)
+        if not matches_path_strictly(self.pattern, resolved, call.root):
             return False
         return is_exact(self.pattern) or not explain_sensitivity(path, call)
 
@@ -174,13 +175,13 @@ class Rule(Struct, frozen=True):
         return self.matches_tool(call.name) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
 
     def covers_all(self, call: PolicyCall) -> bool:
-        """Whether it allows a call that names nothing the rules could look at."""
+        """True if the rule allows a call without a command, path or URL."""
         return self.bare and self.matches_tool(call.name) and canonical_name_of(call.name) != "Delete"
 
-    # --- to deny and to ask ---
+    # --- deny and ask rules ---
 
     def matches_call(self, call: PolicyCall) -> bool:
-        """Whether any part of the call is meant. Patterns for reading and editing also hold for a command's words."""
+        """True if any part of the call matches. `Read` and `Edit` patterns also apply to the words of a command."""
         runs = call.analysis is not None
         named = self.matches_tool(call.name) or (runs and self.tool == "ExecuteCommand")
         if named and self.bare:
@@ -200,7 +201,7 @@ class Rule(Struct, frozen=True):
         return named and (self.bare or self._matches_command(part))
 
     def _matches_command(self, part: ExtractedCommand) -> bool:
-        """Whether a command is the one, or names it in a program that it is given."""
+        """True if a command matches, or mentions a matching command in code it is given."""
         if self.command.matches(part):
             return True
         return (
@@ -212,10 +213,10 @@ class Rule(Struct, frozen=True):
     def _matches_paths(self, call: PolicyCall) -> bool:
         if self.bare:
             return False
-        reaches = self._covers_tool(call.name, call.kind)
+        covers = self._covers_tool(call.name, call.kind)
         if self.everything:
-            return reaches
-        if not reaches and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
+            return covers
+        if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
             return False
         return any(matches_path_loosely(self.pattern, form, call.root) for form in call.list_path_forms())
 
@@ -224,39 +225,37 @@ class Rule(Struct, frozen=True):
 
 
 def explain_sensitivity(path: str, call: PolicyCall) -> str:
-    """Why a path is one to ask about whatever a wildcard says, as the end of a sentence, or ""."""
+    """Return why a path needs approval even if a wildcard rule allows it, as a clause, or ""."""
     if call.kind == "read":
         secret = any(is_secret_path(form) for form in path_forms_of(path, call.cwd))
-        return "is a file in which people keep secrets" if secret else ""
+        return "may contain secrets" if secret else ""
     name = paths.find_protected_part(path, call.root, call.cwd)
     if name:
-        return f"is protected: a change to {name} can make programs run or rules change"
+        return f"is protected: changing {name} can make programs run or change rules"
     if canonical_name_of(call.name) != "Delete" and paths.has_hard_links(path, call.cwd):
-        return "has a second name, and what is written to it appears there as well"
+        return "has several hard links, so writing to it also changes files with other names"
     return ""
 
 
 def rule_of(text: str, action: RuleAction = "allow", layer: RuleLayer = "session", source: str = "") -> Rule:
-    """Read what a person wrote. Raises UsageError when it is not a rule."""
-    found = re.fullmatch(_RULE_SYNTAX, text)
-    if found is None:
+    """Parse a rule. Raises UsageError if the text is not a rule."""
+    match = re.fullmatch(_RULE_SYNTAX, text)
+    if match is None:
         raise UsageError(f"{text!r} is not a rule.", "Write Tool or Tool(pattern), such as Bash(git log:*).")
-    pattern = (found[2] or "").strip()
+    pattern = (match[2] or "").strip()
     return Rule(
-        text.strip(), canonical_name_of(found[1]), pattern, parse_command_pattern(pattern), action, layer, source
+        text.strip(), canonical_name_of(match[1]), pattern, parse_command_pattern(pattern), action, layer, source
     )
 
 
 def find_objection(rule: Rule) -> str:
-    """Why a rule may not be kept, or "": it must show what it allows, and deletions are allowed one path at a time."""
+    """Return why an allow rule is not accepted, or "": it has invisible characters or allows deletions by wildcard."""
     if rule.action != "allow":
         return ""
     if not rule.text.isprintable():
-        return f"{rule.text!r} holds characters that do not show, so nobody can see what it allows."
+        return f"{rule.text!r} contains invisible characters, so it may allow more than it shows."
     if rule.tool == "Delete" and (rule.bare or has_wildcard(rule.pattern)):
-        return (
-            f"{rule.text} would allow deletions unseen: Delete takes exact paths only, such as Delete(build/old.log)."
-        )
+        return f"{rule.text} would allow any deletion. Delete takes exact paths only, such as Delete(build/old.log)."
     return ""
 
 
@@ -266,7 +265,7 @@ _SESSION = "this session"
 
 
 class RuleStore(Protocol):
-    """Where rules are remembered beyond the session."""
+    """Stores rules that outlive the session."""
 
     def load_rules(self) -> Sequence[Rule]: ...
 
@@ -276,7 +275,12 @@ class RuleStore(Protocol):
 
 
 class RuleSet:
-    """`fixed` rules come from settings and stay; remembered ones can be taken back by their number."""
+    """All rules of a session; a rule added by one agent applies to all of them at once.
+
+    Layers, weakest first: default, user, project, role, session. A deny rule of any layer applies. Between ask and
+    allow, the strongest layer with a matching rule decides, and within a layer the rule added last. `fixed` rules come
+    from settings; remembered ones can be removed by number.
+    """
 
     def __init__(self, fixed: Iterable[Rule] = (), *, store: RuleStore | None = None, warnings: Iterable[str] = ()):
         self.warnings = tuple(warnings)
@@ -294,26 +298,26 @@ class RuleSet:
         self.ask_allow_rules = tuple(rule for rule in reversed(ordered) if rule.action != "deny")
 
     def _sort_by_layer(self) -> list[Rule]:
-        """From the weakest to the strongest; those from settings before those that were remembered."""
+        """Return the rules weakest layer first; within a layer, settings before remembered rules."""
         every = (*self._fixed, *self._stored, *self._session)
         return sorted(every, key=lambda rule: LAYERS.index(rule.layer))
 
     def restore(self, rules: Iterable[tuple[str, RuleAction]]) -> None:
-        """Take over what an earlier run of the session remembered for itself."""
+        """Restore the session rules of an earlier run."""
         for text, action in rules:
-            with suppress(UsageError):  # a rule of an older version that is none any more
+            with suppress(UsageError):  # an older version accepted it
                 self._session = (*self._session, self.check(text, action))
         self._sort()
 
     def with_rule(self, rule: Rule) -> "RuleSet":
-        """A copy that also holds this one, to see what would change."""
+        """Return a copy that also contains this rule."""
         copy = RuleSet((*self._fixed, *self._stored))
         copy._session = (*self._session, rule)
         copy._sort()
         return copy
 
     def check(self, text: str, action: RuleAction) -> Rule:
-        """The rule that would be added. Raises UsageError when it may not be."""
+        """Return the rule that `add` would add. Raises UsageError if it is not accepted."""
         rule = rule_of(text, action, "session", _SESSION)
         why = find_objection(rule)
         if why:
@@ -327,17 +331,17 @@ class RuleSet:
             self._session = (*(old for old in self._session if (old.text, old.action) != same), rule)
         else:
             if self._store is None:
-                raise UsageError("Rules can only be remembered for this session here.")
+                raise UsageError("Rules can only be saved for this session here.")
             self._store.add(rule.text, action, scope)
             self._stored = tuple(self._store.load_rules())
         self._sort()
         return rule
 
     def remove(self, number: int) -> Rule:
-        """Take a remembered rule back. Returns what it was."""
+        """Remove a remembered rule by number and return it. Raises UsageError if there is none."""
         rule = dict(self._number_rules()).get(number)
         if rule is None:
-            raise UsageError(f"There is no rule with the number {number} that can be removed.", "See `odin rules`.")
+            raise UsageError(f"No removable rule with number {number}.", "Run `odin rules` to list them.")
         if rule.layer == "session":
             self._session = tuple(other for other in self._session if other is not rule)
         elif self._store is not None:
@@ -347,7 +351,7 @@ class RuleSet:
         return rule
 
     def list_rules(self) -> tuple[RuleLine, ...]:
-        """All rules as they are listed. The strongest come last."""
+        """Return all rules for display, strongest last."""
         numbers = {id(rule): number for number, rule in self._number_rules()}
         return tuple(
             RuleLine(numbers.get(id(rule), 0), rule.layer, rule.action, rule.text, rule.source)
@@ -355,8 +359,8 @@ class RuleSet:
         )
 
     def _number_rules(self) -> list[tuple[int, Rule]]:
-        kept = {id(rule) for rule in (*self._stored, *self._session)}
-        return list(enumerate((rule for rule in self._sort_by_layer() if id(rule) in kept), 1))
+        remembered = {id(rule) for rule in (*self._stored, *self._session)}
+        return list(enumerate((rule for rule in self._sort_by_layer() if id(rule) in remembered), 1))
 
 
 def scope_of(rule: Rule) -> RememberScope:

@@ -1,4 +1,6 @@
-"""Rules as people write them in files, in the forms of several agents:
+"""Reads rules from settings, and stores the rules the user has saved in `rules.json`.
+
+Settings may use the syntax of several agents:
 
     "Bash(git log:*)"                                             allowed
     {"rule": "Bash(git push:*)", "action": "ask"}
@@ -7,14 +9,14 @@
     {"allow": ["Read(~/notes/**)"], "ask": [], "deny": []}        also inside "permissions"
     {"bash": {"*": "ask", "git *": "allow"}, "edit": "deny"}      tool, pattern and action
 
-What cannot be understood is reported with its place and ignored; the rest holds.
+Invalid entries are reported with their location and ignored.
 
-`rules.json`: the rules a person has given, for every project and for single ones, in the person's own folder.
+`rules.json` lies in the user's own folder and holds rules for all projects and for single ones:
 
     {"rules": [{"rule": "Bash(npm test)", "action": "allow"}], "projects": {"/home/me/shop": [...]}}
 
-A project is known by its real folder; nothing is ever written into the project itself. Whatever else is in the file
-stays in it. A file that cannot be read is left as it is: its rules do not hold, and that is said.
+A project is identified by its resolved folder; nothing is written into the project itself. Other keys in the file are
+preserved. A file that cannot be read is reported and left unchanged.
 """
 
 import json
@@ -37,7 +39,7 @@ _IGNORED_KEYS = ("defaultMode", "additionalDirectories", "disableBypassPermissio
 
 
 class RuleReader:
-    """Reads the rules of one place. `trusted` is false where only stricter rules count."""
+    """Reads the rules of one source. If it is not `trusted`, allow rules are ignored."""
 
     def __init__(self, layer: RuleLayer, source: str, *, trusted: bool = True) -> None:
         self.rules: list[Rule] = []
@@ -71,17 +73,16 @@ class RuleReader:
         elif set(value) & set(_ACTIONS):
             self._read_actions(value, at)
         else:
-            begun = len(self.rules)
+            start = len(self.rules)
             for tool, wanted in sorted(value.items(), key=lambda item: item[0] != "*"):
                 self._read_tool(tool, wanted, f"{at}.{tool}")
-            self._add_exceptions(begun, "*")
+            self._add_exceptions(start, "*")
 
     def _read_entry(self, value: dict[str, Any], at: str) -> None:
-        """One rule in fields of its own."""
         tool, argument = value.get("tool", ""), value.get("argument", value.get("pattern", ""))
         text, action = value.get("rule", ""), value.get("action", "")
         if not all(isinstance(part, str) for part in (tool, argument, text, action)):
-            self._warn(at, "must have texts in its fields")
+            self._warn(at, "must have strings in its fields")
             return
         if action not in _ACTIONS:
             self._warn(at, f'needs an "action": one of {", ".join(_ACTIONS)}')
@@ -100,26 +101,26 @@ class RuleReader:
                 if isinstance(text, str):
                     self._add(text, action, f"{at}.{action}[{number}]")
                 else:
-                    self._warn(f"{at}.{action}[{number}]", "must be a text such as Bash(git log:*)")
+                    self._warn(f"{at}.{action}[{number}]", "must be a string such as Bash(git log:*)")
         for key in value:
             if key not in _ACTIONS:
                 why = "has no effect here" if key in _IGNORED_KEYS else "is not one of allow, ask and deny"
                 self._warn(f"{at}.{key}", why)
 
     def _read_tool(self, tool: str, wanted: Any, at: str) -> None:
-        """Patterns of one tool. `*` stands for the rest, wherever it is written."""
-        found: dict[Any, Any] = cast("dict[Any, Any]", wanted) if isinstance(wanted, dict) else {"*": wanted}
-        begun = len(self.rules)
-        for pattern, action in sorted(found.items(), key=lambda item: item[0] not in _WILDCARDS):
+        """Read the patterns of one tool. `*` is the default for all others, wherever it is written."""
+        patterns: dict[Any, Any] = cast("dict[Any, Any]", wanted) if isinstance(wanted, dict) else {"*": wanted}
+        start = len(self.rules)
+        for pattern, action in sorted(patterns.items(), key=lambda item: item[0] not in _WILDCARDS):
             if action not in _ACTIONS:
-                self._warn(f"{at}.{pattern}" if found is wanted else at, f"must be one of {', '.join(_ACTIONS)}")
+                self._warn(f"{at}.{pattern}" if patterns is wanted else at, f"must be one of {', '.join(_ACTIONS)}")
                 continue
             text = _whole_rule_of(tool) if pattern in _WILDCARDS else f"{tool}({pattern})"
             self._add(text, action, f"{at}.{pattern}")
-        self._add_exceptions(begun)
+        self._add_exceptions(start)
 
     def _add_exceptions(self, start: int, tool: str = "") -> None:
-        """A denial of the rest, of one tool or of all, is not one of what is allowed beside it."""
+        """Exempt the allow rules since `start` from a deny rule for everything else, of one tool or of all."""
         allowed = tuple(rule for rule in self.rules[start:] if rule.action == "allow")
         for number in range(start, len(self.rules)):
             rule = self.rules[number]
@@ -134,12 +135,12 @@ class RuleReader:
         except UsageError as error:
             self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
             return
-        why = "it is no tool." if text in _ACTIONS else find_objection(rule)
+        why = "it is not a tool." if text in _ACTIONS else find_objection(rule)
         if why:
             self.warnings.append(f"{self._source}: {at} is ignored: {why}")
         elif action == "allow" and not self._trusted:
             self.warnings.append(
-                f"{self._source}: {at} ({text}) is ignored: this folder is not trusted, so it may deny and ask only."
+                f"{self._source}: {at} ({text}) is ignored: this folder is not trusted, so it can only deny and ask."
             )
         else:
             self.rules.append(rule)
@@ -149,7 +150,7 @@ class RuleReader:
 
 
 def _whole_rule_of(tool: str) -> str:
-    """All that is done with a tool; where one stands for every way to read or to change files, all of those."""
+    """Return the rule for every use of a tool; for Read and Edit, of every tool that reads or changes files."""
     return f"{tool}(**)" if canonical_name_of(tool) in ("Read", "EditTool") else tool
 
 
@@ -162,7 +163,7 @@ def build_list_rules(
     layer: RuleLayer = "session",
     where: str = "",
 ) -> list[Rule]:
-    """The rules in the four plain lists of the settings. Raises UsageError when one is not a rule."""
+    """Return the rules of the four plain lists in the settings. Raises UsageError for an invalid one."""
     suffix = f" in {where}" if where else ""
     lists: tuple[tuple[Iterable[str], RuleAction, str], ...] = (
         (map(_command_rule_of, allowed_commands), "allow", "AllowedCommands"),
@@ -179,31 +180,33 @@ def build_list_rules(
 
 
 def _command_rule_of(text: str) -> str:
-    """The first words of a command as a rule; no words at all name no command."""
+    """Return a prefix rule for a command, or "" without words."""
     return f"Bash({text.strip()}:*)" if text.strip() else ""
 
 
 MAX_RULE_FILE_BYTES = 1_000_000
 _LOCK_TIMEOUT_S = 5.0
-_REPAIR_HINT = "Correct it, or move it away to begin anew."
+_REPAIR_HINT = "Fix the file, or move it away to start over."
 
 
 class RuleFile:
+    """The `rules.json` of the user, as seen from one project."""
+
     def __init__(self, path: Path, root: str) -> None:
         self.path = path
         self.warnings: list[str] = []
         self._root = os.path.realpath(root)
 
     def load_rules(self) -> list[Rule]:
-        """What holds here: the rules for every project, then those for this one."""
+        """Return the rules for all projects, then those for this one."""
         self.warnings.clear()
         try:
             value = self._read()
         except ConfigError as error:
-            self.warnings.append(f"{error.describe()} Its rules do not hold until then.")
+            self.warnings.append(f"{error.describe()} Its rules are ignored until then.")
             return []
-        found: list[Rule] = []
-        for shapes, entries, at in (
+        rules: list[Rule] = []
+        for reader, entries, at in (
             (RuleReader("user", str(self.path)), value.get("rules", []), "rules"),
             (
                 RuleReader("project", str(self.path)),
@@ -211,12 +214,12 @@ class RuleFile:
                 f"projects.{self._root}",
             ),
         ):
-            found += shapes.read(entries, at).rules
-            self.warnings += shapes.warnings
-        return found
+            rules += reader.read(entries, at).rules
+            self.warnings += reader.warnings
+        return rules
 
     def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
-        """Write a rule down, after the others. One that is there already moves to the end."""
+        """Append a rule. An existing one moves to the end."""
 
         def change(entries: list[Any]) -> list[Any]:
             others = [entry for entry in entries if not _is_entry_for(entry, text, action)]
@@ -226,10 +229,10 @@ class RuleFile:
 
     def remove(self, text: str, action: RuleAction, scope: RememberScope) -> None:
         def change(entries: list[Any]) -> list[Any]:
-            kept = [entry for entry in entries if not _is_entry_for(entry, text, action)]
-            if len(kept) == len(entries):
-                raise UsageError(f"{self.path} does not hold the rule {text} as an entry of its own.", "Edit the file.")
-            return kept
+            others = [entry for entry in entries if not _is_entry_for(entry, text, action)]
+            if len(others) == len(entries):
+                raise UsageError(f"{self.path} has no separate entry for the rule {text}.", "Edit the file.")
+            return others
 
         self._change(scope, change)
 
@@ -266,19 +269,19 @@ class RuleFile:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}.", _REPAIR_HINT) from error
         if len(raw) > MAX_RULE_FILE_BYTES:
-            raise ConfigError(f"{self.path} is longer than {MAX_RULE_FILE_BYTES:,} bytes.", _REPAIR_HINT)
+            raise ConfigError(f"{self.path} is larger than {MAX_RULE_FILE_BYTES:,} bytes.", _REPAIR_HINT)
         try:
             value = json.loads(raw.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self.path} is not valid JSON: {error}.", _REPAIR_HINT) from error
         if not isinstance(value, dict):
-            raise ConfigError(f"{self.path} must hold one JSON object.", _REPAIR_HINT)
-        found = cast("dict[str, Any]", value)
-        self._projects_of(found)
-        return found
+            raise ConfigError(f"{self.path} must contain one JSON object.", _REPAIR_HINT)
+        content = cast("dict[str, Any]", value)
+        self._projects_of(content)
+        return content
 
     def _write(self, value: dict[str, Any]) -> None:
-        """Whole or not at all. A link is followed, so that a file kept elsewhere stays there."""
+        """Replace the file atomically. A symbolic link is followed, so that its target is replaced."""
         target = Path(os.path.realpath(self.path))
         new = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -295,7 +298,7 @@ class RuleFile:
 
     @contextmanager
     def _hold_lock(self) -> Generator[None]:
-        """Alone among processes, or a clear sentence when another one does not let go."""
+        """Lock the file against other processes. Raises ConfigError if the lock is not released in time."""
         try:
             import fcntl
         except ImportError:  # Windows has no flock; there the last writer wins.
@@ -310,7 +313,7 @@ class RuleFile:
                     break
                 except BlockingIOError:
                     if time.monotonic() > until:
-                        raise ConfigError(f"{self.path} is held by another process.", "Try again.") from None
+                        raise ConfigError(f"{self.path} is locked by another process.", "Try again.") from None
                     time.sleep(0.02)
             yield
         finally:
@@ -318,13 +321,13 @@ class RuleFile:
 
 
 def _entries_of(value: Any) -> list[Any]:
-    """The entries as a list; a group that somebody wrote as an object stays one entry."""
+    """Return the entries as a list; an object counts as one entry."""
     return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
 
 
 def _is_entry_for(entry: Any, text: str, action: RuleAction) -> bool:
-    """Whether an entry is this rule and nothing else."""
+    """True if an entry is exactly this rule."""
     if isinstance(entry, dict) and not ({"rule", "tool"} & set(cast("dict[str, Any]", entry))):
         return False
-    found = RuleReader("user", "").read(entry).rules
-    return len(found) == 1 and (found[0].text, found[0].action) == (text, action)
+    rules = RuleReader("user", "").read(entry).rules
+    return len(rules) == 1 and (rules[0].text, rules[0].action) == (text, action)

@@ -1,13 +1,11 @@
-"""What the rules that ask and allow say about one call.
+"""Decides a call by the ask and allow rules, and filters the results of allowed searches.
 
-Every part of a call is looked at by itself: each command, each path. For each the first rule of the strongest layer
-that says something decides. One part that is to be asked about makes the whole a question; only when every part is
-allowed is the whole allowed. A rule that is the whole command, letter for letter, is looked at first.
+Every part of a call (each command, each path) is decided on its own, by the first matching rule of the strongest layer.
+One part that asks makes the whole call ask; the call is allowed only if every part is. A rule that is exactly the whole
+command is tried first.
 
-Files that a search comes upon and must not show.
-
-A search is judged by the folder it is given. What it finds there is looked at once more: a file that a rule denies or
-wants asked about, or in which people keep secrets, is shown only when it is named itself, so that it is judged itself.
+A search is decided by the folder it is given. Its results are filtered afterwards: a file that a rule denies or asks
+about, or that may contain secrets, is shown only if the call names it.
 """
 
 import re
@@ -27,12 +25,12 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def find_exact_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
-    """The rule that is this very command."""
+    """Return the rule whose pattern is exactly this command, or None."""
     return next((rule for rule in rules if call.command and rule.is_exactly(call)), None)
 
 
 def find_deciding_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
-    """The rule that decides, from rules that ask or allow with the strongest first; None when none does."""
+    """Return the deciding rule among ask and allow rules, strongest first, or None."""
     if not rules:
         return None
     if call.analysis is not None:
@@ -47,9 +45,9 @@ def find_deciding_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     return None
 
 
-def _combine_rulings(found: Iterable[Rule | None]) -> Rule | None:
-    """One that asks, or the last one when all parts are allowed."""
-    rulings = list(found)
+def _combine_rulings(parts: Iterable[Rule | None]) -> Rule | None:
+    """Return a rule that asks, or the last one if all parts are allowed."""
+    rulings = list(parts)
     asking = next((rule for rule in rulings if rule is not None and rule.action == "ask"), None)
     if asking is not None or not rulings or None in rulings:
         return asking
@@ -57,9 +55,9 @@ def _combine_rulings(found: Iterable[Rule | None]) -> Rule | None:
 
 
 def _decide_path(path: str, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
-    one = _narrow_to_path(call, path)
+    narrowed = _narrow_to_path(call, path)
     for rule in rules:
-        if rule.matches_call(one) if rule.action == "ask" else rule.covers_path(path, call):
+        if rule.matches_call(narrowed) if rule.action == "ask" else rule.covers_path(path, call):
             return rule
     return None
 
@@ -87,13 +85,13 @@ def _decide_commands(call: PolicyCall, analysis: CommandAnalysis, rules: Sequenc
 
 
 def _find_asking_rule(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
-    """A rule that wants one of the commands asked about, and that no stronger one overrules for that command."""
+    """Return an ask rule that matches one of the commands and is not overruled by a stronger one, or None."""
     if not any(rule.action == "ask" for rule in rules):
         return None
     for part in analysis.commands:
-        found = _decide_part(part, call, rules)
-        if found is not None and found.action == "ask":
-            return found
+        deciding = _decide_part(part, call, rules)
+        if deciding is not None and deciding.action == "ask":
+            return deciding
     for rule in rules:
         if (
             rule.action == "ask"
@@ -115,7 +113,7 @@ def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]
 
 
 def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
-    """Whether a command is one that `Bash` alone stands for: readable, and about this project's ordinary files."""
+    """True if the bare rule `Bash` covers a command: it parses completely and touches only ordinary project files."""
     if (
         not analysis.is_complete
         or find_outside_word(analysis, call.cwd, call.root)
@@ -128,36 +126,36 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
         *(word for part in analysis.commands for word in part.words),
         *(item.target for item in analysis.redirects),
     ]
-    if not all(_is_written_out(word.text, analysis) for word in words if word.expands):
+    if not all(_is_literal_with_variables(word.text, analysis) for word in words if word.expands):
         return False
     return not any(_is_sensitive(form, "/", call.root) for form in call.list_path_forms())
 
 
-def _is_written_out(text: str, analysis: CommandAnalysis) -> bool:
-    """Whether a word that the shell changes holds no more than variables whose values stand in the same text."""
+def _is_literal_with_variables(text: str, analysis: CommandAnalysis) -> bool:
+    """True if every expansion in a word is a variable that is assigned in the same text."""
     known = {name for name, _ in analysis.assigned}
-    left = _VARIABLE.sub(lambda found: "" if (found[1] or found[2]) in known else found[0], text)
-    return not set(left) & set("$`")
+    rest = _VARIABLE.sub(lambda found: "" if (found[1] or found[2]) in known else found[0], text)
+    return not set(rest) & set("$`")
 
 
 def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
-    """Each command is harmless, or is what a rule says and then names nothing outside or protected."""
+    """Return the last rule used if each command is read-only or covered by a rule, else None."""
     if not rules or not analysis.is_complete:
         return None
     last: Rule | None = None
-    passed: list[tuple[tuple[ShellWord, ...], int]] = []
+    allowed: list[tuple[tuple[ShellWord, ...], int]] = []
     for simple, folder in call.find_steps():
         if call.is_step_read_only(simple, folder):
-            passed.append((simple.words, 0))
+            allowed.append((simple.words, 0))
             continue
         if not all(item.is_read_only for item in simple.redirects):
             return None
         last = _find_covering_rule(simple.words, folder, call, rules)
         if last is None:
             return None
-        passed.append((simple.words, len(last.command.words)))
+        allowed.append((simple.words, len(last.command.words)))
     inner = [part for part in analysis.commands if part.is_inner]
-    return last if all(_is_inner_allowed(part, passed, call, rules) for part in inner) else None
+    return last if all(_is_inner_allowed(part, allowed, call, rules) for part in inner) else None
 
 
 def _find_covering_rule(
@@ -180,11 +178,14 @@ def _find_covering_rule(
 
 
 def _is_inner_allowed(
-    part: ExtractedCommand, passed: Sequence[tuple[tuple[ShellWord, ...], int]], call: PolicyCall, rules: Sequence[Rule]
+    part: ExtractedCommand,
+    allowed: Sequence[tuple[tuple[ShellWord, ...], int]],
+    call: PolicyCall,
+    rules: Sequence[Rule],
 ) -> bool:
-    """A command inside another passes when the other's rule names it as well, or a rule of its own allows it."""
+    """True if the rule for the outer command names this one, too, or if another rule allows it."""
     size = len(part.words)
-    for words, named in passed:
+    for words, named in allowed:
         if words[-size:] == part.words and (not named or named > len(words) - size):
             return True
     return _find_covering_rule(part.words, call.cwd, call, rules) is not None
@@ -195,11 +196,13 @@ def _is_sensitive(text: str, folder: str, root: str) -> bool:
 
 
 def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
-    """Whether these rules, which only allow, mean every part of the call."""
+    """True if these allow rules cover every part of the call."""
     parts = call.analysis.commands if call.analysis is not None else ()
     named = [rule for rule in rules if rule.matches_tool(call.name)]
-    meant = all(any(rule.bare or rule.command.match_words(part.words) is not None for rule in named) for part in parts)
-    return meant and find_deciding_rule(call, rules) is not None
+    covered = all(
+        any(rule.bare or rule.command.match_words(part.words) is not None for rule in named) for part in parts
+    )
+    return covered and find_deciding_rule(call, rules) is not None
 
 
 _NAME_TOOLS = ("Glob",)
@@ -208,10 +211,10 @@ _RECURSIVE_PROGRAMS = ("grep", "egrep", "fgrep", "diff")
 
 
 class ResultFilter:
-    """Tells of each file below the folder of an admitted search whether it stays out of the results.
+    """Returns True for each file that must not appear in the results of an allowed search.
 
-    `search` is the call as it was judged. With `free` nothing is asked about, so only denials count; likewise where
-    no more than names are listed. Questions that the search itself has raised were answered by whoever admitted it.
+    With `bypass` only deny rules count; likewise for tools that only list names. Ask rules that the search itself
+    matched do not count either: the user has already approved it.
     """
 
     def __init__(
@@ -230,15 +233,15 @@ class ResultFilter:
         secret = self._hide_secrets and is_secret_path(path)
         if not (self._deny_rules or self._has_ask_rules or secret):
             return False
-        found = replace(self._search, subject=Subject(paths=(path,)), cache={})
-        if any(rule.matches_call(found) and not is_allowed_by(found, rule.exceptions) for rule in self._deny_rules):
+        call = replace(self._search, subject=Subject(paths=(path,)), cache={})
+        if any(rule.matches_call(call) and not is_allowed_by(call, rule.exceptions) for rule in self._deny_rules):
             return True
-        rule = find_deciding_rule(found, self._ask_allow_rules)
+        rule = find_deciding_rule(call, self._ask_allow_rules)
         return secret if rule is None else rule.action == "ask"
 
 
 def is_folder_search(part: ExtractedCommand) -> bool:
-    """Whether a command opens every file below a folder, so that it may come upon one that nobody named."""
+    """True if a command opens every file below a folder, including files it does not name."""
     options = [text for text in part.texts[1:] if text.startswith("-")]
     if part.name in _SEARCH_PROGRAMS or (part.name == "git" and "grep" in part.texts[1:]):
         return True

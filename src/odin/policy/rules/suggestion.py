@@ -1,7 +1,7 @@
-"""Which rules could be offered to a person who is asked about a call, the narrowest first.
+"""Rules to offer in an approval prompt, narrowest first.
 
-A rule is never broader than its text looks: no interpreter, wrapper or shell is offered with everything that could
-follow it, and a deletion is offered by its exact path alone.
+A suggested rule is never broader than it looks: interpreters, wrappers and shells are not offered as prefix rules, and
+a deletion is offered only with its exact path.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _NEVER_PREFIX = split_names(
     "chown chgrp truncate kill pkill killall source . alias trap systemctl service crontab at mkfs mount umount "
     "apt apt-get yum dnf brew pacman gdb lldb vim vi nano emacs ed ex less more man tmux screen open xdg-open"
 )
-"""Programs after which anything may come, or whose operands decide what is lost: only the exact command is offered."""
+"""Programs that run anything, or whose operands decide what is lost. Only the exact command is offered."""
 
 _RUNNERS: dict[str, tuple[str, ...]] = {
     "npm": ("run", "run-script", "exec"),
@@ -58,11 +58,11 @@ _SINGLE_PURPOSE = split_names(
     "prettier jest vitest mocha rspec rubocop phpunit gofmt golint golangci-lint rustfmt rustc gcc g++ clang "
     "cmake ninja ctest javac mvn gradle just rake shellcheck hadolint terraform-docs pre-commit"
 )
-"""Programs of which every call is of one kind."""
+"""Programs whose every call does the same kind of thing."""
 
 
 def list_candidates(call: PolicyCall) -> Iterator[str]:
-    """Rules that would allow the call, as far as can be told from its shape."""
+    """Yield rules that may allow the call, narrowest first. `Policy` checks that they do."""
     if call.subject.command:
         yield from _suggest_for_command(call)
     elif call.subject.url:
@@ -87,15 +87,15 @@ def _suggest_for_command(call: PolicyCall) -> Iterator[str]:
 
 
 def _find_deciding_words(call: PolicyCall) -> Sequence[ShellWord]:
-    """The command that makes the whole a question, when there is one: the others only look."""
+    """Return the words of the only command that is not read-only, or nothing if there are several."""
     if call.analysis is None or not call.analysis.is_complete:
         return ()
-    asked = {simple.words for simple, folder in call.find_steps() if not call.is_step_read_only(simple, folder)}
-    return next(iter(asked)) if len(asked) == 1 else ()
+    deciding = {simple.words for simple, folder in call.find_steps() if not call.is_step_read_only(simple, folder)}
+    return next(iter(deciding)) if len(deciding) == 1 else ()
 
 
 def _find_prefix(texts: Sequence[str]) -> Sequence[str]:
-    """The words that tell a person what kind of command it is, or nothing when they would tell too little."""
+    """Return the leading words that describe the kind of command, or nothing if they would be too broad."""
     name = texts[0]
     if len(texts) > 2 and name in ("python", "python3") and texts[1] == "-m" and texts[2] in _MODULES:
         return texts[:3]
@@ -113,23 +113,23 @@ def _find_prefix(texts: Sequence[str]) -> Sequence[str]:
 
 
 def _is_word(text: str) -> bool:
-    """A name such as `test` or `build:prod`, and no option, file or value."""
+    """True for a name such as `test` or `build:prod`, not for an option, file or value."""
     return text[:1].isalpha() and all(char.isalnum() or char in "-_:" for char in text)
 
 
 def _suggest_for_path(call: PolicyCall) -> list[str]:
     if len(call.subject.paths) != 1:
         return []
-    found = paths.resolve_path(call.subject.paths[0], call.cwd)
-    if found is None or not _is_presentable(found) or set(found) & set("*?()"):
+    path = paths.resolve_path(call.subject.paths[0], call.cwd)
+    if path is None or not _is_presentable(path) or set(path) & set("*?()"):
         return []
-    inside = contains(call.root, found) and found != call.root
-    shown = f"./{found[len(call.root.rstrip('/')) + 1 :]}" if inside else found
+    inside = contains(call.root, path) and path != call.root
+    shown = f"./{path[len(call.root.rstrip('/')) + 1 :]}" if inside else path
     tool = {"read": "Read", "edit": "Edit"}.get(call.kind, call.name)
     if canonical_name_of(call.name) == "Delete":
         return [f"Delete({shown})"]
     exact = f"{tool}({shown.removeprefix('./') if shown.count('/') > 1 and inside else shown})"
-    folder = (shown if paths.is_folder(found) else shown.rpartition("/")[0]).removeprefix("./")
+    folder = (shown if paths.is_folder(path) else shown.rpartition("/")[0]).removeprefix("./")
     if folder in ("", ".") or (not inside and (call.kind != "read" or folder.count("/") < 2)):
         return [exact]
     return [exact, f"{tool}({folder}/**)"]

@@ -1,6 +1,6 @@
-"""Whether one command only looks, and only at what lies inside the project.
+"""Decides whether a command is read-only and stays inside the project, and explains why it may not be.
 
-What it is about a command that keeps it from running unasked, for the person who is asked.
+This is an allow list: a program, option or spelling that is not known needs approval.
 """
 
 import os
@@ -40,7 +40,7 @@ _HELPFUL_PROGRAMS = split_names(
     "cp mv rm mkdir rmdir touch ln chmod chown chgrp install split csplit truncate tee dd mktemp xargs env tar zip "
     "pkill patch python3 python node curl wget rsync make cmake"
 )
-"""Programs that do something, and can be asked how they do it."""
+"""Programs that are not read-only, but whose --help and --version are."""
 
 _NOT_FOLLOWING = split_names("echo ls stat file du find readlink")
 _HELPER_PROGRAMS: dict[str, tuple[str, ...]] = {
@@ -51,26 +51,26 @@ _HELPER_PROGRAMS: dict[str, tuple[str, ...]] = {
     "shasum": ("perl",),
     "tar": ("gzip", "bzip2", "xz", "zstd", "lzip", "lzma", "lzop", "compress", "pigz"),
 }
-"""Commands that run others, and which those are: they must be the system's as well."""
+"""Commands that run other programs; those must be the system's, too."""
 
 
 def is_command_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
-    """Whether one command only looks, and only at what lies inside the root."""
+    """True if a command is read-only and stays inside the root."""
     if simple.nested:
         return False
-    place = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
-    if not all(item.is_read_only or _is_input_redirect(item, place) for item in simple.redirects):
+    scope = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
+    if not all(item.is_read_only or _is_input_redirect(item, scope) for item in simple.redirects):
         return False
     words = list(simple.words)
     if words and words[0].text == "cd":
-        return len(words) == 2  # where it leads has been judged by `steps`
+        return len(words) == 2  # `locate_steps` has checked the target
     while words and words[0].literal and "=" in words[0].text and _SAFE_ASSIGNMENTS.fullmatch(words[0].text):
         words.pop(0)
-    return _check_command(words, place, _MAX_WRAPPERS)
+    return _check_command(words, scope, _MAX_WRAPPERS)
 
 
 def _is_input_redirect(redirect: Redirect, scope: ReadScope) -> bool:
-    """A file inside as the input, or a text that stands in the command itself."""
+    """True if the input is a file inside the project or a here-string."""
     if not redirect.target.literal or redirect.fd not in ("", "0"):
         return False
     if redirect.op == "<<<":
@@ -94,7 +94,7 @@ def _check_command(words: Sequence[ShellWord], scope: ReadScope, wrappers: int) 
 
 
 def _may_use_match(text: str, name: str, scope: ReadScope) -> bool:
-    """Whether a name that a pattern stands for may be used. Some show a link as a link, and judge that themselves."""
+    """True if a command may be given this glob match. Commands that do not follow links check links themselves."""
     return scope.allows_name(text) if name in _NOT_FOLLOWING else scope.allows_path(text)
 
 
@@ -109,17 +109,17 @@ def _is_known(name: str, texts: Sequence[str], scope: ReadScope) -> bool:
 
 
 def _is_help_request(name: str, texts: Sequence[str]) -> bool:
-    """Programs that are known print how they are used, and do nothing else, when that is all they are asked."""
+    """True for a known program with --help or --version alone."""
     if list(texts) not in (["--help"], ["--version"]) or name in _BUILTINS:
         return False
     return name in READ_ONLY_COMMANDS or name in _WORD_CHECKS or name in _HELPFUL_PROGRAMS
 
 
-# --- commands that run the command behind them ---
+# --- wrappers ---
 
 
 def _unwrap(name: str, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None:
-    """The words behind a wrapper that changes nothing about them, or None when this is not one."""
+    """Return the command that a harmless wrapper such as `timeout` runs, or None if this is not a wrapper."""
     texts = [word.text for word in words]
     match name:
         case "timeout":
@@ -145,7 +145,7 @@ def _unwrap(name: str, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None
 
 
 def _skip(texts: Sequence[str], valued: str, alone: str) -> int:
-    """How many words are options of the wrapper itself."""
+    """Return the number of leading words that are options of the wrapper itself."""
     at = 0
     while at < len(texts):
         if re.fullmatch(alone, texts[at]):
@@ -162,29 +162,29 @@ def _skip(texts: Sequence[str], valued: str, alone: str) -> int:
     return at
 
 
-# --- what a name means ---
+# --- program names ---
 
 
 def _strip_system_folder(name: str, scope: ReadScope) -> str:
-    """`/usr/bin/ls` is `ls`, unless the project is the whole system."""
+    """Return `ls` for `/usr/bin/ls`, unless the project contains /usr/bin."""
     folder, _, last = name.rpartition("/")
     return last if folder in ("/bin", "/usr/bin") and not contains(scope.root, f"{folder}/") else name
 
 
 def _is_system_program(name: str, scope: ReadScope) -> bool:
-    """Whether the name means the system's program: no folder of the search path inside the project has one like it."""
+    """True if the name cannot mean a program of the project: no project folder on PATH contains this name."""
     if "/" in name:
         return False
     if name in _BUILTINS:
         return True
-    suspects = _find_suspect_folders(os.environ.get("PATH", ""), scope.cwd, scope.root)
-    meant = (name, *_HELPER_PROGRAMS.get(name, ()))
-    return not any(os.path.lexists(f"{folder}/{one}") for folder in suspects for one in meant)
+    folders = _find_project_folders(os.environ.get("PATH", ""), scope.cwd, scope.root)
+    programs = (name, *_HELPER_PROGRAMS.get(name, ()))
+    return not any(os.path.lexists(f"{folder}/{one}") for folder in folders for one in programs)
 
 
 @lru_cache(maxsize=256)
-def _find_suspect_folders(search: str, cwd: str, root: str) -> tuple[str, ...]:
-    """The folders of the search path that the project could have filled."""
+def _find_project_folders(search: str, cwd: str, root: str) -> tuple[str, ...]:
+    """Return the folders on PATH that lie in the project or depend on the current directory."""
     found = ((folder, resolve_path(folder or ".", cwd)) for folder in search.split(":"))
     return tuple(
         path or cwd for folder, path in found if not folder.startswith("/") or not path or contains(root, path)
@@ -202,16 +202,16 @@ def explain_doubt(
     *,
     every: bool,
 ) -> str:
-    """The first part that is not known to only look, as the end of a sentence.
+    """Return the first reason why a script may not be read-only, as a clause, or "" if there is none to give.
 
-    "" when nothing can be said about it; without `every`, also for programs of which nobody would expect it.
+    Without `every`, programs that are obviously not read-only are not explained.
     """
     for simple in script.commands:
         for word in (*simple.words, *(item.target for item in simple.redirects)):
             if word.expands:
-                return f"what {_quote_short(word)} stands for is only known when it runs"
+                return f"the value of {_quote_short(word)} is only known when it runs"
     if not script.plain:
-        return "it is more than plain commands one after the other"
+        return "it is more than a list of simple commands"
     return next((_explain_part(simple, every) for simple, folder in steps if not is_read_only(simple, folder)), "")
 
 
@@ -225,25 +225,25 @@ def _explain_part(simple: SimpleCommand, every: bool) -> str:
     )
     known = GIT_COMMANDS.get(name.removeprefix("git ")) if name.startswith("git ") else READ_ONLY_COMMANDS.get(name)
     if known is None and name not in EXPRESSION_CHECKS:
-        return f"{_quote_short(words[0])} is not one of them" if every and words else ""
-    odd = _find_odd_option(known, texts[len(name.split()) :]) if known else ""
-    if not odd and name.startswith("git ") and not every:
+        return f"{_quote_short(words[0])} is not a known read-only command" if every and words else ""
+    option = _find_unknown_option(known, texts[len(name.split()) :]) if known else ""
+    if not option and name.startswith("git ") and not every:
         return ""
-    if odd:
-        return f"{name} {odd} is not known to only look"
+    if option:
+        return f"{name} {option} is not known to be read-only"
     secret = next((text for text in texts[1:] if is_secret_path(text)), "")
     if secret:
-        return f"{name} would open {secret[:_MAX_SHOWN]}, and people keep secrets in such files"
+        return f"{name} would open {secret[:_MAX_SHOWN]}, which may contain secrets"
     if name in _SEARCHES:
-        return f"{name} may open files that hold secrets or lie elsewhere, or too many to tell"
-    return f"{name} is not known to only look with these words"
+        return f"{name} may open files that contain secrets or lie outside the project, or too many files to check"
+    return f"{name} is not known to be read-only with these arguments"
 
 
-def _find_odd_option(known: ReadOnlyCommand, texts: Sequence[str]) -> str:
-    """The option that is not on the list. Each is tried by itself, with a word behind it in case it takes a value."""
-    here = ReadScope("/", "/")
+def _find_unknown_option(known: ReadOnlyCommand, texts: Sequence[str]) -> str:
+    """Return the first option not on the list. Each is tried alone, followed by a word in case it takes a value."""
+    anywhere = ReadScope("/", "/")
     options = (text for text in texts if text.startswith("-") and len(text) <= _MAX_SHOWN)
-    return next((text for text in options if parse_options(known, [text, "1", "1"], here) is None), "")
+    return next((text for text in options if parse_options(known, [text, "1", "1"], anywhere) is None), "")
 
 
 def _quote_short(word: ShellWord) -> str:

@@ -1,10 +1,8 @@
-"""The options of a command taken off, one by one, against a list of those that are known.
+"""Building blocks of the read-only checks: where a command may read, glob expansion, and lists of known options.
 
-Options are written as for getopt. Among the short ones, `n:` takes a value, `M?` may have one glued on, `f@` takes the
-name of a file that is read. Among the long ones, `name=` takes a value, `name?` may have one after `=`, `name@` names a
-file, and `name==` takes the next two words. A long option counts in its full spelling only.
-
-What a pattern in a command line stands for now, or more than that, but never less.
+Option lists use getopt's notation. Short: `n:` takes a value, `M?` may have a value in the same word, `f@` takes the
+name of a file that is read. Long: `name=` takes a value, `name?` may have one after `=`, `name@` names a file, and
+`name==` takes the next two words. A long option must be spelled out.
 """
 
 import os
@@ -21,29 +19,31 @@ from odin.policy.commands.syntax import ShellWord
 from odin.policy.paths import is_folder, is_special_file, resolve_path
 
 _MAX_ENTRIES = 20_000
-"""How many names a look into a tree takes in before it gives up."""
+"""Directory entries to check before a tree counts as too large."""
 
 _MAX_IGNORES = 20_000
 _PACKAGE_FOLDERS = frozenset(("node_modules", "site-packages", ".venv", "venv", ".tox", "__pycache__"))
-"""Folders of what package managers fetched: the sample keys in them are nobody's secret."""
+"""Folders filled by package managers: the sample keys in them are not secrets."""
 
 
 class ReadScope(Struct, frozen=True):
+    """The folder a command runs in and the project root that it must not leave."""
+
     cwd: str
     root: str
 
     def allows_path(self, path: str) -> bool:
-        """Whether an operand stays inside the root and is something that can be read to its end."""
+        """True if a path stays inside the root and is a regular file or folder."""
         found = resolve_path(path, self.cwd)
         return found is not None and contains(self.root, found) and not is_special_file(path, self.cwd)
 
     def allows_name(self, path: str) -> bool:
-        """Whether a name itself, be it that of a link, lies inside: enough where no link is followed."""
+        """True if the name itself lies inside the root. Enough for commands that do not follow links."""
         folder, _, name = path.rstrip("/").rpartition("/")
         return name not in ("", ".", "..") and self.is_within(folder or ("/" if path.startswith("/") else "."))
 
     def allows_content(self, path: str) -> bool:
-        """Whether the content of an operand may be printed: it is held here and is not known to hold secrets."""
+        """True if a file may be printed: it lies inside the root and its name does not suggest secrets."""
         if path == "-":
             return True
         found = resolve_path(path, self.cwd)
@@ -52,12 +52,12 @@ class ReadScope(Struct, frozen=True):
         return not is_secret_path(path) and not is_secret_path(found)
 
     def is_within(self, path: str) -> bool:
-        """Whether a word, if it is a path, leads nowhere else."""
+        """True if a word, read as a path, stays inside the root."""
         found = resolve_path(path, self.cwd)
         return found is not None and contains(self.root, found)
 
     def walk_up(self) -> Iterator[str]:
-        """The folder and those above it, up to the root."""
+        """Yield the current folder and its parents, up to the root."""
         folder = self.cwd
         while contains(self.root, folder):
             yield folder
@@ -66,12 +66,12 @@ class ReadScope(Struct, frozen=True):
             folder = folder.rpartition("/")[0]
 
     def has_config(self, names: Sequence[str]) -> bool:
-        """Whether one of these files lies here or above, where a program would find it."""
+        """True if one of these files exists in the current folder or a parent, where a program would load it."""
         return any(os.path.lexists(f"{folder}/{name}") for folder in self.walk_up() for name in names)
 
 
 def _has_negated_ignores(folder: str) -> bool:
-    """Whether a list of ignored files also names some that are not: those are searched, even hidden ones."""
+    """True if an ignore file has negated patterns: the files they name are searched, even hidden ones."""
     for name in (".gitignore", ".ignore", ".rgignore", ".git/info/exclude"):
         try:
             with Path(folder, name).open(encoding="utf-8", errors="replace") as file:
@@ -84,7 +84,7 @@ def _has_negated_ignores(folder: str) -> bool:
 
 
 class TreeScan(Struct, frozen=True):
-    """Which files of a tree a search would open. `follows` when it also goes through links and opens pipes."""
+    """The files of a tree that a search would open. `follow_links`: it also follows links and opens pipes."""
 
     patterns: tuple[str, ...] = ()
     skipped_names: Collection[str] = ()
@@ -92,7 +92,7 @@ class TreeScan(Struct, frozen=True):
     follow_links: bool = False
 
     def is_clear(self, path: str, scope: ReadScope) -> bool:
-        """Whether nothing below this path is secret or leads out. False also when there is too much to look at."""
+        """True if nothing below this path is secret or leaves the root. False if the tree is too large to check."""
         if not self.include_hidden and any(_has_negated_ignores(folder) for folder in scope.walk_up()):
             return TreeScan(self.patterns, follow_links=self.follow_links).is_clear(path, scope)
         top = resolve_path(path, scope.cwd)
@@ -139,13 +139,13 @@ class TreeScan(Struct, frozen=True):
 
 
 class GlobMatch(str):
-    """A word that the shell puts in place of a pattern. It may be an operand, but never the value of an option."""
+    """A word that the shell substitutes for a glob. It may be an operand, but not the value of an option."""
 
     __slots__ = ()
 
 
 class ParsedOptions(Struct):
-    """A command line with its options taken off: which were there, with their values, and what is left."""
+    """The options of a command line with their values, and its operands."""
 
     options: list[tuple[str, str]]
     operands: list[str]
@@ -155,7 +155,7 @@ class ParsedOptions(Struct):
 
     @property
     def starts_with_glob(self) -> bool:
-        """Whether the first operand is not certain: which of its names a pattern puts first is up to the shell."""
+        """True if the first operand comes from a glob, so the shell decides which name is first."""
         return bool(self.operands) and isinstance(self.operands[0], GlobMatch)
 
     def values_of(self, *names: str) -> list[str]:
@@ -163,15 +163,15 @@ class ParsedOptions(Struct):
 
 
 OperandCheck = Callable[[ParsedOptions, ReadScope], bool]
-"""Judges what is left when every option is known."""
+"""Checks the operands after every option was found to be known."""
 
 
 class ReadOnlyCommand(Struct, frozen=True):
-    """One command that may run: its harmless options and what its operands must be.
+    """A command that is read-only with these options and with operands that pass `check`.
 
-    `number` when it takes `-5`; `values` is what every value of an option must match; `first` when what follows the
-    first operand is no option any more, whatever it looks like; `apart` when it does not read a bundle as others do, so
-    that an option with a value must stand alone.
+    `takes_number`: accepts `-5`. `value_pattern` must match every option value. `options_first`: words after the first
+    operand are never options. `is_unbundled`: the program does not parse bundled short options in the usual way, so an
+    option with a value must be its own word.
     """
 
     check: OperandCheck
@@ -198,7 +198,7 @@ def _parse_long_options(spec: str) -> dict[str, str]:
 
 
 def parse_options(known: ReadOnlyCommand, words: Sequence[str], scope: ReadScope) -> ParsedOptions | None:
-    """The options and operands; None when an option is not known to be harmless."""
+    """Return the options and operands, or None if an option is not on the list."""
     taken = ParsedOptions([], [])
     rest = list(reversed(words))
     while rest:
@@ -226,7 +226,7 @@ def parse_options(known: ReadOnlyCommand, words: Sequence[str], scope: ReadScope
 
 
 def _is_glued(word: str, known: ReadOnlyCommand) -> bool:
-    """Whether an option that takes a value has anything but a number in the same word."""
+    """True if an option with a value has anything but a number in the same word."""
     options = _parse_short_options(known.short)
     valued = not word.startswith("--") and any(options.get(letter) for letter in word[1:])
     return valued and re.fullmatch(r"-.\d*", word, re.ASCII) is None
@@ -246,7 +246,7 @@ def _parse_long(text: str, known: ReadOnlyCommand, rest: list[str], parsed: Pars
 
 
 def _parse_bundle(letters: str, known: ReadOnlyCommand, rest: list[str], parsed: ParsedOptions) -> bool:
-    """Short options, which may stand together: `-la`, `-n5`, `-rn5`."""
+    """Parse short options, bundled or not: `-la`, `-n5`, `-rn5`. Return False for an unknown one."""
     options = _parse_short_options(known.short)
     for index, letter in enumerate(letters):
         kind = options.get(letter)
@@ -273,7 +273,7 @@ def _are_values_valid(known: ReadOnlyCommand, parsed: ParsedOptions, scope: Read
     return True
 
 
-# --- what operands may be ---
+# --- operand checks ---
 
 
 def has_no_operands(parsed: ParsedOptions, scope: ReadScope) -> bool:
@@ -289,7 +289,7 @@ def has_only_names(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def has_inside_paths(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Paths of which only the outside is shown: names, sizes, dates."""
+    """Paths whose metadata is shown: names, sizes, dates."""
     return all(scope.allows_path(word) for word in parsed.operands)
 
 
@@ -299,7 +299,7 @@ def has_readable_files(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def has_one_readable_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """`uniq IN OUT` and its kin write their second operand."""
+    """`uniq IN OUT` and similar commands write to their second operand."""
     return len(parsed.operands) <= 1 and has_readable_files(parsed, scope)
 
 
@@ -311,13 +311,13 @@ _BRACKETS = re.compile(r"\[[^/]*\]")
 
 
 class TooManyMatches(Exception):
-    """There is more to look at than is worth it."""
+    """A glob has too many matches, or too many folders to search."""
 
 
 def expand_globs(words: Sequence[ShellWord], cwd: str) -> list[str] | None:
-    """The words with patterns replaced by what they match, and by themselves, which is what is left without a match.
+    """Return the words with each glob replaced by its matches and by itself, as the shell keeps it without a match.
 
-    None when that is too much to look at.
+    The matches may be more than the shell would find, never fewer. Returns None if there are too many.
     """
     texts: list[str] = []
     for word in words:
@@ -334,7 +334,7 @@ def expand_globs(words: Sequence[ShellWord], cwd: str) -> list[str] | None:
 
 
 def find_matches(pattern: str, cwd: str) -> list[str]:
-    """All paths that a shell may put in place of this pattern. Raises TooMany."""
+    """Return all paths that a shell may substitute for this glob. Raises TooManyMatches."""
     parts = pattern.split("/")
     if len(parts) > _MAX_PARTS:
         raise TooManyMatches

@@ -1,4 +1,4 @@
-"""A sandbox seen by somebody inside who wants out, wants a weaker one, or wants something to happen later."""
+"""Attacks from inside a sandbox: breaking out, forcing a weaker one, and planting something for later."""
 
 import asyncio
 import os
@@ -78,7 +78,7 @@ async def test_a_command_has_no_privileges_that_lead_out(places: Open, use: str)
 
 
 async def test_the_starter_obeys_nobody_inside(places: Open, use: str) -> None:
-    """Neither its descriptors nor its memory are open to what it started."""
+    """Commands can access neither the descriptors nor the memory of the init program."""
     place = places(use).needs_it()
     look = "p=$PPID; ls -l /proc/$p/fd /proc/$p/root; cat /proc/$p/environ /proc/$p/maps"
     done = await place.run(f"{look}; for n in 3 4 5 6 7; do : 9<>/proc/$p/fd/$n && echo opened; done")
@@ -109,7 +109,7 @@ async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(places: Open, n
 
 
 async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places: Open, tmp_path: Path) -> None:
-    """A sandbox that the machine can make and that cannot be made now is not replaced by a lesser one."""
+    """A sandbox that works on the machine but cannot be created now is not replaced by a weaker one."""
     place = places("auto")
     place.sandbox.probe()
     if place.sandbox.kind != "bubblewrap":
@@ -135,7 +135,7 @@ async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places:
 
 
 class Standing(Sandbox):
-    """Something that was to be hidden has gone before it could be."""
+    """A sandbox whose layout hides a path that does not exist."""
 
     in_the_way: tuple[str, ...] = ()
 
@@ -149,7 +149,7 @@ class Standing(Sandbox):
 
 @pytest.mark.parametrize("folder", ["project", "project/.venv/bin", "writable"])
 def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) -> None:
-    """A command could put them there, and they would be started outside."""
+    """A command could put them there, and Odin would start them unsandboxed."""
     planted = tmp_path / folder
     planted.mkdir(parents=True)
     (tmp_path / "project").mkdir(exist_ok=True)
@@ -169,7 +169,7 @@ def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) ->
 
 
 async def test_in_a_home_that_is_the_project_odins_own_files_stay(places: Open, use: str, tmp_path: Path) -> None:
-    """Settings with hooks, or a note that no sandbox works, would hold for the next session."""
+    """Settings with hooks, or a cached result that no sandbox works, would affect the next session."""
     place = places(use)
     home = place.root
     own = [home / ".config/odin", home / ".local/state/odin", home / ".cache/odin"]
@@ -199,7 +199,7 @@ socket.socket(socket.AF_UNIX).connect(os.path.basename(sys.argv[1])); print('rea
 
 @contextmanager
 def daemon() -> Generator[str]:
-    """Somebody who listens under a name, deep in a folder. Names of sockets are short, so it is none of the test's."""
+    """A listening named socket deep in a folder. Socket paths are short, so it is not the test's folder."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
         path = Path(folder, "deep/er/daemon.sock").resolve()
         path.parent.mkdir(parents=True)
@@ -360,7 +360,7 @@ def test_nothing_is_left_when_odin_is_killed(use: str, tmp_path: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """All of them: the watchdog, and the sandboxes with what is in them."""
+    """Return all processes: the watchdog, and the sandboxes with their content."""
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     direct = [int(word) for word in found.stdout.split()]
     return direct + [inner for child in direct for inner in children(child)]

@@ -1,4 +1,4 @@
-"""What is left of terminal output when it is read as text."""
+"""Terminal output as plain text."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +65,7 @@ def test_a_sequence_between_two_pieces_of_an_endless_line() -> None:
 
 
 def test_the_cost_of_a_long_line_with_one_return_is_small() -> None:
-    """Quadratic work would not end within the time of a test."""
+    """Quadratic work would exceed the time limit of the test."""
     line = b"x" * 5_000_000
     assert strip_ansi(line + b"\r" + line[:10] + b"\n" + line) == line[:10] + b"\n" + line
 

@@ -1,4 +1,4 @@
-"""Real sandboxes for tests, and a clear word where this machine has none."""
+"""Real sandboxes for tests; skips a test if this machine has none."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ OUTSIDE = SandboxProfile(writes=True, unsandboxed=True)
 
 
 class Place:
-    """A project, a home and something beside them, and a runner whose commands are kept in."""
+    """A project, a home, a folder next to them, and a runner with a sandbox."""
 
     def __init__(self, folder: Path, use: str, *, network: bool = False, **more: Any) -> None:
         self.root = _made(folder / "project")
@@ -47,7 +47,7 @@ class Place:
         self.sandbox.kill()
 
     def needs_it(self) -> "Place":
-        """Skip the test where this sandbox does not work."""
+        """Skip the test if this sandbox does not work."""
         self.sandbox.probe()
         if self.sandbox.kind == "none":
             pytest.skip(f"no such sandbox here: {self.sandbox.list_failures()}")

@@ -1,4 +1,4 @@
-"""What a sandbox shows and hides, what is remembered of it, and what is told of its refusals."""
+"""What a sandbox shows and hides, the cached probe result, and the description of denials."""
 
 import os
 import socket

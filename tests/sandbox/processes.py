@@ -1,4 +1,4 @@
-"""Looking at real processes."""
+"""Inspects real processes."""
 
 import os
 import time
@@ -9,7 +9,7 @@ PATIENCE = 20.0
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and was not collected yet does not."""
+    """True if the process runs; a zombie does not."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -33,7 +33,7 @@ def pids_in(path: Path, count: int) -> list[int]:
 
 
 def _out_here(number: int, folder: Path) -> list[int]:
-    """What we call the process that calls itself so and works in that folder; the number itself if it is not inside."""
+    """Return our pid of a sandboxed process, by its inner pid and working directory; else the pid itself."""
     inside = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _names(pid)[1:] == [number]]
     found = [pid for pid in inside if folder_of(pid) == folder]
     stranger = alive(number) and folder_of(number) != folder
@@ -41,7 +41,7 @@ def _out_here(number: int, folder: Path) -> list[int]:
 
 
 def _names(pid: int) -> list[int]:
-    """The numbers of a process, from ours to its own."""
+    """Return the pids of a process, from our namespace to its own."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +53,7 @@ def _names(pid: int) -> list[int]:
 
 
 def folder_of(pid: int) -> Path | None:
-    """Where a process works."""
+    """Return the working directory of a process."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:
@@ -66,7 +66,7 @@ def gone(pids: list[int]) -> None:
 
 
 def running(words: str) -> bool:
-    """Whether a process with these words in its command line runs, wherever its number is counted."""
+    """True if a process with these words in its command line runs, in any pid namespace."""
     for found in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = found.read_bytes().replace(b"\0", b" ")

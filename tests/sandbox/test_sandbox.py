@@ -1,4 +1,4 @@
-"""Commands in real sandboxes: what they cannot do, what they can, and what is left of them."""
+"""Commands in real sandboxes: what they can and cannot do, and what they leave behind."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def use(request: pytest.FixtureRequest) -> str:
 
 @contextmanager
 def listening() -> Generator[int]:
-    """A port of this machine, outside every sandbox."""
+    """A listening port of this machine, outside of the sandbox."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -215,7 +215,7 @@ async def test_no_descriptor_reaches_a_command(places: Open, use: str) -> None:
 
 
 async def test_a_pipe_that_is_closed_ends_its_writer(places: Open, use: str) -> None:
-    """The signal that the interpreter inside ignores is there for commands."""
+    """SIGPIPE, which the init program's interpreter ignores, works in commands."""
     place = places(use)
     done = await place.run("yes | head -1; echo ${PIPESTATUS[0]}")
     assert done.output == "y\n141\n"
@@ -261,7 +261,7 @@ async def test_nothing_is_left_of_it(places: Open, use: str, end: Ending, comman
 
 
 async def begun(place: Place, command: str, seconds: float) -> "tuple[asyncio.Task[object], set[int]]":
-    """Run a command until it sleeps. One that had too little time for that on a busy machine gets more."""
+    """Run a command until it sleeps; retry with more time on a busy machine."""
     while True:
         task: asyncio.Task[object] = asyncio.create_task(place.run(command, timeout=seconds))
         await until(lambda task=task: task.done() or bool(sleepers(place)))
@@ -273,7 +273,7 @@ async def begun(place: Place, command: str, seconds: float) -> "tuple[asyncio.Ta
 
 
 def sleepers(place: Place) -> set[int]:
-    """What sleeps in the project, and nowhere else on the machine."""
+    """Return the sleeping processes whose working directory is the project."""
     found = subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True, check=False)
     return {pid for pid in map(int, found.stdout.split()) if folder_of(pid) == place.root}
 

@@ -1,4 +1,4 @@
-"""Sandboxes made by another user, and inside another sandbox."""
+"""Sandboxes created by another user, and inside another sandbox."""
 
 import json
 import os
@@ -49,7 +49,7 @@ INSIDE = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "
 
 @pytest.fixture
 def everybodys() -> Iterator[Path]:
-    """A folder that another user can enter, which the folder for tests is not."""
+    """A folder that another user can enter, unlike the folder of the tests."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder).resolve()
@@ -81,7 +81,7 @@ def _run(argv: list[str], home: str = "/") -> "subprocess.CompletedProcess[str]"
 
 
 def _python_for(around: list[str]) -> str:
-    """An interpreter that can be started there and knows what we need."""
+    """Return an interpreter that can run there and import what is needed."""
     tried = ""
     for python in (sys.executable, "/usr/bin/python3"):
         try:

@@ -57,7 +57,7 @@ def test_nothing_survives_a_kill(tmp_path: Path, command: str) -> None:
 
 
 def test_a_kill_before_the_group_was_told(tmp_path: Path) -> None:
-    """The leader still has its mark, and its group is found through it."""
+    """The group leader still has the mark, which leads to its group."""
     watchdog = Watchdog("untold-test.")
     watchdog.start()
     command = "echo $$ >>pids; env -i sleep 1000 & echo $! >>pids; wait"
@@ -168,7 +168,7 @@ async def test_our_own_clean_up_spares_it_until_the_end(tmp_path: Path) -> None:
 
 
 async def test_groups_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    """Their numbers may be given to somebody else, who must not be killed for it."""
+    """Their pids may be reused by other processes, which must not be killed."""
     runner = ProcessRunner(linger=0.05)
     finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)
     assert finished.pid in runner._watchdog._groups

@@ -1,4 +1,4 @@
-"""Git in a sandbox: commits work, and what makes git run something stays as it is."""
+"""Git in a sandbox: commits work, and files that make git run something are read-only."""
 
 import subprocess
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Real processes: what they may see, how long they may live, and what is left of them."""
+"""Real processes: their environment, their time limits, and what they leave behind."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def pids_in(path: Path, count: int) -> list[int]:
-    """The process ids that `count` commands wrote into a file, one a line."""
+    """Return the process ids that `count` commands wrote into a file, one per line."""
     await until(lambda: path.exists() and len(path.read_text().split()) >= count)
     return [int(word) for word in path.read_text().split()]
 
@@ -261,7 +261,7 @@ async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
         "AWS_SECRET_ACCESS_KEY": "s",
         "PLAIN": "p",
     }
-    runner = ProcessRunner(environ=environ, keep_env=["GITHUB_TOKEN"])
+    runner = ProcessRunner(environ=environ, env_passthrough=["GITHUB_TOKEN"])
     lines = (await runner.run("env", cwd=str(tmp_path), timeout=5)).output.split("\n")
     for expected in ("PLAIN=p", "GITHUB_TOKEN=t", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "CI=1", "TERM=dumb"):
         assert expected in lines
