@@ -164,7 +164,7 @@ class Emulator:
     def _more(self) -> bool:
         """Whether something may still come of a program that has ended."""
         before = len(self.bytes)
-        time.sleep(0.3)
+        time.sleep(0.1)
         return len(self.bytes) > before
 
     # --- what is typed ---

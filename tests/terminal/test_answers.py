@@ -22,6 +22,7 @@ def asked(odin: Emulator, *words: str) -> None:
     odin.see(READY, *words)
 
 
+@pytest.mark.slow
 def test_every_answer(workspace: Path) -> None:
     names = ("once", "never", "wordy", "edited", "noted", "ruled", "ruled again", "stopped")
     script = [*map(touch, names), say("Another day.")]
@@ -74,6 +75,7 @@ def test_every_answer(workspace: Path) -> None:
     assert not made & {"never", "wordy", "edited", "stopped"}
 
 
+@pytest.mark.slow
 def test_prompts_that_wait(workspace: Path) -> None:
     gate = Event()
     script = [

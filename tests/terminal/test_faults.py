@@ -53,7 +53,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("where", FAULTS)
+BASIC = ("widget", "writer")
+"""`make test` tries these; the others are slow."""
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param(where, marks=() if where in BASIC else pytest.mark.slow) for where in FAULTS]
+)
 def test_in(workspace: Path, home: Path, where: str) -> None:
     command = [sys.executable, "-c", BEGIN.replace("{fault}", FAULTS[where])]
     with (

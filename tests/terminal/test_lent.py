@@ -87,6 +87,7 @@ def test_ended_while_it_is_suspended(workspace: Path) -> None:
         odin.nothing_runs()
 
 
+@pytest.mark.slow
 def test_begun_in_the_background(workspace: Path) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "PS1": PROMPT}, command=SHELL) as odin:
         in_a_shell(odin, f"{ODIN} &")
@@ -164,6 +165,7 @@ def test_an_editor_that_works_dies_and_leaves_a_mess(workspace: Path, editor: st
         odin.given_back()
 
 
+@pytest.mark.slow
 def test_an_editor_is_not_left_behind(workspace: Path, editor: str) -> None:
     """An interrupt on the terminal is the editor's; when Odin is ended the editor ends, too, whatever it thinks."""
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "VISUAL": editor}) as odin:

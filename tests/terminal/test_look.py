@@ -42,6 +42,7 @@ def test_the_title_says_what_goes_on_and_is_given_back(workspace: Path) -> None:
         assert bytes(odin.bytes).count(b"\x1b[22;0t") == bytes(odin.bytes).count(b"\x1b[23;0t") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_title_is_given_back_when_odin_is_ended(workspace: Path, number: signal.Signals) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}) as odin:
@@ -52,6 +53,7 @@ def test_the_title_is_given_back_when_odin_is_ended(workspace: Path, number: sig
         assert b"\x1b[23;0t" in odin.bytes
 
 
+@pytest.mark.slow
 def test_a_bell_and_a_notification_call_back_one_who_looks_elsewhere(workspace: Path, home: Path) -> None:
     (home / ".config" / "odin" / "odinconfig.json").write_text(json.dumps({"tui": {"title": False}}))
     with (
@@ -78,6 +80,7 @@ def test_a_light_terminal_gets_the_light_colours_when_it_says_so(workspace: Path
         assert "rgb" not in odin.text
 
 
+@pytest.mark.slow
 def test_the_environment_may_say_it_before(workspace: Path) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "COLORFGBG": "0;15"}) as odin:
         odin.see("edit")
@@ -89,12 +92,11 @@ def test_the_environment_may_say_it_before(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "forbidden"),
     [
-        ({"NO_COLOR": "1"}, rb"[34]8;2;(\d+);(?!\1;\1)"),
-        ({"COLORTERM": "", "TERM": "xterm-256color"}, rb"[34]8;2;"),
-        ({"COLORTERM": "", "TERM": "xterm"}, rb"[34]8;[25];"),
-        ({"COLORTERM": "", "TERM": "linux"}, rb"[34]8;[25];|\x1b\](?:0|9|11);"),
+        pytest.param({"NO_COLOR": "1"}, rb"[34]8;2;(\d+);(?!\1;\1)", id="no-color", marks=pytest.mark.slow),
+        pytest.param({"COLORTERM": "", "TERM": "xterm-256color"}, rb"[34]8;2;", id="256", marks=pytest.mark.slow),
+        pytest.param({"COLORTERM": "", "TERM": "xterm"}, rb"[34]8;[25];", id="16", marks=pytest.mark.slow),
+        pytest.param({"COLORTERM": "", "TERM": "linux"}, rb"[34]8;[25];|\x1b\](?:0|9|11);", id="linux-console"),
     ],
-    ids=["no-color", "256", "16", "linux-console"],
 )
 def test_terminals_with_fewer_colours_get_no_others(workspace: Path, env: Mapping[str, str], forbidden: bytes) -> None:
     with (

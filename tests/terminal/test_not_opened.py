@@ -26,6 +26,7 @@ async def test_another_process_has_the_session(workspace: Path) -> None:
         await host.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "value", "code"), [("--model", "none/such", 2), ("--resume", "no-such-session", 2)])
 def test_what_is_not_there(workspace: Path, flag: str, value: str, code: int) -> None:
     with terminal(flag, value, cwd=workspace) as odin:

@@ -35,7 +35,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("when", ["before the first frame", "while it connects"])
+@pytest.mark.parametrize("when", [pytest.param("before the first frame", marks=pytest.mark.slow), "while it connects"])
 def test_while_it_begins(workspace: Path, when: str) -> None:
     command = [sys.executable, "-c", SLOW.replace("{when!r}", repr(when))]
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}, command=command) as odin:
@@ -70,6 +70,7 @@ PHASES: dict[str, tuple[Callable[[Emulator], None], Turn | str, tuple[str, ...]]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_window_is_closed_while(workspace: Path, phase: str) -> None:
     act, turn, args = PHASES[phase]
@@ -84,7 +85,7 @@ def test_the_window_is_closed_while(workspace: Path, phase: str) -> None:
         odin.nothing_runs()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGHUP])
 def test_told_more_than_once(workspace: Path, number: signal.Signals) -> None:
     """A shell passes on what the terminal has already said; nothing may be torn off by that."""
     act, turn, args = PHASES["a command runs"]

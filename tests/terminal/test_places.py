@@ -17,10 +17,16 @@ from tests.terminal.emulator import ODIN, terminal
 @pytest.mark.parametrize(
     "env",
     [
-        {"TERM": "screen", "LANG": "C", "LC_ALL": "C", "COLUMNS": "17", "LINES": "5"},
-        {"TERM": "never-heard-of-it", "COLORTERM": "", "NO_COLOR": "1", "LC_ALL": "POSIX"},
+        pytest.param(
+            {"TERM": "screen", "LANG": "C", "LC_ALL": "C", "COLUMNS": "17", "LINES": "5"},
+            id="screen, C, sizes of another window",
+        ),
+        pytest.param(
+            {"TERM": "never-heard-of-it", "COLORTERM": "", "NO_COLOR": "1", "LC_ALL": "POSIX"},
+            id="unheard of, no colour",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["screen, C, sizes of another window", "unheard of, no colour"],
 )
 def test_the_app_works_in(workspace: Path, env: Mapping[str, str]) -> None:
     with (
@@ -48,7 +54,7 @@ def test_keys_that_are_no_utf8(workspace: Path) -> None:
         odin.given_back()
 
 
-@pytest.mark.parametrize("term", ["dumb", "unknown", ""])
+@pytest.mark.parametrize("term", ["dumb", *(pytest.param(term, marks=pytest.mark.slow) for term in ("unknown", ""))])
 def test_terminals_that_understand_nothing_get_lines(workspace: Path, term: str) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "TERM": term}) as odin:
         odin.see("edit>")
@@ -58,6 +64,7 @@ def test_terminals_that_understand_nothing_get_lines(workspace: Path, term: str)
         odin.given_back()
 
 
+@pytest.mark.slow
 def test_answers_into_a_file(workspace: Path) -> None:
     command = ["/bin/sh", "-c", " ".join([*ODIN, "> answers.txt"])]
     with (
@@ -91,6 +98,7 @@ def test_without_a_controlling_terminal(workspace: Path) -> None:
         odin.given_back()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("script") is None or sys.platform != "linux", reason="script(1) of Linux")
 def test_under_script(workspace: Path) -> None:
     command = ["script", "-qec", " ".join(ODIN), "record"]
@@ -107,6 +115,7 @@ def test_under_script(workspace: Path) -> None:
     assert b"Recorded." in (workspace / "record").read_bytes()
 
 
+@pytest.mark.slow
 def test_under_nohup_there_is_nobody_to_type(workspace: Path) -> None:
     """nohup takes the keyboard away, so it is one prompt without a word, and an end."""
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}, command=["nohup", *ODIN]) as odin:
@@ -115,6 +124,7 @@ def test_under_nohup_there_is_nobody_to_type(workspace: Path) -> None:
     assert "prompt" in (workspace / "nohup.out").read_text()
 
 
+@pytest.mark.slow
 def test_two_in_one_project_and_one_session_for_one(workspace: Path) -> None:
     with ScriptedServer([say("First here."), say("Second here.")]) as server:
         env = server.env("anthropic")

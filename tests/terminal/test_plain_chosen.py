@@ -14,6 +14,7 @@ from tests.terminal.emulator import ODIN, terminal
 APP = b"\x1b[?1049h"
 
 
+@pytest.mark.slow
 def test_the_app_in_an_ordinary_terminal(workspace: Path) -> None:
     with terminal(cwd=workspace) as odin:
         odin.drawn(APP)
@@ -22,6 +23,7 @@ def test_the_app_in_an_ordinary_terminal(workspace: Path) -> None:
         assert odin.end() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_terminal_that_knows_only_lines(workspace: Path, term: str) -> None:
     with terminal(cwd=workspace, env={"TERM": term}) as odin:
@@ -39,6 +41,7 @@ def test_the_flag(workspace: Path) -> None:
         assert APP not in odin.bytes
 
 
+@pytest.mark.slow
 def test_the_setting(workspace: Path, home: Path) -> None:
     (home / ".config" / "odin" / "odinconfig.json").write_text(json.dumps({"tui": {"plain": True}}))
     with terminal(cwd=workspace) as odin:
@@ -52,6 +55,7 @@ def shell(line: str) -> list[str]:
     return ["/bin/sh", "-c", line]
 
 
+@pytest.mark.slow
 def test_messages_go_into_a_file(workspace: Path) -> None:
     """Standard error is no terminal: answers are seen, nothing is drawn."""
     with ScriptedServer([say("Hello.")]) as server:
@@ -82,6 +86,7 @@ def test_answers_go_into_a_pipe(workspace: Path) -> None:
         assert (workspace / "answers.txt").read_text() == "One.\nTwo.\nThree.\n"
 
 
+@pytest.mark.slow
 def test_a_prompt_whose_answer_goes_into_a_pipe_is_one_prompt(workspace: Path) -> None:
     with ScriptedServer([say("One.")]) as server:
         command = shell(f"{sys.executable} -I -m odin hi | cat >answers.txt")
@@ -90,6 +95,7 @@ def test_a_prompt_whose_answer_goes_into_a_pipe_is_one_prompt(workspace: Path) -
         assert (workspace / "answers.txt").read_text() == "One.\n"
 
 
+@pytest.mark.slow
 def test_nobody_types(workspace: Path) -> None:
     with ScriptedServer([say("One.")]) as server:
         env = {**os.environ, **server.env("anthropic")}

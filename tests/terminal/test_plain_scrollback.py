@@ -40,6 +40,7 @@ def test_five_thousand_lines(workspace: Path) -> None:
         assert found(odin) == list(range(LINES))
 
 
+@pytest.mark.slow
 def test_lines_come_while_the_answer_is_still_written(workspace: Path) -> None:
     gate = Event()
     answer = numbered(0, 40) + "and then, after a while, THE END"
@@ -72,6 +73,7 @@ def test_somebody_types_meanwhile(workspace: Path) -> None:
         assert len(server.requests) == 2
 
 
+@pytest.mark.slow
 def test_the_size_changes_in_the_middle(workspace: Path) -> None:
     gate = Event()
     server = ScriptedServer([say(numbered(0, 400) + "THE END").hold(gate, after=30)])
@@ -88,6 +90,7 @@ def test_the_size_changes_in_the_middle(workspace: Path) -> None:
         assert found(odin) == list(range(400))
 
 
+@pytest.mark.slow
 def test_twenty_columns_and_wide_letters_in_pieces(workspace: Path) -> None:
     """The terminal wraps a line itself, and a letter that comes in two pieces is one letter."""
     lines = ["日本語のテキスト" * 4, "e\u0301a\u0308" * 12, "👩‍💻 writes 🎉", "x" * 75]
@@ -104,6 +107,7 @@ def test_twenty_columns_and_wide_letters_in_pieces(workspace: Path) -> None:
         assert "".join(odin.scrollback).replace(" ", "").count("x" * 75) == 1
 
 
+@pytest.mark.slow
 def test_thoughts_and_calls_stand_between(workspace: Path) -> None:
     (workspace / "a.txt").write_text("alpha\n")
     (workspace / "b.txt").write_text("beta\n")
@@ -126,6 +130,7 @@ def test_thoughts_and_calls_stand_between(workspace: Path) -> None:
         assert lines.index("line 99 of many") < calls[1] < lines.index("line 100 of many")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_dumb_terminal_gets_no_sequence_at_all(workspace: Path, term: str) -> None:
     (workspace / "a.txt").write_text("alpha\n")
@@ -143,6 +148,7 @@ def test_a_dumb_terminal_gets_no_sequence_at_all(workspace: Path, term: str) -> 
         assert b"\a" not in odin.bytes
 
 
+@pytest.mark.slow
 def test_no_colour(workspace: Path) -> None:
     with (
         ScriptedServer([say("Hello.")]) as server,

@@ -42,7 +42,15 @@ def until(holds: Callable[[], bool], odin: Emulator) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("keys", ["\x04", "/exit\r", "quit\r", "\x03\x03"], ids=["ctrl-d", "exit", "quit", "ctrl-c"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param("\x04", id="ctrl-d"),
+        pytest.param("/exit\r", id="exit", marks=pytest.mark.slow),
+        pytest.param("quit\r", id="quit", marks=pytest.mark.slow),
+        pytest.param("\x03\x03", id="ctrl-c", marks=pytest.mark.slow),
+    ],
+)
 def test_by_key_and_the_command_to_come_back(workspace: Path, keys: str) -> None:
     with (
         ScriptedServer([say("Hello.")]) as server,
@@ -60,6 +68,7 @@ def test_by_key_and_the_command_to_come_back(workspace: Path, keys: str) -> None
         assert re.fullmatch(rf"{FAREWELL}\d+", last)
 
 
+@pytest.mark.slow
 def test_nothing_was_asked_so_there_is_nothing_to_come_back_to(workspace: Path) -> None:
     with terminal("--plain", cwd=workspace) as odin:
         odin.see("edit>")
@@ -69,7 +78,9 @@ def test_nothing_was_asked_so_there_is_nothing_to_come_back_to(workspace: Path) 
         assert FAREWELL not in odin.text
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
+)
 def test_by_signal_while_a_command_runs(workspace: Path, number: signal.Signals, code: int) -> None:
     marker, script = waiting(number)
     server = ScriptedServer(script)
@@ -82,6 +93,7 @@ def test_by_signal_while_a_command_runs(workspace: Path, number: signal.Signals,
     assert not running(marker)
 
 
+@pytest.mark.slow
 def test_a_storm_of_interrupts(workspace: Path) -> None:
     marker, script = waiting(88)
     server = ScriptedServer([*script, say("ok")])
@@ -97,6 +109,7 @@ def test_a_storm_of_interrupts(workspace: Path) -> None:
     assert not running(marker)
 
 
+@pytest.mark.slow
 def test_the_window_is_closed(workspace: Path) -> None:
     marker, script = waiting(89)
     server = ScriptedServer(script)
@@ -137,17 +150,18 @@ def test_suspended_and_brought_back(workspace: Path) -> None:
 
 FAILS = """
 import asyncio, sys
-from odin.commands import main
-from odin.ui.chat import chat
+from odin.commands import run
+from odin.ui.plain import repl
 
 def broken(self, envelope):
     raise RuntimeError("the ground opened")
 
-chat._Chat._beside = broken
-sys.exit(main.run(["--plain"]))
+repl._PlainRepl._observe = broken
+sys.exit(run(["--plain"]))
 """
 
 
+@pytest.mark.slow
 def test_a_fault_of_our_own(workspace: Path) -> None:
     with ScriptedServer([say("Hello.")]) as server:
         env = server.env("anthropic")

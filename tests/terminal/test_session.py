@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from odin.testing import ScriptedServer, call, say
 from tests.terminal.emulator import terminal
 
@@ -59,6 +61,7 @@ def test_a_whole_session(workspace: Path) -> None:
         assert not server.rejected
 
 
+@pytest.mark.slow
 def test_ways_back_into_a_conversation_and_the_transcript(workspace: Path, home: Path) -> None:
     """The last session, one that is picked inside, `q` with Vim's keys, and every line of the conversation once."""
     config = home / ".config" / "odin" / "odinconfig.json"

@@ -37,7 +37,7 @@ def test_nothing_flickers_while_five_thousand_lines_stream(workspace: Path) -> N
     assert max(map(len, frames)) < 60_000, "one frame draws more than the screen holds"
 
 
-@pytest.mark.parametrize("rows", [1, 2, 30])
+@pytest.mark.parametrize("rows", [*(pytest.param(rows, marks=pytest.mark.slow) for rows in (1, 2)), 30])
 def test_a_storm_of_resizes(workspace: Path, rows: int) -> None:
     gate = Event()
     answer = "begin " + "and so on " * 500
@@ -60,7 +60,10 @@ def test_a_storm_of_resizes(workspace: Path, rows: int) -> None:
         assert "Traceback" not in "\n".join(odin.scrollback)
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 1), (1, 24), (40, 12), (300, 60)])
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [(80, 1), *(pytest.param(*size, marks=pytest.mark.slow) for size in ((1, 24), (40, 12), (300, 60)))],
+)
 def test_any_size_to_begin_with(workspace: Path, columns: int, rows: int) -> None:
     server = ScriptedServer([say("Hello.")])
     with server, terminal(cwd=workspace, env=server.env("anthropic"), columns=columns, rows=rows) as odin:

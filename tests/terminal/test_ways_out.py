@@ -13,7 +13,10 @@ from odin.testing import ScriptedServer, call, say
 from tests.terminal.emulator import HARMLESS, terminal
 
 
-@pytest.mark.parametrize(("keys", "code"), [("\x04", 0), ("\x03\x03", 0)], ids=["ctrl-d", "ctrl-c twice"])
+@pytest.mark.parametrize(
+    ("keys", "code"),
+    [pytest.param("\x04", 0, id="ctrl-d", marks=pytest.mark.slow), pytest.param("\x03\x03", 0, id="ctrl-c twice")],
+)
 def test_by_key(workspace: Path, keys: str, code: int) -> None:
     with terminal(cwd=workspace) as odin:
         odin.see("edit")
@@ -25,6 +28,7 @@ def test_by_key(workspace: Path, keys: str, code: int) -> None:
         assert "Traceback" not in odin.text
 
 
+@pytest.mark.slow
 def test_a_slow_second_ctrl_c_is_a_first_one(workspace: Path) -> None:
     with terminal(cwd=workspace) as odin:
         odin.see("edit")
@@ -38,7 +42,9 @@ def test_a_slow_second_ctrl_c_is_a_first_one(workspace: Path) -> None:
         odin.ends(0)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
+)
 def test_by_signal_while_a_command_runs(workspace: Path, number: signal.Signals, code: int) -> None:
     marker = f"sleep {3600 + os.getpid() % 1000}.{number}"
     script = [call("Bash", {"command": f"trap '' TERM INT; {marker}", "description": "wait"})]
@@ -102,7 +108,7 @@ def test_a_terminal_that_stands_still_holds_nothing_up(workspace: Path) -> None:
 
 FAILS = """
 import asyncio, sys
-from odin.core.tui_settings import ScreenSettings
+from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.run import run_app
 
 async def connect():
@@ -110,11 +116,12 @@ async def connect():
     secret = "sk-ant-do-not-show-me"
     raise RuntimeError("the ground opened")
 
-ended = asyncio.run(run_app(connect, ScreenSettings()))
+ended = asyncio.run(run_app(connect, TuiSettings()))
 print("FAILED WITH", ended.code, ended.failure)
 """
 
 
+@pytest.mark.slow
 def test_a_fault_of_our_own(workspace: Path) -> None:
     with terminal(cwd=workspace, command=[sys.executable, "-c", FAILS]) as odin:
         odin.see("FAILED WITH 1 the ground opened")

@@ -23,6 +23,17 @@ from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs import permission
 
+LOOKS = pytest.mark.parametrize(
+    ("size", "theme"),
+    [
+        pytest.param((100, 30), "dark", id="100x30-dark"),
+        pytest.param((100, 30), "light", id="100x30-light", marks=pytest.mark.slow),
+        pytest.param((60, 20), "dark", id="60x20-dark", marks=pytest.mark.slow),
+        pytest.param((60, 20), "light", id="60x20-light", marks=pytest.mark.slow),
+    ],
+)
+"""Every screen is compared with its picture in one look; `make test-all` compares all looks."""
+
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 TAKE = os.environ.get("ODIN_SNAPSHOTS") == "write"
 """Looked at before the tests get an environment of their own."""
@@ -33,7 +44,7 @@ STILL_S = 1.0
 POLL_S = 0.01
 """How often a test looks whether what it waits for is there."""
 
-SOON_S = 0.04
+SOON_S = 0.02
 """What is due within this time belongs to what was just done: the next frame, the next part of a list."""
 
 FAST = {"retry": {"base_s": 0.01}}
@@ -189,6 +200,9 @@ def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textual.pilot.wait_for_idle", settled)
     monkeypatch.setattr("textual.app.wait_for_idle", settled)
     monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 0.03)
+    monkeypatch.setattr("odin.ui.tui.dialogs.sessions.SEARCH_DELAY_S", 0.05)
+    monkeypatch.setattr("odin.ui.tui.dialog_queue._RETRY_S", 0.02)
+    monkeypatch.setattr("odin.ui.tui.app.FRAME_S", 0.005)
 
 
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]

@@ -32,6 +32,7 @@ from odin.core.op import (
     RemoveRule,
     SetPermissionMode,
 )
+from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.help import HelpDialog
@@ -159,25 +160,25 @@ class Scene:
         while len(app.screen_stack) > 1:
             await app.pop_screen()
         if (bar := app.query_one(SearchBar)).is_open:
-            bar._say("", True)
-        app.composer.put_away()
-        app.composer.show(PromptDraft())
+            bar._tell_listener("", True)
+        app.composer.clear_draft()
+        app.composer.show_draft(PromptDraft())
         app.composer.focus()
-        app.side.chosen = app.todos.folded = None
-        app.side.find_place()
-        app.mode_given = False
-        app._leaving.forget()
-        app._escapes.forget()
+        app.side.user_choice = app.todos.folded = None
+        app.side.update_placement()
+        app.is_mode_chosen = False
+        app._quit_press.forget()
+        app._escape_press.forget()
         app.clear_notifications()
         all_painted(app)
-        app.troubles._kept.clear()
+        app.error_log._entries.clear()
         app._clipboard = ""
         app._sessions = self.sessions
-        await app.enter()
+        await app.show_session()
         await self.begin(stage)
 
     @property
-    def app(self) -> Any:
+    def app(self) -> OdinApp:
         return self.stage.app
 
     @property
@@ -254,13 +255,13 @@ async def waiting(scene: Scene) -> None:
 
 async def in_queue(scene: Scene) -> None:
     await waiting(scene)
-    scene.app.writing.focus_queue()
+    scene.app.input_panel.focus_queue()
     await scene.stage.shows("› 2 edit two")
 
 
 async def in_queue_above(scene: Scene) -> None:
     await in_queue(scene)
-    scene.app.writing.queue.action_queue_up()
+    scene.app.input_panel.queue.action_queue_up()
     await scene.stage.shows("› 1 edit one")
 
 
@@ -277,7 +278,7 @@ async def clipped(scene: Scene) -> None:
 async def agents(scene: Scene) -> None:
     scene.client.play(AgentStarted("sub-1", "look", "ask_mode"))
     scene.client.play(TurnStarted("s", "look", "ask_mode"), agent="sub-1")
-    await scene.stage.until(lambda: "sub-1" in scene.app.stories)
+    await scene.stage.until(lambda: "sub-1" in scene.app.transcripts)
 
 
 async def todos(scene: Scene) -> None:
@@ -290,14 +291,15 @@ async def no_suspending(scene: Scene) -> None:
 
 
 async def counting_drawing(scene: Scene) -> None:
-    display = scene.app._display
+    app: Any = scene.app
+    display = app._display
 
     def drawn(screen: Any, what: Any) -> None:
         scene.given.append(what)
         display(screen, what)
 
     await scene.stage.pilot.pause(0.1)
-    scene.app._display = drawn
+    app._display = drawn
 
 
 async def in_middle(scene: Scene) -> None:
@@ -315,7 +317,8 @@ async def looking(scene: Scene) -> None:
 
 def cursor(scene: Scene) -> int:
     view = scene.app.transcript
-    return list(view.blocks).index(view.cursor)
+    assert view.cursor is not None
+    return view.blocks.index(view.cursor)
 
 
 async def on_call(scene: Scene) -> None:

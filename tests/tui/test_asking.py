@@ -51,8 +51,8 @@ def dialog(stage: Stage) -> RequestDialog:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times so long that a busy machine is not slower than a person."""
-    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 2.0)
-    monkeypatch.setattr("odin.ui.tui.dialog_queue.TYPING_S", 2.0)
+    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 1.2)
+    monkeypatch.setattr("odin.ui.tui.dialog_queue.TYPING_S", 1.2)
 
 
 @pytest.mark.usefixtures("slow")

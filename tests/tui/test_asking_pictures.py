@@ -1,17 +1,9 @@
 """How the dialogs look that ask a person, at two sizes and on dark and light screens."""
 
-import pytest
-
 from odin.core.event import Option, PermissionAsked, Question, QuestionsAsked, TurnStarted
 from odin.core.tui_settings import TuiSettings
-from tests.tui.conftest import Stage, play
+from tests.tui.conftest import LOOKS, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
-
-LOOKS = pytest.mark.parametrize(
-    ("size", "theme"),
-    [((100, 30), "dark"), ((100, 30), "light"), ((60, 20), "dark"), ((60, 20), "light")],
-    ids=lambda value: value if isinstance(value, str) else f"{value[0]}x{value[1]}",
-)
 
 DIFF = """--- /home/ann/project/greet.py
 +++ /home/ann/project/greet.py

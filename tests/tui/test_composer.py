@@ -10,7 +10,7 @@ from odin.core.errors import UsageError
 from odin.core.event import PermissionModeChanged
 from odin.core.op import Op, Prompt, RunUserShell, SetPermissionMode
 from odin.testing import say
-from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
 
@@ -332,8 +332,7 @@ async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tm
         assert stage.app.composer.text == "abc"
 
 
-@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
-@pytest.mark.parametrize("theme", ["dark", "light"])
+@LOOKS
 async def test_pictures_of_writing(size: tuple[int, int], theme: str) -> None:
     from odin.core.tui_settings import TuiSettings
 

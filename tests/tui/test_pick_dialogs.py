@@ -26,7 +26,7 @@ from odin.ui.tui.dialogs.models import ModelPicker
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
-from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on
 
@@ -472,17 +472,16 @@ async def test_help_shows_the_persons_own_keys_and_commands(open_app: OpenApp, w
 # --- pictures ---
 
 
-@pytest.mark.parametrize("look", ["dark", "light"])
-@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
+@LOOKS
 @pytest.mark.parametrize("name", ["models", "rules", "help", "errors", "rewind"])
-async def test_picture(name: str, size: tuple[int, int], look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_picture(name: str, size: tuple[int, int], theme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     client = going_back()
     client.play(TurnEnded("t", "end_turn"))
     async with play(PlayedSessions(client), size=size, clock=lambda: START) as stage:
-        stage.app.choose_theme(look)
+        stage.app.choose_theme(theme)
         stage.app.error_log.add(START, "Overloaded", "The server is overloaded.\nAttempt 2 of 6 follows in 4.0 s.")
         stage.app.error_log.add(START + 9, "warning", "The disk is nearly full.", "sub-1")
         await stage.app.run_command(name, "copy" if name == "help" else "")
         await come(stage, PickerDialog)
-        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{look}")
+        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")

@@ -17,7 +17,7 @@ from odin.core.event import (
 from odin.core.op import ChangePrompt, DropPrompt, Op, Prompt
 from odin.core.tui_settings import TuiSettings
 from odin.testing import call, say
-from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
 BUSY = TurnStarted("t1", "work", "edit_mode")
@@ -262,8 +262,7 @@ async def test_a_real_session_answers_what_waits_and_takes_what_steers(open_app:
         assert "and then more" in str(stage.server.requests[2].body)
 
 
-@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
-@pytest.mark.parametrize("theme", ["dark", "light"])
+@LOOKS
 async def test_pictures_of_what_waits(size: tuple[int, int], theme: str) -> None:
     settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
     past = [PromptQueued("p0", "write the changelog, too", "edit_mode")]

@@ -7,7 +7,7 @@ import pytest
 from odin.core.event import Warned
 from odin.testing import say
 from odin.ui.tui.dialogs.reports import ReportDialog, StatsDialog
-from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on
 
@@ -139,17 +139,16 @@ async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: t
         assert not isinstance(stage.app.screen, ReportDialog)
 
 
-@pytest.mark.parametrize("look", ["dark", "light"])
-@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
+@LOOKS
 @pytest.mark.parametrize("name", ["stats", "context", "diagnostics"])
-async def test_picture(name: str, size: tuple[int, int], look: Any) -> None:
+async def test_picture(name: str, size: tuple[int, int], theme: Any) -> None:
     client = PlayedClient(warnings=("The settings of this folder are not trusted.",))
     async with play(PlayedSessions(client), size=size, clock=lambda: START) as stage:
-        stage.app.choose_theme(look)
+        stage.app.choose_theme(theme)
         await stage.app.run_command(name)
         await stage.until(lambda: len(stage.app.screen_stack) == 2)
         if name == "stats":
             await stage.shows("whose")
             await stage.press("tab", "right")
             await stage.shows("ollama/qwen3")
-        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{look}")
+        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")

@@ -13,10 +13,10 @@ from odin.ui.tui.dialogs.history import ContentsDialog, RewindScopePicker
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog
 from odin.ui.tui.panels.status import TOAST_SECONDS
-from tests.tui.conftest import SNAPSHOTS, Stage, play
+from tests.tui.conftest import LOOKS, SNAPSHOTS, Stage, play
 from tests.tui.key_cases import FakeSetup
 from tests.tui.played import START, PlayedClient, PlayedSessions
-from tests.tui.test_asking_pictures import COMMAND, EDIT, LOOKS, QUESTIONS, ready, settings, shown
+from tests.tui.test_asking_pictures import COMMAND, EDIT, QUESTIONS, ready, settings, shown
 from tests.tui.test_pick_dialogs import going_back
 
 READ = ToolCall("c1", "Read", {"file_path": "/p/src/parser.py"})

@@ -7,7 +7,7 @@ import pytest
 from odin.core.client import SessionSummary
 from odin.testing import say
 from odin.ui.tui.dialogs.sessions import SessionPicker
-from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 
 SIZES = [(40, 12), (100, 30)]
@@ -265,12 +265,11 @@ async def test_names_from_outside_cannot_steer_the_screen() -> None:
         await stage.shows("[red]x[/]", r"\x1b[31mred\x07", r"\u202eback")
 
 
-@pytest.mark.parametrize("look", ["dark", "light"])
-@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
-async def test_picture(size: tuple[int, int], look: Any) -> None:
+@LOOKS
+async def test_picture(size: tuple[int, int], theme: Any) -> None:
     async with play(played(12), size=size, clock=lambda: START) as stage:
-        stage.app.choose_theme(look)
+        stage.app.choose_theme(theme)
         await opened(stage)
         await stage.press("down")
         await stage.shows("Make it faster." if size[0] == 100 else "Session 1")
-        await stage.pictured(f"sessions-{size[0]}x{size[1]}-{look}")
+        await stage.pictured(f"sessions-{size[0]}x{size[1]}-{theme}")

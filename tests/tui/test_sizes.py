@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from textual import events
 
 from odin.core.event import Replied, Todo, TodosChanged, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text
@@ -56,26 +57,40 @@ async def test_no_size_ends_the_app(size: tuple[int, int]) -> None:
         await stage.shows("somewhere", "x", "edit")
 
 
-async def test_a_storm_of_sizes_keeps_the_words_and_the_end() -> None:
+@pytest.mark.parametrize("storm", [30, pytest.param(100, marks=pytest.mark.slow)])
+async def test_a_storm_of_sizes_keeps_the_words_and_the_end(storm: int) -> None:
     chance = random.Random(7)
     async with play(PlayedSessions(talk()), size=(80, 24)) as stage:
         await stage.shows("somewhere")
         await stage.type("half a thought")
-        for _ in range(100):
+        for _ in range(storm):
             await stage.pilot.resize_terminal(chance.randint(1, 300), chance.randint(1, 80))
         await resized(stage, 80, 24)
         await stage.shows("half a thought", "somewhere")
         assert stage.app.transcript.following
 
 
-async def test_a_storm_of_sizes_keeps_the_place_one_reads() -> None:
+@pytest.mark.parametrize("storm", [20, pytest.param(50, marks=pytest.mark.slow)])
+async def test_a_storm_of_sizes_keeps_the_place_one_reads(storm: int) -> None:
     chance = random.Random(8)
     async with play(PlayedSessions(talk()), size=(80, 24)) as stage:
         await stage.shows("somewhere")
         await stage.press("ctrl+home")
         await stage.shows("Prompt 0")
-        for _ in range(50):
+        for _ in range(storm):
             await stage.pilot.resize_terminal(chance.randint(30, 200), chance.randint(8, 60))
         await resized(stage, 80, 24)
         await stage.shows("Prompt 0")
         assert not stage.app.transcript.following
+
+
+async def test_the_conversation_is_drawn_when_its_width_is_known_late() -> None:
+    """A busy machine may draw the empty view before the view learns its size."""
+    async with play(PlayedSessions(talk(5)), size=(80, 24)) as stage:
+        await stage.shows("somewhere")
+        view = stage.app.transcript
+        view.render_cache.width = 0
+        view.rebuild()
+        await stage.until(lambda: "somewhere" not in stage.screen())
+        view.post_message(events.Resize(view.size, view.virtual_size))
+        await stage.shows("somewhere", seconds=5)

@@ -22,8 +22,8 @@ from odin.testing import ScriptedServer, say
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from tests.conftest import Run
-from tests.tui.conftest import Stage
-from tests.tui.test_asking_pictures import LOOKS, ready, shown
+from tests.tui.conftest import LOOKS, Stage
+from tests.tui.test_asking_pictures import ready, shown
 from tests.tui.test_permission_dialog import click
 
 

@@ -65,7 +65,7 @@ async def a_while(stage: Stage) -> str:
 def as_always(screen: str) -> str:
     """The screen without durations and session ids."""
     screen = re.sub(r"\d{17}", "SESSION", screen)
-    screen = re.sub(r"done( in \d+ s)? +F1", "done F1", screen)
+    screen = re.sub(r"done( in \S+ m?s)? +F1", "done F1", screen)
     return re.sub(r"\d+(\.\d+)? (ms|s)\b( · )?", "", screen)
 
 

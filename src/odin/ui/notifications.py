@@ -177,7 +177,7 @@ def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
     """While the app is suspended the terminal has its own title."""
 
     def back(_: object) -> None:
-        app.wake()
+        app.request_frame()
 
     def away(_: object) -> None:
         notifier.restore_title()
