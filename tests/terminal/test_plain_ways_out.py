@@ -138,12 +138,12 @@ def test_suspended_and_brought_back(workspace: Path) -> None:
 FAILS = """
 import asyncio, sys
 from odin.commands import main
-from odin.ui.chat import chat
+from odin.ui.plain import repl
 
 def broken(self, envelope):
     raise RuntimeError("the ground opened")
 
-chat._Chat._beside = broken
+repl._PlainRepl._observe = broken
 sys.exit(main.run(["--plain"]))
 """
 

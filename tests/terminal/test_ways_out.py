@@ -102,7 +102,7 @@ def test_a_terminal_that_stands_still_holds_nothing_up(workspace: Path) -> None:
 
 FAILS = """
 import asyncio, sys
-from odin.core.tui_settings import ScreenSettings
+from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.run import run_app
 
 async def connect():
@@ -110,7 +110,7 @@ async def connect():
     secret = "sk-ant-do-not-show-me"
     raise RuntimeError("the ground opened")
 
-ended = asyncio.run(run_app(connect, ScreenSettings()))
+ended = asyncio.run(run_app(connect, TuiSettings()))
 print("FAILED WITH", ended.code, ended.failure)
 """
 
