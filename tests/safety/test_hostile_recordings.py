@@ -16,7 +16,7 @@ from odin.replay.replay import ReplayOptions, ReplayReport, format_report, repla
 from odin.session.log import LOG_FORMAT, LogHeader
 from odin.testing import call, say
 from tests.engine.conftest import Start
-from tests.engine.early import picture
+from tests.engine.speculation import picture
 
 
 def recording(
