@@ -159,7 +159,7 @@ def test_everything_but_yes_means_no(poisoned: Path, home: Path, answer: str):
         assert "model: anthropic/expensive" in shown
         assert "mcp" not in shown
         terminal.type(answer)
-        terminal.see("Not trusted: going on without its settings.")
+        terminal.see("Not trusted: its settings are ignored.")
         terminal.see("edit> ")
         terminal.type("hi\n")
         terminal.see("Hello.")

@@ -1,4 +1,4 @@
-"""Prompts that wait: drafts with ids, lanes, what an interrupt and a crash make of them."""
+"""Queued prompts: ids, delivery, and what an interrupt and a crash do to them."""
 
 import asyncio
 import concurrent.futures
@@ -321,7 +321,7 @@ class TestCrash:
             await talk.client.submit(Continue("y"))
 
     async def test_nothing_is_written_to_a_session_that_is_closed(self, start: Start) -> None:
-        """Its log may be somebody else's by then."""
+        """Another process may own the log by then."""
         talk = await start([say("one"), say("two")])
         await talk.say("a")
         assert await talk.client.close()
@@ -410,7 +410,7 @@ class TestRemoveLast:
         assert "par" not in str(talk.server.requests[1].messages)
 
     async def test_thinking_that_came_to_no_words_is_no_message(self, start: Start) -> None:
-        """What is taken out after an interrupt in the middle of a thought is the prompt."""
+        """After an interrupt during reasoning, the prompt is the message that is removed."""
         model = {"models": {"one": {"thinking": True}}}
         thought = say("4", thinking="two and two", chunk=2).hold(threading.Event(), after=4)
         config = {"thinking": 2000, "providers": {"anthropic": model}}

@@ -58,7 +58,7 @@ async def forward(talk: Talk, **more: Any) -> Redone:
 
 
 def prompts(body: dict[str, Any]) -> list[str]:
-    """What the person said in an Anthropic request: the text blocks of its user messages."""
+    """The text blocks of the user messages in an Anthropic request."""
     said: list[str] = []
     for message in body["messages"]:
         if message["role"] == "user":

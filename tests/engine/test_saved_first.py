@@ -1,4 +1,4 @@
-"""What is about to be replaced is in the log on disk before it is touched; what changes at that moment is spared."""
+"""A file is saved and logged before it is replaced; a file that changes at that moment is left alone."""
 
 from collections.abc import Callable
 from pathlib import Path

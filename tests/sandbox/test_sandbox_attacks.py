@@ -26,11 +26,11 @@ Open = Callable[..., SandboxedProject]
 
 WAYS_OUT = {
     "through the root of a process": "for p in 1 $$ $PPID self; do echo dead >/proc/$p/root$CANARY; done",
-    "through the folder of the starter": "echo dead >/proc/1/cwd$CANARY; ls /proc/1/fd",
+    "through the folder of the init program": "echo dead >/proc/1/cwd$CANARY; ls /proc/1/fd",
     "by mounting over it": "mount --bind $HERE $(dirname $CANARY); mount -o remount,rw /; echo dead >$CANARY",
     "in namespaces of its own": "unshare -Urm sh -c 'mount -o remount,rw,bind /; umount -l /; echo dead >$CANARY'",
     "by its links": "ln -s $CANARY link; echo dead >link; cp --remove-destination link $CANARY; ln $CANARY hard",
-    "by tracing the starter": "strace -p 1; gdb -p 1 -batch; echo x >/proc/1/mem",
+    "by tracing the init program": "strace -p 1; gdb -p 1 -batch; echo x >/proc/1/mem",
     "by renaming what is above": "mv $(dirname $CANARY) /tmp/moved-canary; mv $HERE $HERE.moved",
 }
 
@@ -324,21 +324,22 @@ async def test_nothing_is_left_for_the_environment_of_the_next(open_project: Ope
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
-from odin.core.tool import Confinement
-from odin.sandbox.layout import Session
+from odin.core.tool import SandboxProfile
+from odin.sandbox.layout import SandboxSession
+from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import ProcessRunner
-from odin.sandbox.sandbox import Sandbox, Wanted
+from odin.sandbox.sandbox import Sandbox
 
 async def main(use, root, words):
     env = {**os.environ, "HOME": root}
-    sandbox = Sandbox(Session(root=root, home=root + "/../home", env=env), Wanted(use))
-    sandbox.prove()
+    sandbox = Sandbox(SandboxSession(root=root, home=root + "/../home", env=env), SandboxOptions(use))
+    sandbox.probe()
     if sandbox.kind == "none":
         print("none", flush=True)
         return
     runner = ProcessRunner(environ=env, sandbox=lambda: sandbox)
     run = lambda command, writes: runner.run(
-        command, cwd=root, timeout=900, confinement=Confinement(writes=writes)
+        command, cwd=root, timeout=900, sandbox_profile=SandboxProfile(writes=writes)
     )
     deaf = f"(trap '' TERM HUP; exec -a {words}-deaf sleep 1000) &"
     quiet = f"{deaf} setsid -f bash -c 'exec -a {words}-moved sleep 1000'"
@@ -360,13 +361,15 @@ def test_nothing_is_left_when_odin_is_killed(use: str, tmp_path: Path) -> None:
         names = [f"{words}-{name}" for name in ("deaf", "moved", "plain", "looks")]
         wait_until(lambda: odin.poll() is not None or all(map(running, names)))
         if odin.poll() is not None:
+            assert odin.stdout is not None
+            assert odin.stdout.read() == b"none\n"
             pytest.skip("no such sandbox here")
-        starters = children(odin.pid)
-        assert starters
+        inits = children(odin.pid)
+        assert inits
         odin.send_signal(signal.SIGKILL)
         odin.wait()
     wait_until(lambda: not any(map(running, names)))
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in starters))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inits))
 
 
 def children(pid: int) -> list[int]:

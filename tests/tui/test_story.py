@@ -183,7 +183,7 @@ def test_what_is_said_beside_a_reply_stands_above_it_live_and_later() -> None:
 def test_retries_are_one_notice_that_ends_in_the_past() -> None:
     tries = [RetryScheduled(number, 6, 1.0, "Overloaded.", "overloaded") for number in (1, 2, 3)]
     waiting = story_of([ASK, *tries])
-    assert texts(waiting)[1:] == ["Notice Attempt 3 of 6 failed: Overloaded. Trying again in 1.0 s."]
+    assert texts(waiting)[1:] == ["Notice Attempt 3 of 6 failed: Overloaded. Retrying in 1.0 s."]
     assert texts(story_of([ASK, *tries, replied(Text("Hi"))]))[1:] == [
         "Notice The request failed 3 times (Overloaded), then the model answered.",
         "Answer Hi",

@@ -270,7 +270,7 @@ async def test_the_work_of_another_agent() -> None:
         client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
         await stage.shows("agent-1 Look at the tests", "working", "Grep slow")
         await stage.press("shift+tab")
-        await stage.shows("agent-1 at work: Look at the tests", "running")
+        await stage.shows("agent-1: Look at the tests", "running")
         assert "Answer 0." not in stage.screen()
         await stage.press("shift+tab")
         await stage.shows("Answer 0.")

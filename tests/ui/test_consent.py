@@ -70,7 +70,7 @@ def test_help_and_view_answer_nothing(workspace: Path) -> None:
     ):
         terminal.see(ASKED)
         terminal.type("?\n")
-        assert "y    allow it this once" in terminal.see(ASKED, 2)
+        assert "y    allow once" in terminal.see(ASKED, 2)
         terminal.type("v\n")
         shown = terminal.see(ASKED, 3)
         terminal.type("y\n")
@@ -96,7 +96,7 @@ def test_a_yes_is_remembered_in_the_words_that_were_shown(workspace: Path, key: 
     ):
         terminal.see(ASKED)
         terminal.type(f"{key}\n")
-        terminal.see(f"Allow it and remember {told}:")
+        terminal.see(f"Allow and add a rule {told}:")
         rule = the_rule(terminal)
         terminal.type("1\n")
         assert terminal.end() == (0, "Done.\n")
@@ -164,10 +164,10 @@ def test_a_no_can_be_remembered(workspace: Path) -> None:
     ):
         terminal.see(ASKED)
         terminal.type("d\n")
-        terminal.see("Deny it and remember:")
+        terminal.see("Deny and add a rule:")
         rule = the_rule(terminal)
         terminal.type("1\n")
-        terminal.see("Enter for s: ")
+        terminal.see("all projects of this [u]ser: ")
         terminal.type("\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
@@ -185,7 +185,7 @@ def test_a_command_is_changed_on_the_line(workspace: Path) -> None:
         terminal.type("e\n")
         terminal.see("Command: touch one")
         terminal.type("\x7f\x7f\x7ftwo\n")
-        terminal.see("Instead of what was asked:\r\n  | touch two\r\n")
+        terminal.see("Changed to:\r\n  | touch two\r\n")
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
     assert not (workspace / "one").exists()
@@ -208,7 +208,7 @@ def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) ->
     ):
         terminal.see(ASKED)
         terminal.type("e\n")
-        shown = terminal.see("anything else goes back: ")
+        shown = terminal.see("or Enter to go back: ")
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
     assert f'"file_path":"{workspace}/two"' in shown
@@ -219,12 +219,12 @@ def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("editor", "said"),
     [
-        ("false", "The editor false ended with exit code 1, so nothing was changed."),
-        ("true", "Nothing was changed."),
-        ("/no/such/editor", "cannot be started"),
-        ("sed -i s/{/[/", "That is not JSON"),
-        ("sed -i '1 s/.*/7/; 2,$ d'", "have to be one JSON object"),
-        ("it's", "$VISUAL cannot be read as a command"),
+        ("false", "The editor false failed with exit code 1; nothing was changed."),
+        ("true", "Nothing changed."),
+        ("/no/such/editor", "Cannot start the editor"),
+        ("sed -i s/{/[/", "Invalid JSON"),
+        ("sed -i '1 s/.*/7/; 2,$ d'", "must be a JSON object"),
+        ("it's", "Cannot parse $VISUAL"),
     ],
 )
 def test_an_editor_that_gives_nothing_leaves_the_question_open(workspace: Path, editor: str, said: str) -> None:

@@ -126,7 +126,7 @@ class ProcessRunner:
     ) -> None:
         self._spill_dir = Path(spill_dir) if spill_dir is not None else None
         self._environ = environ
-        self._keep_env = frozenset(env_passthrough)
+        self._env_passthrough = frozenset(env_passthrough)
         self._term_grace = term_grace
         self._cancel_grace = cancel_grace
         self._linger = linger
@@ -372,7 +372,7 @@ class ProcessRunner:
         """Return the environment with the mark appended to that of an outer Odin, which must find our children too."""
         if self._base_env is None:
             environ = os.environ if self._environ is None else self._environ
-            self._base_env = build_command_environment(environ, self._keep_env)
+            self._base_env = build_command_environment(environ, self._env_passthrough)
         git = build_git_settings(self._base_env, hooks=sandbox_profile.writes) if sandbox_profile is not None else {}
         return {**self._base_env, **git, **(extra or {}), _MARK_VARIABLE: self._base_env.get(_MARK_VARIABLE, "") + mark}
 

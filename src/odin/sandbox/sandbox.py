@@ -2,7 +2,8 @@
 
 Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
 files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
-Only the user can let a command run unsandboxed, once per call; no rule, hook or permission mode can.
+Only the user can let a command run unsandboxed, once per call and never in a read-only mode; no rule, hook or
+permission mode can.
 
 `describe_denial` guesses from the output of a failed command what the sandbox denied; when in doubt it says nothing.
 """
@@ -171,8 +172,8 @@ class Sandbox:
         self._path = build_programs_path(session)
         self._error = ""
         self._probe: ProbeResult | None = None
-        self._supervisors: dict[bool, SandboxSupervisor] = {}
-        self._layouts: dict[bool, SandboxLayout] = {}
+        self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
+        self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
         self._root_identity: tuple[int, int] = (0, 0)
         self._is_network_shared = False
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None

@@ -134,7 +134,7 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
 def _is_literal_with_variables(text: str, analysis: CommandAnalysis) -> bool:
     """True if every expansion in a word is a variable that is assigned in the same text."""
     known = {name for name, _ in analysis.assigned}
-    rest = _VARIABLE.sub(lambda found: "" if (found[1] or found[2]) in known else found[0], text)
+    rest = _VARIABLE.sub(lambda match: "" if (match[1] or match[2]) in known else match[0], text)
     return not set(rest) & set("$`")
 
 
@@ -168,10 +168,10 @@ def _find_covering_rule(
         texts = [word.text for word in rest]
         if find_escape_option([word.text for word in words], texts):
             continue
-        named = [form for word in rest for form in spellings_of(word)]
+        spellings = [form for word in rest for form in spellings_of(word)]
         if not any(
             is_outside_word(text, folder, call.root) or _is_sensitive(text, folder, call.root)
-            for text in (*texts, *named)
+            for text in (*texts, *spellings)
         ):
             return rule
     return None
@@ -198,9 +198,9 @@ def _is_sensitive(text: str, folder: str, root: str) -> bool:
 def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
     """True if these allow rules cover every part of the call."""
     parts = call.analysis.commands if call.analysis is not None else ()
-    named = [rule for rule in rules if rule.matches_tool(call.name)]
+    tool_rules = [rule for rule in rules if rule.matches_tool(call.name)]
     covered = all(
-        any(rule.bare or rule.command.match_words(part.words) is not None for rule in named) for part in parts
+        any(rule.bare or rule.command.match_words(part.words) is not None for rule in tool_rules) for part in parts
     )
     return covered and find_deciding_rule(call, rules) is not None
 

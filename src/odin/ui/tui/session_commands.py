@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NavigationCommands:
-    """Also told of what happens: what a rewind did to files is said when it is done, whoever asked for it."""
+    """Commands that open, fork and rewind sessions. Also an observer, to report the file changes of any rewind."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
@@ -33,8 +33,6 @@ class NavigationCommands:
             "delete": self._delete,
         }
 
-    # --- as a watcher ---
-
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         return None
 
@@ -46,8 +44,6 @@ class NavigationCommands:
 
     def draw_frame(self) -> None:
         return None
-
-    # --- other sessions ---
 
     async def _start_new(self, rest: str) -> None:
         async with self._app.input_panel.submit_queue.pause():
@@ -61,7 +57,7 @@ class NavigationCommands:
             self.choose_session()
 
     async def resume_session(self, session: str) -> None:
-        """Whatever is wrong with it, the session that is open stays."""
+        """Open this session. If that fails, the current one stays open."""
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.resume(session)
             await self._app.show_session()
@@ -87,9 +83,9 @@ class NavigationCommands:
         await self.fork(await find_fork_turn(self._app.client, rest))
 
     async def fork(self, turn: str = "", session: str = "") -> None:
-        """Go on in a copy of the open session or of another; the prompt that was left out comes into the composer.
+        """Switch to a copy of this session, or of another one, and put the prompt at `turn` into the composer.
 
-        When the other one cannot be copied it is the one that is open.
+        If the other session cannot be copied, it is opened itself.
         """
         async with self._app.input_panel.submit_queue.pause():
             here = self._app.client
@@ -104,7 +100,7 @@ class NavigationCommands:
         self._app.show_toast("Continuing in a copy. The original session is unchanged.")
 
     def edit_prompt(self, text: str) -> None:
-        """A prompt that came back, to be edited."""
+        """Put the text of a prompt into the composer."""
         if text:
             self._app.composer.restore_draft(PromptDraft(text))
         self._app.composer.focus()
@@ -118,8 +114,6 @@ class NavigationCommands:
             self._app.show_toast(message)
         else:
             self.choose_session(rest)
-
-    # --- back in this one ---
 
     def show_contents(self) -> None:
         from odin.ui.tui.dialogs.history import ContentsDialog
@@ -174,7 +168,7 @@ class TurnCommands:
         }
 
     def build_prompt_table(self) -> dict[str, Callable[[str, Sequence[Attachment]], Awaitable[None]]]:
-        """Those whose words go to the model."""
+        """Return the commands whose argument is a prompt for the model."""
         return {
             "ask": lambda rest, attached: self._send_in_mode("ask_mode", rest, attached),
             "plan": lambda rest, attached: self._send_in_mode("plan_mode", rest, attached),

@@ -575,7 +575,7 @@ def show_agent(app: "OdinApp") -> None:
     if agent:
         key = app.keys.label_of("next_agent")
         task = next((block.task for block in app.transcripts[""].agents if block.key == agent), "")
-        title = f"{sanitize_line(agent)} at work: {sanitize_line(task)}  ({key}: the next one)"
+        title = f"{sanitize_line(agent)}: {sanitize_line(task)}  ({key}: next agent)"
     app.transcript.show(app.transcripts[agent], title=title)
 
 

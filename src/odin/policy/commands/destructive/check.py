@@ -94,7 +94,7 @@ def _check_named(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 def _expand_name(part: ExtractedCommand, context: ExpansionContext) -> Iterator[ExtractedCommand]:
     """Yield the commands that a name such as `$x`, `$(which x)`, `/bin/x?` or `{x,y}` may expand to."""
     first, rest = part.words[0], part.words[1:]
-    text = _NAME_LOOKUP.sub(lambda found: found[1], _FIELD_SEPARATOR.sub(" ", first.text))
+    text = _NAME_LOOKUP.sub(lambda match: match[1], _FIELD_SEPARATOR.sub(" ", first.text))
     text = re.sub(r"\$\{?[@*]\}?|\$\{?x\}?(?=\w)", "", text)
     if first.glob and not first.expands:
         base = text.rsplit("/", 1)[-1]
@@ -294,10 +294,10 @@ def _is_help_request(part: ExtractedCommand) -> bool:
 
 
 def _make_word_check(words: str, why: str) -> HarmCheck:
-    wanted = split_names(words)
+    harmful = split_names(words)
 
     def check(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-        return why if wanted & set(part.texts[1:]) else ""
+        return why if harmful & set(part.texts[1:]) else ""
 
     return check
 

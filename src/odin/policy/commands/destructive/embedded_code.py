@@ -73,8 +73,8 @@ def _split_segments(text: str) -> Iterator[tuple[Sequence[ShellWord], str]]:
     """Yield the words of each segment, with the name of the program it is piped to, or ""."""
     short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}\n{text[-_MAX_TEXT // 2 :]}"
     plain = _FIELD_SEPARATOR.sub(" ", _PWD_SUBSTITUTION.sub("$PWD", short)).replace("\\\n", " ")
-    plain = _CHOICES.sub(lambda found: f" {found[1].replace(',', ' ')} ", plain)
-    plain = _BRACES.sub(lambda found: f" {found[0]} ", _ALL_BUT.sub("*", _BRACED_VARIABLE.sub(r"$\1", plain)))
+    plain = _CHOICES.sub(lambda match: f" {match[1].replace(',', ' ')} ", plain)
+    plain = _BRACES.sub(lambda match: f" {match[0]} ", _ALL_BUT.sub("*", _BRACED_VARIABLE.sub(r"$\1", plain)))
     at = 0
     segments: list[tuple[Sequence[ShellWord], bool]] = []
     for cut in _SEGMENT_CUT.finditer(plain):
@@ -140,8 +140,8 @@ def find_delegated_texts(part: ExtractedCommand) -> Iterator[str]:
         if name in _DELEGATING_PROGRAMS:
             yield text.partition("=")[2] if name == "alias" else text
         elif mark is not None:
-            for found in re.finditer(mark, text):
-                yield next((group for group in found.groups() if group), "")
+            for match in re.finditer(mark, text):
+                yield next((group for group in match.groups() if group), "")
 
 
 ShellScan = Callable[[str, ExpansionContext], Harm]
@@ -237,12 +237,12 @@ def _expand_home(value: str, context: ExpansionContext) -> str:
 def _find_calls(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield each call that may remove: its name, first argument and all arguments."""
     names = [_REMOVING_CALL]
-    renamed = {found[1] or found[2] for found in _RENAMED.finditer(text)}
+    renamed = {match[1] or match[2] for match in _RENAMED.finditer(text)}
     names += [re.compile(rf"(?P<name>\b{re.escape(name)})\s*(?P<open>\()\s*") for name in sorted(renamed)[:4]]
     for pattern in names:
-        for found in pattern.finditer(text):
-            whole = _extract_arguments(text[found.end() : found.end() + _MAX_ARGUMENT], opened=bool(found["open"]))
-            yield found["name"], _first_argument_of(whole), whole
+        for match in pattern.finditer(text):
+            whole = _extract_arguments(text[match.end() : match.end() + _MAX_ARGUMENT], opened=bool(match["open"]))
+            yield match["name"], _first_argument_of(whole), whole
 
 
 def _extract_arguments(text: str, *, opened: bool) -> str:
@@ -283,9 +283,9 @@ def _resolve_values(expression: str, text: str) -> list[str]:
     name = re.fullmatch(r"\$?(\w+)(?:\.path|\.name)?", expression.strip())
     if name is None:
         return []
-    given = re.finditer(rf"\b{re.escape(name[1])}\s*(?:=(?!=)|\bin\b|\bof\b)\s*\(?\[?([^\n;\]]{{1,200}})", text)
+    assignments = re.finditer(rf"\b{re.escape(name[1])}\s*(?:=(?!=)|\bin\b|\bof\b)\s*\(?\[?([^\n;\]]{{1,200}})", text)
     values = [
-        _resolve_value(_first_argument_of(found[1]).strip("[]() ")) or _resolve_value(found[1]) for found in given
+        _resolve_value(_first_argument_of(match[1]).strip("[]() ")) or _resolve_value(match[1]) for match in assignments
     ]
     return [value for value in values if value is not None]
 
@@ -297,8 +297,8 @@ def _resolve_value(expression: str) -> str | None:
     for _ in range(6):
         before = text
         text = _TAIL.sub("", text)
-        text = _WRAPPING.sub(lambda found: found[1] or "'.'", text)
-        text = _JOINING.sub(lambda found: re.sub(r"\s*,\s*", "/", found[1]), text)
+        text = _WRAPPING.sub(lambda match: match[1] or "'.'", text)
+        text = _JOINING.sub(lambda match: re.sub(r"\s*,\s*", "/", match[1]), text)
         if text == before:
             break
     return _join_quoted(text.strip("[]() "))
@@ -306,29 +306,29 @@ def _resolve_value(expression: str) -> str | None:
 
 def _join_quoted(text: str) -> str | None:
     """Return one string, or several joined with `+`, `/` or `.`, or a bare path; else None."""
-    made = ""
+    joined = ""
     rest = text.strip()
     if re.fullmatch(r"\.{1,2}/?|/|~/?|\*", rest):
         return rest
     while rest:
-        found = _QUOTED_TEXT.match(rest)
-        if found is None:
+        match = _QUOTED_TEXT.match(rest)
+        if match is None:
             return None
-        piece = found[2]
-        made = piece if not made else f"{made}/{piece}"
-        rest = found["rest"].strip()
+        piece = match[2]
+        joined = piece if not joined else f"{joined}/{piece}"
+        rest = match["rest"].strip()
         if rest and not re.match(r"[+/.]", rest):
-            return made if re.match(r"if\b|for\b|unless\b|[;})\]:]|t\b", rest) else None
+            return joined if re.match(r"if\b|for\b|unless\b|[;})\]:]|t\b", rest) else None
         rest = rest.lstrip("+/. ")
-    return made or None
+    return joined or None
 
 
 def _find_walk_removal(text: str, context: ExpansionContext) -> Harm:
     """Return why a loop must not run that removes everything in a vital folder without a condition, or ""."""
     if not _UNLINKING.search(text) or _CHOOSING.search(text):
         return ""
-    starts = [found[1] for found in _WALKING_CALL.finditer(text)]
-    starts += [found["path"] or "'.'" for found in _WALKING_PATH.finditer(text)]
+    starts = [match[1] for match in _WALKING_CALL.finditer(text)]
+    starts += [match["path"] or "'.'" for match in _WALKING_PATH.finditer(text)]
     for start in starts:
         value = _resolve_value(start) or ("." if not start.strip() else None)
         why = find_path_loss(_expand_home(value, context), "", context) if value is not None else ""

@@ -32,17 +32,17 @@ _UNKNOWN_FOLDER_HARM = "it removes the contents of an unknown folder"
 
 def options_of(words: Sequence[ShellWord]) -> set[str]:
     """Return short options as letters and long ones by name, up to `--`."""
-    found: set[str] = set()
+    options: set[str] = set()
     for word in words:
         text = word.text
         if text == "--":
             break
         if text.startswith("--"):
-            found.add(text.split("=", 1)[0])
+            options.add(text.split("=", 1)[0])
         elif text.startswith("-"):
-            found.update(text[1:])
-            found.add(text.casefold())
-    return found
+            options.update(text[1:])
+            options.add(text.casefold())
+    return options
 
 
 def operands_of(words: Sequence[ShellWord]) -> list[ShellWord]:
@@ -52,22 +52,22 @@ def operands_of(words: Sequence[ShellWord]) -> list[ShellWord]:
     return [word for word in words if not word.text.startswith("-") or word.text == "-"]
 
 
-def has_long_option(given: set[str], name: str, least: int) -> bool:
+def has_long_option(options: set[str], name: str, least: int) -> bool:
     """True if a long option is given, in full or abbreviated to at least `least` characters."""
-    return any(len(item) >= least and name.startswith(item) for item in given if item.startswith("--"))
+    return any(len(item) >= least and name.startswith(item) for item in options if item.startswith("--"))
 
 
 def _is_recursive(part: ExtractedCommand, context: ExpansionContext) -> bool:
     words = _expand_option_words(part, context)
-    given = options_of(words)
+    options = options_of(words)
     if part.name.casefold() in _ALWAYS_RECURSIVE:
         return True
     if part.name.casefold() in ("remove-item", "ri"):
-        return any("-recurse".startswith(item) and len(item) > 1 for item in given)
+        return any("-recurse".startswith(item) and len(item) > 1 for item in options)
     return (
-        bool(given & {"r", "R"})
-        or has_long_option(given, "--recursive", 3)
-        or has_long_option(given, "--no-preserve-root", 4)
+        bool(options & {"r", "R"})
+        or has_long_option(options, "--recursive", 3)
+        or has_long_option(options, "--no-preserve-root", 4)
     )
 
 
@@ -75,8 +75,8 @@ def _expand_option_words(part: ExtractedCommand, context: ExpansionContext) -> l
     """Return the words with variables replaced by the options they are known to contain."""
     words: list[ShellWord] = []
     for word in part.words[1:]:
-        made = expand_word(part, word, context) if word.expands and word.text.startswith("$") else []
-        options_in = [text for form in made for text in form.split() if text.startswith("-") and text != "--"]
+        forms = expand_word(part, word, context) if word.expands and word.text.startswith("$") else []
+        options_in = [text for form in forms for text in form.split() if text.startswith("-") and text != "--"]
         words += [ShellWord(text) for text in options_in] or [word]
     return words
 
@@ -135,9 +135,9 @@ def _is_deleting(texts: Sequence[str]) -> bool:
 
 def _is_removing_found(texts: Sequence[str]) -> bool:
     end = next((index for index, text in enumerate(texts) if text in (";", "+")), len(texts))
-    given = texts[:end]
-    removes = any(text.rsplit("/", 1)[-1] in REMOVERS or re.search(r"\brm\s", text) for text in given)
-    return removes and any("{}" in text for text in given)
+    command = texts[:end]
+    removes = any(text.rsplit("/", 1)[-1] in REMOVERS or re.search(r"\brm\s", text) for text in command)
+    return removes and any("{}" in text for text in command)
 
 
 def _start_points_of(words: Sequence[ShellWord]) -> list[ShellWord]:
@@ -251,8 +251,8 @@ def check_rsync(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 def check_chmod(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """Check chmod, chown and similar commands with a recursive option."""
-    given = options_of(part.words[1:])
-    if not (given & {"R"} or has_long_option(given, "--recursive", 4)):
+    options = options_of(part.words[1:])
+    if not (options & {"R"} or has_long_option(options, "--recursive", 4)):
         return ""
     for word in operands_of(part.words[1:]):
         why = find_loss(part, word, context)
@@ -275,18 +275,20 @@ def _check_git(texts: Sequence[str]) -> Harm:
     rest = list(texts)
     while rest and rest[0].startswith("-"):
         rest = rest[2:] if rest[0] in _GIT_VALUED else rest[1:]
-    verb, given = (rest[0] if rest else ""), set(rest[1:])
-    letters = {letter for text in given if text.startswith("-") and not text.startswith("--") for letter in text}
+    verb, arguments = (rest[0] if rest else ""), set(rest[1:])
+    letters = {letter for text in arguments if text.startswith("-") and not text.startswith("--") for letter in text}
     match verb:
-        case "clean" if "f" in letters or "--force" in given:
+        case "clean" if "f" in letters or "--force" in arguments:
             return "it removes untracked files"
-        case "stash" if given & {"drop", "clear"}:
+        case "stash" if arguments & {"drop", "clear"}:
             return "it discards stashed changes"
-        case "reset" if given & {"--hard", "--merge", "--keep"}:
+        case "reset" if arguments & {"--hard", "--merge", "--keep"}:
             return _UNCOMMITTED_HARM
-        case "checkout" | "switch" if given & {*_FORCE_OPTIONS, "--", "."}:
+        case "checkout" | "switch" if arguments & {*_FORCE_OPTIONS, "--", "."}:
             return _UNCOMMITTED_HARM
-        case "restore" if not ("S" in letters or "--staged" in given) or "W" in letters or "--worktree" in given:
+        case "restore" if (
+            not ("S" in letters or "--staged" in arguments) or "W" in letters or "--worktree" in arguments
+        ):
             return _UNCOMMITTED_HARM
         case _:
             return ""

@@ -118,20 +118,20 @@ def expand_word(part: ExtractedCommand, word: ShellWord, context: ExpansionConte
 
 def _expand_folders(text: str, part: ExtractedCommand, context: ExpansionContext) -> str:
     """Replace the variables and commands that name folders, such as `$PWD` and `$(pwd)`."""
-    here = make_absolute("", part.folder, context)
-    text = _PRINTED_PATH.sub(lambda found: found[1], text)
+    current = make_absolute("", part.folder, context)
+    text = _PRINTED_PATH.sub(lambda match: match[1], text)
     text = _CD_PATH.sub(
-        lambda found: make_absolute(_expand_home(found[1], context), part.folder, context) or SOME_VALUE, text
+        lambda match: make_absolute(_expand_home(match[1], context), part.folder, context) or SOME_VALUE, text
     )
-    text = _PARENT.sub(lambda _: f"{here}/.." if here else SOME_VALUE, text)
+    text = _PARENT.sub(lambda _: f"{current}/.." if current else SOME_VALUE, text)
     text = _HOME.sub(lambda _: context.home, text)
     text = _TOPLEVEL.sub(lambda _: context.root, text)
     text = _GIT_FOLDER.sub(lambda _: f"{context.root}/.git", text)
-    text = _HERE.sub(lambda _: here or SOME_VALUE, text)
+    text = _HERE.sub(lambda _: current or SOME_VALUE, text)
     text = _IN_FOLDER.sub(".", _LISTED.sub("*", text))
     if re.fullmatch(r"~[\w.-]+(/.*)?", text):
         text = re.sub(r"^~[\w.-]+", lambda _: context.home, text)
-    return _NEVER_EMPTY.sub(SOME_VALUE, _DEFAULT.sub(lambda found: _expand_home(found[1].strip("'\""), context), text))
+    return _NEVER_EMPTY.sub(SOME_VALUE, _DEFAULT.sub(lambda match: _expand_home(match[1].strip("'\""), context), text))
 
 
 def _expand_home(text: str, context: ExpansionContext) -> str:
@@ -140,25 +140,25 @@ def _expand_home(text: str, context: ExpansionContext) -> str:
 
 def _with_values(text: str, context: ExpansionContext) -> list[str]:
     """Return the text with the first known variable replaced by each of its values."""
-    for found in _VARIABLE.finditer(text):
-        known = context.values.get(found[1] or found[2], ())
-        if known and found[0] not in known:
-            return [text[: found.start()] + value + text[found.end() :] for value in dict.fromkeys(known)]
+    for match in _VARIABLE.finditer(text):
+        known = context.values.get(match[1] or match[2], ())
+        if known and match[0] not in known:
+            return [text[: match.start()] + value + text[match.end() :] for value in dict.fromkeys(known)]
     return [text]
 
 
 def _expand_braces(text: str) -> list[str]:
-    made = [text]
+    forms = [text]
     for _ in range(4):
         grown: list[str] = []
-        for item in made:
-            found = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", item)
-            if found is None:
+        for item in forms:
+            match = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", item)
+            if match is None:
                 grown.append(item)
             else:
-                grown += [item[: found.start()] + piece + item[found.end() :] for piece in found[1].split(",")]
-        made = grown[:_MAX_FORMS]
-    return made
+                grown += [item[: match.start()] + piece + item[match.end() :] for piece in match[1].split(",")]
+        forms = grown[:_MAX_FORMS]
+    return forms
 
 
 def make_absolute(text: str, folder: str | None, context: ExpansionContext) -> str | None:

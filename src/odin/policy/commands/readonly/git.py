@@ -254,7 +254,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     ),
     "remote": ReadOnlyCommand(_check_remote, "vn", "verbose all push"),
     "submodule": ReadOnlyCommand(
-        lambda taken, place: taken.operands in ([], ["status"]), "q", "quiet recursive cached"
+        lambda parsed, scope: parsed.operands in ([], ["status"]), "q", "quiet recursive cached"
     ),
     "bisect": ReadOnlyCommand(_make_first_check("log")),
     "fsck": ReadOnlyCommand(
@@ -273,7 +273,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     "stripspace": ReadOnlyCommand(has_no_operands, "s", "strip-comments"),
     "patch-id": ReadOnlyCommand(has_no_operands, "", "stable unstable verbatim"),
     "check-ref-format": ReadOnlyCommand(
-        lambda taken, place: len(taken.operands) == 1, "", "branch normalize allow-onelevel"
+        lambda parsed, scope: len(parsed.operands) == 1, "", "branch normalize allow-onelevel"
     ),
     "check-mailmap": ReadOnlyCommand(has_any_operands),
     "worktree": ReadOnlyCommand(_make_first_check("list"), "vz", "porcelain verbose"),
@@ -286,7 +286,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     ),
     "var": ReadOnlyCommand(_make_limit_check(1)),
     "notes": ReadOnlyCommand(
-        lambda taken, place: taken.operands[:1] in ([], ["list"], ["show"]) and _check_revisions(taken, place)
+        lambda parsed, scope: parsed.operands[:1] in ([], ["list"], ["show"]) and _check_revisions(parsed, scope)
     ),
 }
 

@@ -198,7 +198,7 @@ SYSTEM_COMMANDS: dict[str, ReadOnlyCommand] = {
     **dict.fromkeys(
         ("dpkg", "dpkg-query"), ReadOnlyCommand(_check_dpkg, "lsLSWf:", "list status listfiles show showformat=")
     ),
-    "stty": ReadOnlyCommand(lambda taken, place: taken.operands in ([], ["size"]), "a", "all"),
+    "stty": ReadOnlyCommand(lambda parsed, scope: parsed.operands in ([], ["size"]), "a", "all"),
     "clear": ReadOnlyCommand(has_no_operands),
     "ss": ReadOnlyCommand(
         _check_ss, "tulnpaexmis460HOwZ", "tcp udp listening numeric processes all summary unix ipv4 ipv6 no-header"

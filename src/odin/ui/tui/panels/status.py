@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.timer import Timer
 
 from odin.core.event import Mode
-from odin.ui.format import format_count, format_seconds, format_usd, model_name_of, shorten_home
+from odin.ui.format import count_of, format_count, format_seconds, format_usd, model_name_of, shorten_home
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
@@ -81,7 +81,7 @@ class ActivityLine(Panel):
         if not others:
             return ""
         asking = sum(agent.is_asking for agent in others)
-        count = f"{len(others)} {'agent' if len(others) == 1 else 'agents'} at work"
+        count = f"{count_of(len(others), 'agent')} working"
         return f"{count}, {asking} waiting for you" if asking else count
 
     def _format_keys(self, width: int) -> Text:

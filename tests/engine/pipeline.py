@@ -24,13 +24,13 @@ from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from tests.policy.policies import make_policy
 
-Saying = Callable[[HookCall], HookVerdict]
+HookReply = Callable[[HookCall], HookVerdict]
 
 
-class Said:
+class ScriptedHooks:
     """Scripted hooks; `told` keeps the calls they received."""
 
-    def __init__(self, **points: Saying) -> None:
+    def __init__(self, **points: HookReply) -> None:
         self.told: list[HookCall] = []
         self._points = points
 
@@ -76,7 +76,7 @@ class Bench:
         tool: Tool[Any],
         *,
         answers: Sequence[AnswerPermission] | None = None,
-        hooks: Said | None = None,
+        hooks: ScriptedHooks | None = None,
         redact: Redact = redact_nothing,
         save: Callable[[str], str] | None = None,
         mode: Mode = "edit_mode",

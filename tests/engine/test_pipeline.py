@@ -1,4 +1,4 @@
-"""The way to a tool: what runs together, who is asked when, and what the model and the user get back."""
+"""The call pipeline: parallel calls, permission requests, and results for the model and the user."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ Deed = Callable[[int, ToolContext], Awaitable[ToolOutput]]
 
 
 class Probe(Tool[ProbeArgs]):
-    """Does what the test says."""
+    """A scripted tool."""
 
     name: ClassVar[str] = "Probe"
     kind: ClassVar[Kind] = "read"
@@ -55,14 +55,14 @@ class Probe(Tool[ProbeArgs]):
 
 
 class Work(Probe):
-    """Does what the test says, and may change things."""
+    """A scripted tool that may change things."""
 
     name: ClassVar[str] = "Work"
     kind: ClassVar[Kind] = "execute"
 
 
 class Change(Probe):
-    """Does what the test says to the file of its number; 10 and up mean the same file again."""
+    """A scripted tool about the file with its number; numbers from 10 name the same files again."""
 
     name: ClassVar[str] = "Change"
     kind: ClassVar[Kind] = "edit"
@@ -88,7 +88,7 @@ StartWith = Callable[..., Awaitable[Talk]]
 
 @pytest.fixture
 async def start_with(workspace: Path) -> AsyncIterator[StartWith]:
-    """start_with(tool, script) opens a session that has this tool beside the standard ones."""
+    """start_with(tool, script) opens a session with this tool and the standard ones."""
     talks: list[Talk] = []
 
     async def begin(tool: Tool[Any], script: Any) -> Talk:
@@ -292,7 +292,7 @@ class TestSteps:
     async def run(
         self, root: Path, *, before: tuple[BeforeStep, ...] = (), after: tuple[AfterStep, ...] = ()
     ) -> list[Any]:
-        """Run one call of a tool that says "ran" through a gate with these steps; what was recorded."""
+        """Run one call of a tool that returns "ran" through a pipeline with these steps; return its results."""
         recorder = Recorder(None, SessionState("s"), EventBus())
         events = recorder.hub.subscribe()
 
