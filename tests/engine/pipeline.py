@@ -105,14 +105,14 @@ class Bench:
 
     async def call(self, *calls: dict[str, Any]) -> bool:
         """Run these calls as one reply; True if the turn is to stop."""
-        listening = self.recorder.hub.subscribe(durable=True, size=1024)
+        listening = self.recorder.bus.subscribe(durable=True, size=1024)
         person = asyncio.create_task(self._listen(listening))
         try:
             async with asyncio.timeout(30):
                 named = [ToolCall(f"c{number}", self._tool, args) for number, args in enumerate(calls)]
                 return await self._pipeline.run_all(named, self._scope)
         finally:
-            self.recorder.hub.close()
+            self.recorder.bus.close()
             await person
 
     async def _listen(self, events: Any) -> None:

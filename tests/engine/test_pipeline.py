@@ -247,7 +247,7 @@ class TestQuestions:
     async def test_two_who_ask_at_once_are_heard_one_by_one(self) -> None:
         recorder = Recorder(None, SessionState("s"), EventBus())
         asker = Approvals(recorder, can_ask=True)
-        events = recorder.hub.subscribe()
+        events = recorder.bus.subscribe()
 
         def ask(name: str) -> asyncio.Task[AnswerPermission | None]:
             async def prepare() -> PermissionAsked:
@@ -294,7 +294,7 @@ class TestSteps:
     ) -> list[Any]:
         """Run one call of a tool that returns "ran" through a pipeline with these steps; return its results."""
         recorder = Recorder(None, SessionState("s"), EventBus())
-        events = recorder.hub.subscribe()
+        events = recorder.bus.subscribe()
 
         async def ran(n: int, ctx: ToolContext) -> ToolOutput:
             (root / "ran").touch()
@@ -310,7 +310,7 @@ class TestSteps:
         )
         scope = CallScope("", "edit_mode", str(root), str(root), RepetitionGuard())
         assert not await CallPipeline(deps).run_all([ToolCall("id", "Probe", {"n": 7})], scope)
-        recorder.hub.close()
+        recorder.bus.close()
         heard: list[AnyEvent] = [envelope.event async for envelope in events]
         return [event for event in heard if isinstance(event, ToolEnded)]
 

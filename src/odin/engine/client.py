@@ -339,17 +339,17 @@ class LocalClient:
     # --- streams ---
 
     def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
-        live = self._recorder.hub.subscribe(durable=True, size=1024, whole=after is not None)
+        live = self._recorder.bus.subscribe(durable=True, size=1024, whole=after is not None)
         seq = self._recorder.state.seq
         if after is None or after >= seq:
             return live
         return _replay_log(self._host.read_past(), after, seq, live)
 
     def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
-        return stream_named(self._recorder.hub.subscribe(durable=True, size=1024, names=validate_names(names)))
+        return stream_named(self._recorder.bus.subscribe(durable=True, size=1024, names=validate_names(names)))
 
     async def stream_snapshots(self) -> AsyncIterator[Snapshot]:
-        changes = self._recorder.hub.subscribe(size=1)
+        changes = self._recorder.bus.subscribe(size=1)
         try:
             yield self._take_snapshot()
             seen = self._recorder.state.seq
@@ -361,7 +361,7 @@ class LocalClient:
             changes.close()
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        self._recorder.hub.observe_activity(observer)
+        self._recorder.bus.observe_activity(observer)
 
     # --- queries ---
 
@@ -430,7 +430,7 @@ class LocalClient:
         await deps.user_shell.close()
         await deps.background.close()
         await deps.hooks.end_session()
-        deps.recorder.hub.close()
+        deps.recorder.bus.close()
         deps.recorder.close()
         await self._host.close()
 
