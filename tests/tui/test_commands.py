@@ -34,7 +34,7 @@ async def test_commands_act_while_the_model_is_at_work_and_never_reach_it(open_a
         await stage.send("/rules add Edit(docs/**)")
         await stage.shows("allow Edit(docs/**)")
         await stage.send("/context")
-        await stage.shows("What fills the window")
+        await stage.shows("Context window")
         await stage.press("escape")
         await stage.send("/export html out.html")
         await stage.until(lambda: (workspace / "out.html").exists())
@@ -116,7 +116,7 @@ async def test_what_cannot_be_done_is_said_and_the_command_comes_back_to_be_mend
         ("queue", "shuffle"),
         ("yolo", "perhaps"),
         ("permissions", "whatever"),
-        ("resume", "no such session"),
+        ("resume", "No matching sessions"),
     ],
 )
 async def test_each_command_refuses_what_it_does_not_understand(open_app: OpenApp, name: str, rest: str) -> None:

@@ -160,7 +160,7 @@ async def test_what_was_never_on_the_screen_is_not_allowed() -> None:
         assert "reboot-now" not in stage.screen()
         for key in ("y", "s"):
             await stage.press(key)
-            await stage.shows("Look at all of it before you allow it.")
+            await stage.shows("Read the whole request before allowing it.")
             assert client.submitted == []
         await stage.press("end")
         await stage.shows("reboot-now")

@@ -20,12 +20,11 @@ from odin.core.event import (
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
 from odin.ui.slash_commands.diagnostics import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
-from odin.ui.tui.dialogs.help import HelpDialog
-from odin.ui.tui.dialogs.history import ContentsDialog, RewindPicker, RewindScopePicker
-from odin.ui.tui.dialogs.models import ModelPicker
+from odin.ui.tui.dialogs.onboarding import ModelPicker
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.reports import ErrorsDialog
+from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
+from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker
 from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on
@@ -77,7 +76,7 @@ async def test_the_chosen_model_and_the_one_that_stands_in_are_told_apart() -> N
         await come(stage, ModelPicker)
         lines = stage.screen().split("\n")
         assert any("● anthropic/claude-sonnet-4-5" in line and "chosen" in line for line in lines)
-        assert any("offline/planner" in line and "answers for now" in line for line in lines)
+        assert any("offline/planner" in line and "fallback active" in line for line in lines)
         assert "in use" not in stage.screen()
         await stage.press("escape")
 
@@ -90,7 +89,7 @@ async def test_local_servers_are_looked_for_only_when_asked() -> None:
         await stage.press("tab", "l")
         await stage.shows("ollama/qwen3", "Found 1 more.")
         await stage.press("f5")
-        await stage.shows("No other model server was found")
+        await stage.shows("No local model server found")
         await stage.press("escape")
 
 
@@ -100,7 +99,7 @@ async def test_a_model_that_is_not_listed_can_be_typed() -> None:
         await stage.app.run_command("models")
         await come(stage, ModelPicker)
         await stage.type("groq/llama-4")
-        await stage.shows("Use groq/llama-4", "as you typed it")
+        await stage.shows("Use groq/llama-4", "as typed")
         await stage.press("enter")
         await stage.until(lambda: client.submitted == [SetModel("groq/llama-4")])
 
@@ -151,13 +150,13 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         await stage.press("d", "n")
         assert "Edit(docs/**)" in stage.screen()
         await stage.press("d")
-        await stage.shows("Take back “ask Edit(docs/**)”?")
+        await stage.shows("Remove “ask Edit(docs/**)”?")
         await stage.press("y")
         await stage.until(lambda: all(rule.text != "Edit(docs/**)" for rule in rules.items))
         rules.move_to([rule.text for rule in rules.items].index("Bash(curl:*)"))
         await stage.press("d")
         await stage.until(lambda: stage.app.error_log.count)
-        await stage.until(lambda: "take it out of that file" in stage.app.error_log.newest_first[0].detail)
+        await stage.until(lambda: "remove it from that file" in stage.app.error_log.newest_first[0].detail)
         await stage.press("slash")
         await stage.type("make")
         await stage.until(lambda: [rule.text for rule in rules.items] == ["Bash(make:*)"])
@@ -165,9 +164,9 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         assert isinstance(stage.app.screen, RulesDialog)
         await stage.until(lambda: len(rules.items) == 2)
         await stage.press("o")
-        await stage.shows("This terminal cannot be left to another program.")
+        await stage.shows("This terminal does not support running another program.")
         await stage.press("j", "o")
-        await stage.shows("This rule is in no file.")
+        await stage.shows("This rule is not stored in a file.")
         await stage.press("escape")
         assert {rule.text for rule in await stage.app.client.list_rules()} >= {"Bash(make:*)", "Bash(curl:*)"}
 
@@ -204,7 +203,7 @@ async def test_a_rule_that_changed_its_number_meanwhile_is_not_removed() -> None
 
         client.list_rules = others  # type: ignore[method-assign]
         await stage.press("y")
-        await stage.shows("The rules have changed meanwhile")
+        await stage.shows("The rules have changed")
         assert client.submitted == []
 
 
@@ -226,10 +225,10 @@ async def test_a_prompt_and_its_files_are_taken_back(open_app: OpenApp, workspac
         assert path.read_text() == "new\n"
         await stage.press("escape", "escape")
         await come(stage, RewindPicker)
-        await stage.shows("Go back to before", "Change it", "1 file", "Files that come back:", "restored", "a.txt")
+        await stage.shows("Rewind to before", "Change it", "1 file", "Files to restore:", "restored", "a.txt")
         await stage.press("enter")
         await come(stage, RewindScopePicker)
-        await stage.shows("Files and conversation", "The prompt comes back")
+        await stage.shows("Files and conversation", "The prompt returns to the composer")
         await stage.press("enter")
         await stage.until(lambda: path.read_text() == "old\n")
         await stage.until(lambda: stage.app.composer.text == "Change it")
@@ -444,7 +443,7 @@ async def test_help_finds_keys_and_commands(size: tuple[int, int]) -> None:
         assert {entry.kind for entry in shown.rows.items} >= {"key", "command"}
         await stage.type("choose the model")
         await stage.until(lambda: len(shown.rows.items) == 1)
-        await stage.shows("Ctrl+P", "Choose the model.")
+        await stage.shows("Ctrl+P", "Choose a model.")
         shown.filter.value = "/compact"
         await stage.until(lambda: len(shown.rows.items) == 1)
         await stage.press("enter")

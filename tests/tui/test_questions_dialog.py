@@ -91,7 +91,7 @@ async def test_several_in_turn_with_a_way_back_and_a_review(open_app: OpenApp) -
         await stage.shows("(3 of 3): Name")
         await stage.press("down", "down", "enter")
         await stage.send("Cid")
-        await stage.shows("Your answers", "Red", "S, M", "Cid", "Enter Send them")
+        await stage.shows("Your answers", "Red", "S, M", "Cid", "Enter Submit")
         assert len(stage.server.requests) == 1
         await stage.press("enter")
         found = await answered(stage)
@@ -132,7 +132,7 @@ async def test_by_mouse(open_app: OpenApp) -> None:
         await stage.shows("(3 of 3)")
         await click(stage, "2 ○ Bob")
         await stage.shows("Your answers")
-        await click(stage, "Send them")
+        await click(stage, "Submit")
         found = await answered(stage)
         assert all(word in found for word in ("Blue", "M", "Bob"))
 

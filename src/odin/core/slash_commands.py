@@ -62,7 +62,6 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
     SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
     # state of Odin
-    SlashCommand("mcp", "Show MCP servers and their status.", "[NAME]"),
     SlashCommand("diagnostics", "Show warnings, the session's setup and the number of errors."),
     SlashCommand("errors", "Show recent warnings and errors."),
     SlashCommand("show", "Show one setting.", "[model|mode|sandbox|rules|context]"),

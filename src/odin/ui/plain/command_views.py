@@ -11,7 +11,7 @@ from odin.core.event import Compacted, CompactionChanged, ContextAdded, Event, L
 from odin.core.op import RunUserShell
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
 from odin.ui.slash_commands.actions import COMPACTION_CANCELED, CommandContext, compact
-from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, NO_LANGUAGE_SERVERS, ErrorLog, list_facts
+from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, ErrorLog, list_facts
 from odin.ui.slash_commands.prompts import LOOP_ENDS, describe_loop_end
 from odin.ui.terminal import escape_control, escape_hidden, shorten, size_of, wrap_words, write_line, write_text
 
@@ -117,7 +117,6 @@ def print_diagnostics(info: SessionInfo, errors: int, err: TextIO) -> None:
     write_line(err, f"Errors since Odin started: {errors}. /errors shows them." if errors else "No errors.")
     for name, value in list_facts(info):
         write_line(err, f"  {name:<16}{value}")
-    write_line(err, NO_LANGUAGE_SERVERS)
     write_line(err, DOCTOR_HINT)
 
 

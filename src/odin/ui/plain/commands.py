@@ -18,7 +18,7 @@ from odin.ui.slash_commands.actions import (
     delete_session,
     find_fork_turn,
 )
-from odin.ui.slash_commands.diagnostics import NO_MCP_SERVERS, ErrorLog
+from odin.ui.slash_commands.diagnostics import ErrorLog
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, format_rules
 from odin.ui.slash_commands.prompts import describe_rewind, format_queue, parse_force, parse_rewind
 from odin.ui.slash_commands.sessions import (
@@ -84,7 +84,6 @@ class PlainCommands:
             "stats": self._print_stats,
             "budget": self._run_budget,
             "rules": self._run_rules,
-            "mcp": self._print_mcp,
             "diagnostics": self._print_diagnostics,
             "errors": self._print_errors,
         }
@@ -307,9 +306,6 @@ class PlainCommands:
             await self._run_action(ACTIONS["rules"], rest)
         else:
             write_text(self._err, format_rules(await self._client.list_rules()))
-
-    async def _print_mcp(self, rest: str) -> None:
-        write_line(self._err, NO_MCP_SERVERS)
 
     async def _print_diagnostics(self, rest: str) -> None:
         views.print_diagnostics(await self._client.get_info(), self.error_log.count, self._err)

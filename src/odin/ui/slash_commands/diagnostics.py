@@ -1,4 +1,4 @@
-"""Text of /diagnostics and /mcp, and the log of recent errors that /errors shows."""
+"""Text of /diagnostics, and the log of recent errors that /errors shows."""
 
 import re
 from collections import deque
@@ -8,8 +8,6 @@ from msgspec import Struct
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, Event, RetryScheduled, TurnEnded, Warned
 
-NO_MCP_SERVERS = "No MCP servers. This version of Odin does not support MCP yet."
-NO_LANGUAGE_SERVERS = "No language servers are connected, so there are no diagnostics for files."
 DOCTOR_HINT = "Run `odin doctor` to check settings, keys and this machine."
 
 

@@ -18,7 +18,7 @@ from odin.ui.slash_commands.actions import ACTIONS, CommandContext, change_rules
 from odin.ui.slash_commands.permissions import PermissionModeSwitch
 from odin.ui.slash_commands.usage import parse_stats
 from odin.ui.tui.blocks import AnswerBlock
-from odin.ui.tui.composer.external_editor import run_in_terminal
+from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.session_commands import NavigationCommands, TurnCommands
 from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.terminal.driver import set_mouse
@@ -77,7 +77,6 @@ class ReportCommands:
             "usage": self._show_usage,
             "stats": self._show_stats,
             "budget": self._handle_budget,
-            "mcp": self._show_servers,
             "diagnostics": self._show_diagnostics,
             "errors": self._show_errors,
         }
@@ -85,7 +84,7 @@ class ReportCommands:
     # --- windows ---
 
     async def _show_help(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.help import HelpDialog
+        from odin.ui.tui.dialogs.reports import HelpDialog
 
         def taken(command: str | None) -> None:
             if command:
@@ -94,7 +93,7 @@ class ReportCommands:
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
 
     async def _choose_model(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.models import ModelPicker
+        from odin.ui.tui.dialogs.onboarding import ModelPicker
 
         def chosen(ref: str | None) -> None:
             if ref:
@@ -120,11 +119,6 @@ class ReportCommands:
         from odin.ui.tui.dialogs.reports import make_usage_report
 
         self._app.push_screen(make_usage_report(self._app))
-
-    async def _show_servers(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_servers_report
-
-        self._app.push_screen(make_servers_report(self._app))
 
     async def _show_diagnostics(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_diagnostics_report

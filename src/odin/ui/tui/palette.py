@@ -3,9 +3,12 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from rich.style import Style
+from textual.app import App
 from textual.theme import Theme
+from textual.widget import Widget
 
 from odin.core.tui_settings import ThemeSetting
 
@@ -127,3 +130,11 @@ def make_palette(theme: Theme) -> Palette:
         match_here=Style(color="#14171c" if dark else "#23272e", bgcolor="#e0b95c" if dark else "#e6b93f"),
         agents=tuple(Style(color=color) for color in (_AGENTS_DARK if dark else _AGENTS_LIGHT)),
     )
+
+
+def theme_of(widget: Widget) -> Theme:
+    return cast("App[Any]", widget.app).current_theme  # pyright: ignore[reportUnknownMemberType]
+
+
+def palette_of(widget: Widget) -> Palette:
+    return make_palette(theme_of(widget))

@@ -116,7 +116,7 @@ class NavigationCommands:
             self.choose_session(rest)
 
     def show_contents(self) -> None:
-        from odin.ui.tui.dialogs.history import ContentsDialog
+        from odin.ui.tui.dialogs.sessions import ContentsDialog
 
         def chosen(turn: str | None) -> None:
             if turn:
@@ -125,7 +125,7 @@ class NavigationCommands:
         self._app.push_screen(ContentsDialog(self._app.transcript.blocks), chosen)
 
     def choose_rewind(self) -> None:
-        from odin.ui.tui.dialogs.history import RewindPicker
+        from odin.ui.tui.dialogs.sessions import RewindPicker
 
         self._app.push_screen(RewindPicker(), self._choose_rewind_scope)
 
@@ -133,7 +133,7 @@ class NavigationCommands:
         if turn == "redo":
             self._app.run_in_background(self._redo())
         elif turn:
-            from odin.ui.tui.dialogs.history import RewindScopePicker, make_rewind
+            from odin.ui.tui.dialogs.sessions import RewindScopePicker, make_rewind
 
             def chosen(how: str | None) -> None:
                 if how:
