@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ def answers(client: PlayedClient) -> list[Op]:
     return [op for op in client.submitted if isinstance(op, AnswerPermission | AnswerQuestions)]
 
 
-def dialog(stage: Stage) -> RequestDialog:
+def dialog(stage: Stage) -> RequestDialog[Any]:
     assert isinstance(stage.app.screen, RequestDialog)
     return stage.app.screen
 

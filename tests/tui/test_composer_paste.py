@@ -120,7 +120,7 @@ async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
         await stage.shows("at most five images")
         await stage.press("ctrl+c")
         await paste(stage, str(workspace / "big.png"))
-        await stage.shows("5.0 MB; a picture may have 5 MB")
+        await stage.shows("5.0 MB; the limit for images is 5 MB")
         await paste(stage, str(workspace / "not.png"))
         await stage.shows("is not a supported image")
         assert composer.draft.list_images() == ()

@@ -194,7 +194,7 @@ async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, works
         await stage.shows("Command:")
         await stage.type("-other")
         await stage.press("enter")
-        await stage.shows("Instead of what was asked:", "touch made-other")
+        await stage.shows("Edited call:", "touch made-other")
         assert not (workspace / "made-other").exists()
         await stage.press("y")
         await stage.shows("Done.")
@@ -215,7 +215,7 @@ async def test_other_arguments_are_changed_as_json(open_app: OpenApp, workspace:
         await stage.press("ctrl+s")
         await stage.shows("Invalid JSON", "line 4, column 2")
         await stage.press("delete", "ctrl+s")
-        await stage.shows("Instead of what was asked:", "two")
+        await stage.shows("Edited call:", "two")
         await stage.press("y")
         await stage.shows("Done.")
         assert (workspace / "a.txt").read_text() == "two\n"

@@ -146,7 +146,7 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         await stage.shows("Bash(make:*)")
         rules = current(stage, RulesDialog).rows
         rules.move_to([rule.text for rule in rules.items].index("Edit(docs/**)"))
-        await stage.shows("written in", ".json")
+        await stage.shows("File", ".json")
         await stage.press("d", "n")
         assert "Edit(docs/**)" in stage.screen()
         await stage.press("d")
@@ -178,7 +178,7 @@ async def test_rules_with_the_mouse(size: tuple[int, int]) -> None:
         await stage.app.run_command("rules")
         shown = await come(stage, RulesDialog)
         await stage.pilot.click(shown.rows, offset=(6, 1))
-        await click_on(stage, "delete")
+        await click_on(stage, "remove")
         await click_on(stage, "yes")
         await stage.until(lambda: client.submitted == [RemoveRule(2)])
         await click_on(stage, "a add")
@@ -258,7 +258,7 @@ async def test_what_somebody_else_changed_comes_back_only_when_that_is_wanted(
         await stage.shows("skipped", "changed outside")
         await stage.press("down", "down", "f")
         await stage.until(lambda: "skipped" not in stage.screen())
-        await stage.shows("also what somebody else changed", "removed")
+        await stage.shows("also overwrite changes made outside Odin", "removed")
         await stage.press("enter")
         await stage.until(lambda: not path.exists())
         assert not stage.app.composer.text
@@ -441,7 +441,7 @@ async def test_help_finds_keys_and_commands(size: tuple[int, int]) -> None:
         await stage.press("f1")
         shown = await come(stage, HelpDialog)
         assert {entry.kind for entry in shown.rows.items} >= {"key", "command"}
-        await stage.type("choose the model")
+        await stage.type("choose a model")
         await stage.until(lambda: len(shown.rows.items) == 1)
         await stage.shows("Ctrl+P", "Choose a model.")
         shown.filter.value = "/compact"
@@ -457,8 +457,8 @@ async def test_help_shows_the_persons_own_keys_and_commands(open_app: OpenApp, w
     async with open_app(tui={"keys": {"models": "f3"}}) as stage:
         await stage.press("f1")
         await come(stage, HelpDialog)
-        await stage.type("choose the model")
-        await stage.shows("F3", "Its name is models")
+        await stage.type("choose a model")
+        await stage.shows("F3", 'tui.keys {"models"')
         await stage.press("escape")
         await stage.send("/commands")
         await come(stage, HelpDialog)

@@ -111,7 +111,7 @@ async def test_esc_is_a_no_and_asks_before_answers_are_lost(open_app: OpenApp) -
         await stage.press("1")
         await stage.shows("(2 of 3)")
         await stage.press("escape")
-        await stage.shows("Esc again cancels all of them")
+        await stage.shows("Esc again cancels all questions")
         assert len(stage.server.requests) == 1
         await stage.press("escape")
         assert "cancelled by user" in (await answered(stage)).casefold()

@@ -138,7 +138,7 @@ async def questions_review(this: Set) -> None:
 
 async def trust(this: Set) -> None:
     await this.push(TrustDialog(WISH))
-    await this.stage.shows("make lint", "Trust this folder")
+    await this.stage.shows("make lint", "y Trust")
 
 
 async def welcome_provider(this: Set) -> None:
@@ -151,7 +151,7 @@ async def welcome_key(this: Set) -> None:
     await welcome_provider(this)
     await this.stage.press("enter")
     await this.stage.type("secret")
-    await this.stage.shows("The key of")
+    await this.stage.shows("API key for")
 
 
 async def new_rule(this: Set) -> None:

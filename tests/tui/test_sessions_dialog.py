@@ -222,7 +222,7 @@ async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> N
         assert shown.rows.mark == 1
         await click_on(stage, "rename")
         await stage.shows("new title")
-        await click_on(stage, "leave it")
+        await click_on(stage, "cancel")
         await click_on(stage, "delete")
         await stage.shows("Delete “Session 1", "good?")
         await click_on(stage, "no")

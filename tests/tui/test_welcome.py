@@ -207,7 +207,7 @@ async def test_a_key_is_hidden_and_stored_for_this_user_alone(begin: Any, home: 
                 break
             await stage.press("down")
         await stage.press("enter")
-        await stage.shows("The key of anthropic.")
+        await stage.shows("API key for anthropic")
         await stage.press("enter")
         await stage.shows("The key is empty.")
         await stage.type(secret)
@@ -232,7 +232,7 @@ async def test_esc_goes_back_a_step_and_wrong_keys_are_refused(begin: Any, home:
     async with begin() as stage:
         await welcomed(stage)
         await stage.press("k", "enter")
-        await stage.shows("The key of")
+        await stage.shows("API key for")
         await stage.type("a b")
         await stage.press("enter")
         await stage.shows("That is no key")
@@ -298,7 +298,7 @@ async def test_a_folder_is_trusted_only_with_a_yes(begin: Any, workspace: Path, 
     (home / ".config" / "odin" / "odinconfig.json").write_text('{"model": "offline/planner"}')
     async with begin(trust=True) as stage:
         await stage.until(lambda: isinstance(stage.app.screen, TrustDialog) and stage.app.screen.ready)
-        await stage.shows("brings settings of its own", "./spy.sh", "Bash(make:*)")
+        await stage.shows("has its own settings", "./spy.sh", "Bash(make:*)")
         assert stage.app.info is None
         await stage.press("y" if yes else "enter")
         await opened(stage)

@@ -90,7 +90,7 @@ class RequestDialog(Dialog[Result]):
     DEFAULT_CSS = """
     RequestDialog > .panel { max-height: 100%; }
     RequestDialog Input, RequestDialog TextArea { background: $panel; border: none; height: 1; padding: 0; }
-    RequestDialog #said { color: $warning; }
+    RequestDialog #message { color: $warning; }
     """
 
     def __init__(self, ask_id: str = "", *, waiting: int = 0, deadline: float = 0, keep: bool = True) -> None:

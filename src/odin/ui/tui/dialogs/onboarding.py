@@ -39,7 +39,7 @@ class TrustDialog(RequestDialog[bool]):
         with Vertical(classes="panel"):
             yield Static(TRUST_TITLE, classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
-            yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="said", markup=False)
+            yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="message", markup=False)
             yield ChoiceBar(id="answers")
 
     @property
@@ -79,7 +79,7 @@ class TrustDialog(RequestDialog[bool]):
 
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        message = self.query_one("#said", Static)
+        message = self.query_one("#message", Static)
         message.display = self._is_too_much
         used = (
             1
@@ -148,7 +148,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             yield Static("Welcome to Odin", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, password=True)
-            yield Static(id="said", markup=False)
+            yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
@@ -167,7 +167,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line = self.query_one("#line", Input)
         line.display = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
-        self.query_one("#said", Static).update(message)
+        self.query_one("#message", Static).update(message)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.query_one(TextPage).show(self._paint_page)
         self._fit()
@@ -221,7 +221,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        message = self.query_one("#said", Static)
+        message = self.query_one("#message", Static)
         text = str(message.content)
         message.display = bool(text)
         used = 2 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display

@@ -113,12 +113,12 @@ class PermissionDialog(RequestDialog[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
-            yield Static(id="who", classes="title", markup=False)
+            yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield Static(id="label", markup=False)
             yield LineInput(id="line", compact=True, select_on_focus=False)
             yield ArgumentsArea(id="args", compact=True, soft_wrap=True, tab_behavior="focus", show_line_numbers=False)
-            yield Static(id="said", markup=False)
+            yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
             yield Static(id="hint", classes="hint", markup=False)
 
@@ -132,7 +132,7 @@ class PermissionDialog(RequestDialog[None]):
 
     def retitle(self) -> None:
         text = "Edited call:" if self._request is not self._original else format_headline(self._request, self._agent)
-        self.query_one("#who", Static).update(text + self.describe_wait())
+        self.query_one("#title", Static).update(text + self.describe_wait())
 
     def _update_hint(self) -> None:
         keys = self.odin.keys
@@ -142,7 +142,7 @@ class PermissionDialog(RequestDialog[None]):
         self.query_one("#hint", Static).update(hint if self.ready and self._step == "ask" else "")
 
     def _show_message(self, text: str) -> None:
-        self.query_one("#said", Static).update(sanitize(text))
+        self.query_one("#message", Static).update(sanitize(text))
         self._fit()
 
     def _go_to_step(self, step: PermissionStep) -> None:
@@ -217,7 +217,7 @@ class PermissionDialog(RequestDialog[None]):
         hint = self.query_one("#hint", Static)
         hint.display = height >= _SHORT_SCREEN and self._step == "ask"
         used = 1 + hint.display + self.query_one(ChoiceBar).count_rows(width)
-        for name in ("#who", "#label", "#said"):
+        for name in ("#title", "#label", "#message"):
             part = self.query_one(name, Static)
             text = str(part.content)
             part.display = bool(text)

@@ -49,14 +49,14 @@ class PickerDialog(Dialog[str], Generic[Item]):
     PickerDialog.entering #entry { display: block; }
     PickerDialog.entering #filter { display: none; }
     PickerDialog #body { height: 1fr; layout: horizontal; }
-    PickerDialog #beside { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
+    PickerDialog #detail { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
     PickerDialog.-narrow #body { layout: vertical; }
-    PickerDialog.-narrow #beside { width: 100%; height: 40%; padding: 0; }
-    PickerDialog.-narrow #beside { border-left: none; border-top: solid $primary 40%; }
-    PickerDialog.-narrow.-low #beside { display: none; }
-    PickerDialog.-narrow.-low.telling #beside { display: block; height: 4; }
-    PickerDialog.alone #beside { display: none; }
-    PickerDialog #beside { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
+    PickerDialog.-narrow #detail { width: 100%; height: 40%; padding: 0; }
+    PickerDialog.-narrow #detail { border-left: none; border-top: solid $primary 40%; }
+    PickerDialog.-narrow.-low #detail { display: none; }
+    PickerDialog.-narrow.-low.-detail-always #detail { display: block; height: 4; }
+    PickerDialog.-no-detail #detail { display: none; }
+    PickerDialog #detail { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
     PickerDialog #about { width: 100%; height: auto; }
     """
 
@@ -116,13 +116,13 @@ class PickerDialog(Dialog[str], Generic[Item]):
                 yield self.entry
             with Container(id="body"):
                 yield self.rows
-                with VerticalScroll(id="beside", can_focus=False):
+                with VerticalScroll(id="detail", can_focus=False):
                     yield self._detail
             yield self.hints
 
     def on_mount(self) -> None:
-        self.set_class(self.DETAIL == "never", "alone")
-        self.set_class(self.DETAIL == "always", "telling")
+        self.set_class(self.DETAIL == "never", "-no-detail")
+        self.set_class(self.DETAIL == "always", "-detail-always")
         if not self.STARTS_IN_FILTER:
             self.filter.placeholder = f"{self.odin.keys.label_of('list_narrow')} to filter"
         self.filter.value = self._initial_filter

@@ -126,10 +126,10 @@ class QuestionsDialog(RequestDialog[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
-            yield Static(id="who", classes="title", markup=False)
+            yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, select_on_focus=False)
-            yield Static(id="said", markup=False)
+            yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
@@ -149,7 +149,7 @@ class QuestionsDialog(RequestDialog[None]):
             several = len(draft.questions) > 1
             text = f"{who} asks" + (f" ({draft.number + 1} of {len(draft.questions)})" if several else "")
             text += f": {escape_hidden(draft.question.header)}" if draft.question.header else ""
-        self.query_one("#who", Static).update(text + self.describe_wait())
+        self.query_one("#title", Static).update(text + self.describe_wait())
 
     def _show(self, message: str = "") -> None:
         """Update all widgets from the draft."""
@@ -160,7 +160,7 @@ class QuestionsDialog(RequestDialog[None]):
             line.cursor_position = len(line.value)
         line.display = self._writing
         (line if self._writing else self.query_one(TextPage)).focus()
-        self.query_one("#said", Static).update(message)
+        self.query_one("#message", Static).update(message)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.retitle()
         self.query_one(TextPage).show(self._paint_page)
@@ -250,7 +250,7 @@ class QuestionsDialog(RequestDialog[None]):
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
-        for name in ("#who", "#said"):
+        for name in ("#title", "#message"):
             part = self.query_one(name, Static)
             text = str(part.content)
             part.display = bool(text)
