@@ -352,7 +352,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         if index >= len(self._items):
             note = Text(self.empty if not index else "", palette_of(self).dim, end="")
             note.truncate(room, overflow="ellipsis", pad=True)
-            return Strip(note.render(self._console), room).apply_style(style)
+            return Strip(note.render(self._rich_console), room).apply_style(style)
         marked = index == self.mark
         colors = palette_of(self)
         line = Text("› " if marked else "  ", colors.accent, end="")
@@ -367,10 +367,10 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
             line.stylize(Style(bold=True))
             style += Style(bgcolor=theme_of(self).panel)
         line.truncate(room, overflow="crop", pad=True)
-        return Strip(line.render(self._console), room).apply_style(style)
+        return Strip(line.render(self._rich_console), room).apply_style(style)
 
     @property
-    def _console(self) -> Console:
+    def _rich_console(self) -> Console:
         return cast("App[Any]", self.app).console  # pyright: ignore[reportUnknownMemberType]
 
     # --- keys and mouse ---
