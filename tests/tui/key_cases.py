@@ -649,7 +649,7 @@ CASES: tuple[Case, ...] = (
     Case("rename_session", SESSIONS, lambda scene: scene.top.entry.has_focus),
     Case("copy_session", SESSIONS, lambda scene: scene.sessions.forked),
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
-    Case("delete_session", SESSIONS, says("for good?")),
+    Case("delete_session", SESSIONS, says("permanently?")),
     Case("look_for_servers", listed("models", ModelPicker), says("ollama/qwen3")),
     Case("add_rule", RULES, opened(NewRuleDialog)),
     Case("remove_rule", RULES, says("Remove “")),
