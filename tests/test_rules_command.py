@@ -1,4 +1,4 @@
-"""`odin rules`, and the rules of a configuration, of a person and of a session together."""
+"""`odin rules`, with rules from configuration, saved rules and session rules."""
 
 import json
 from pathlib import Path

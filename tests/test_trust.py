@@ -1,4 +1,4 @@
-"""A folder that nobody trusts: nothing of it runs, allows or redirects. Trusted, it does, until a byte changes."""
+"""Nothing in an untrusted folder runs, allows or redirects. In a trusted one it does, until a byte changes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Poison = Callable[..., Path]
 
 @pytest.fixture
 def poisoned(workspace: Path) -> Path:
-    """A project that wants to run, allow and redirect everything it can. Its canaries are files."""
+    """A project that tries to run, allow and redirect everything. Its canaries are files."""
     hook = {"hooks": [{"type": "command", "command": f"touch '{workspace}/canary-hook'"}]}
     (workspace / "odinconfig.json").write_text(
         json.dumps(
@@ -119,7 +119,7 @@ def test_trust_lasts_until_a_byte_changes(poisoned: Path, run_odin: Any):
 
 
 def test_the_start_runs_no_program_in_an_untrusted_folder(poisoned: Path, home: Path):
-    """Every program that could be started is one of ours, which leaves a trace."""
+    """Every program on PATH is replaced by one that records its run."""
     programs = home / "bin"
     programs.mkdir()
     for name in ("git", "sh", "bash", "yarn", "node", "npm", "rg", "env"):
@@ -337,7 +337,7 @@ def test_a_program_that_is_found_after_a_change_of_folder_is_pinned(workspace: P
 
 @pytest.mark.parametrize("key", ["rules", "hooks"])
 def test_a_file_nested_without_end_is_a_sentence(workspace: Path, run_odin: Any, key: str):
-    """Also at the depths near the limit of recursion, where one function or another is the first to reach it."""
+    """Also near the recursion limit, where different functions are the first to reach it."""
     for depth in (60, *range(700, 1000, 25), 100_000):
         (workspace / "odinconfig.json").write_text(f'{{"{key}": {"[" * depth}"Bash"{"]" * depth}}}')
         for args in (("explain", "ls"), ("explain", "ls", "--trust"), ("rules",), ("trust",)):

@@ -1,4 +1,4 @@
-"""What never runs, in every spelling, and what only looks like it."""
+"""Destructive commands in every spelling, and commands that only look destructive."""
 
 from pathlib import Path
 
@@ -576,7 +576,7 @@ def test_links_do_not_hide_the_project(tmp_path: Path):
 
 @given(st.sampled_from(VITAL), st.sampled_from(FLAGS), st.sampled_from(WRAPPED))
 def test_all_of_it_together(target: str, flags: str, frame: str):
-    """Quotes in a target would end those of a frame, so the two do not meet."""
+    """Skip combinations in which quotes in the target would end the quotes around it."""
     if "'" in frame or '"' in target or "'" in target or "`" in target + frame or "tail" in frame:
         return
     assert why(frame.format(f"rm {flags} {target}"))

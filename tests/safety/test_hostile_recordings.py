@@ -1,4 +1,4 @@
-"""A recording that somebody handed over is played in its scratch copy and touches nothing else."""
+"""A recording from a stranger is replayed in a scratch copy and touches nothing else."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.engine.speculation import picture
 def recording(
     folder: Path, calls: list[ToolCall], *, cwd: str = "/project", root: str = "", config: dict[str, Any] | None = None
 ) -> Path:
-    """One prompt and one reply with these calls; `cwd` and `root` are where its writer says that it took place."""
+    """Write a recording of one prompt and one reply with these calls; `cwd` and `root` are the claimed folders."""
     notes = (f"Project root: {root}",) if root else ()
     events: list[AnyEvent] = [
         SessionOpened(cwd, "anthropic/claude-sonnet-4-5", "1", config=config or {}),
@@ -89,7 +89,7 @@ async def test_an_honest_one_with_a_folder_below_the_root_is_played(tmp_path: Pa
 
 @pytest.mark.parametrize("root", ["/", "{home}", "{above}"])
 async def test_neither_the_machine_nor_a_home_is_copied(tmp_path: Path, home: Path, root: str):
-    """A log alone says whose files it began with; those of a whole home are not gathered for it."""
+    """The log names the folder of its files; a whole home folder is not copied for it."""
     folder = recording(tmp_path / "recording", [TOUCH], cwd=root.format(home=home, above=home.parent))
     with pytest.raises(OdinError, match="too large"):
         await played(folder / "session.jsonl")
@@ -114,7 +114,7 @@ async def test_links_lead_no_change_out_of_the_copy(tmp_path: Path, victim: Path
 async def test_its_settings_start_nothing_and_hand_over_nothing(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither those in its log, which become those of the replay, nor those among its files, which nobody trusts."""
+    """Neither the settings in its log nor those in its untrusted files apply to the replay."""
     monkeypatch.setenv("ACME_API_KEY", "sk-acme-not-for-strangers-0123456789")
     started = f"touch {victim}/started"
     hooks = {"SessionStart": [{"command": started}], "PreToolUse": [{"command": started}]}
