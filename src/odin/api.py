@@ -186,8 +186,8 @@ class Session:
     def interrupt(self, queue: QueuePolicy = "inject") -> CrossThreadResult:
         """Interrupt the running turn, from any thread. The result is False if nothing runs.
 
-        Queued prompts are added to the conversation without a reply; with `keep` they run, with `pause` they stay in
-        the queue until they are sent, with `drop` they are removed.
+        Queued prompts are added to the conversation without a reply; with `keep` they run, with `pause` they stay
+        queued until they are sent, with `drop` they are removed.
         """
         return CrossThreadResult(self._interrupt(queue), self._loop)
 

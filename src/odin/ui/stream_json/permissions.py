@@ -189,7 +189,7 @@ def _describe_request(event: PendingQuestion) -> Raw:
         "rules": list(event.rules),
         "preview": event.preview,
         "sandbox": event.sandbox,
-        "outside": event.unsandboxed,
+        "unsandboxed": event.unsandboxed,
         "asked_paths": list(event.asked_paths),
         "allowed_paths": list(event.allowed_paths),
     }
