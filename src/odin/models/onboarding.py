@@ -12,7 +12,7 @@ from odin.core.errors import UsageError
 from odin.core.onboarding import ModelOption
 from odin.models.catalog import default_ref_of
 from odin.models.keys import add_key, add_stored_keys, list_key_providers, list_keys
-from odin.session.store import scan_logs
+from odin.session.log import scan_logs
 
 OFFLINE_OPTION = ModelOption(
     "planner", "offline planner", "offline/planner", "built in; edits and searches without a model"
