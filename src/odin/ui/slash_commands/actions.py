@@ -37,7 +37,7 @@ _NOTHING_COMPACTED = (
 
 
 class CommandContext(Struct, frozen=True):
-    """What actions work on. `mode` is the mode of the next prompt; `expect_turn` is called before a turn is started."""
+    """The state that actions use. `mode` is the mode of the next prompt; `expect_turn` is called before a turn starts."""
 
     sessions: Sessions
     mode: Mode
