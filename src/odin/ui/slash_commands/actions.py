@@ -37,7 +37,7 @@ _NOTHING_COMPACTED = (
 
 
 class CommandContext(Struct, frozen=True):
-    """The state that actions use. `mode` is the mode of the next prompt; `expect_turn` is called before a turn starts."""
+    """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts."""
 
     sessions: Sessions
     mode: Mode
