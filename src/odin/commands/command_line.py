@@ -9,6 +9,11 @@ from typing import Any, ClassVar
 
 from odin.core.errors import OdinError, UsageError
 
+CLOSE_TIMEOUT_S = 10.0
+"""How long running work may take to end when Odin exits."""
+
+SHUTDOWN_TIMEOUT = "odin: running work did not end in time."
+
 
 def write_output(text: str) -> int:
     """Write a command's result to standard output and return exit code 0."""
