@@ -256,5 +256,5 @@ class InputPanel(Vertical):
 
     def on_queue_panel_injected(self, message: QueuePanel.Injected) -> None:
         message.stop()
-        subject = "1 queued prompt was" if message.count == 1 else f"{message.count} queued prompts were"
-        self.odin.show_toast(f"{subject} added to the conversation; the model reads it with your next prompt.")
+        subject = "1 queued prompt" if message.count == 1 else f"{message.count} queued prompts"
+        self.odin.show_toast(f"{subject} joined the conversation. The model reads it with your next prompt.")
