@@ -106,7 +106,7 @@ async def attacked(play: Play, command: str) -> dict[str, Any]:
 def _options(play: Play, world: World, server: ScriptedServer) -> Options:
     config = world.home / ".config" / "odin"
     config.mkdir(parents=True)
-    (config / "odinconfig.json").write_text(json.dumps({"sandbox": {"use": play.sandbox}}))
+    (config / "odinconfig.json").write_text(json.dumps({"sandbox": {"backend": play.sandbox}}))
     env = {**os.environ, "HOME": str(world.home), **server.env("anthropic")}
     os.environ["HOME"] = str(world.home)
     return Options(

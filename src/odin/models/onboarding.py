@@ -44,7 +44,7 @@ class Onboarding:
         self._env: Mapping[str, str] = options.env if options.env is not None else os.environ
         self._config = load(os.path.realpath(options.cwd or get_current_folder()), self._env, options.to_flags())
         self.model = options.model
-        """The model this run is told to use; "" leaves it to what is configured and found."""
+        """The model requested for this run; "" selects the configured or detected one."""
 
     @property
     def is_done(self) -> bool:
