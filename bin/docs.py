@@ -20,8 +20,8 @@ from odin.commands.completions import parser_of
 from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
 from odin.core import event, op
-from odin.core.registry import ALIASES
 from odin.core.slash_commands import SLASH_COMMANDS
+from odin.core.tool import ALIASES
 from odin.engine.event_bus import BUS_NAMES, sources_of
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.talk import AgentTool
