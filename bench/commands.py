@@ -25,7 +25,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def _peak_mb() -> float:
-    """Return the peak memory of this process. On Linux `getrusage` would include the parent's memory before the fork."""
+    """Return the peak memory of this process. On Linux `getrusage` includes the parent's before the fork."""
     if _STATUS.exists():
         (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024

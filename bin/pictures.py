@@ -1,6 +1,7 @@
 """Draw the README pictures of the terminal app: the real app and a real session with a scripted model.
 
-Run by hand (`.venv/bin/python bin/pictures.py`) when the look of the app changes, and check the pictures before you commit them.
+Run by hand (`.venv/bin/python bin/pictures.py`) when the look of the app changes.
+Check the pictures before you commit them.
 """
 
 import asyncio
