@@ -33,7 +33,7 @@ def _peak_mb() -> float:
 
 
 async def _child(command: str, folder: str) -> dict[str, float]:
-    """Run the tool as the engine does; print the growth of the peak memory and the duration."""
+    """Run the tool as the engine does; return the growth of the peak memory and the duration."""
     from odin.core.tool import ToolContext
     from odin.sandbox.runner import ProcessRunner
     from odin.tools.commands import ExecuteArgs, ExecuteCommandTool

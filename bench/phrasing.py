@@ -310,7 +310,7 @@ def _end_at(text: str, start: int) -> str:
 
 
 def _same_lines(hunks: list[_Hunk], a: int, b: int) -> list[Lines]:
-    """Yield or return pairs of line numbers (old, new) of unchanged lines."""
+    """Return pairs of line numbers (old, new) of unchanged lines."""
     pairs: list[Lines] = []
     i = j = 0
     for hunk in [*hunks, _Hunk(a, a, b, b)]:

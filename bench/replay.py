@@ -309,7 +309,7 @@ def _in_replies(calls: list[Call]) -> Iterator[list[Call]]:
 
 
 def _raw_lines(path: str, first: int, last: int) -> Call:
-    """True for files that Read shows as cells or pages; Grep shows their raw lines."""
+    """Return a Grep call that shows raw lines, for files that Read shows as cells or pages."""
     count = last - first + 1
     return Call("Grep", {"pattern": "^", "path": path, "offset": first, "limit": count, "head_limit": count + 1})
 

@@ -91,7 +91,7 @@ def builtins() -> str:
 
 
 def commands() -> str:
-    """Return the help text of every subcommand by its full name."""
+    """Return a Markdown section with the help text of each subcommand."""
     lines: list[str] = []
     for name, module in COMMANDS.items():
         parser = parser_of(name, module)
