@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_a_list_of_tasks_is_folded_because_it_has_a_panel() -> None:
 
 
 def test_what_somebody_changed_or_took_out_is_told_on_the_card() -> None:
-    changed = {"args": {"a": 2}, "original_args": {"a": 1}, "changed_by": "user"}
+    changed: dict[str, Any] = {"args": {"a": 2}, "original_args": {"a": 1}, "changed_by": "user"}
     block = call(**changed, redacted=("an API key",), for_user="Look at it.")
     said = "\n".join(lines(block))
     assert "changed by you" in said and "an API key" in said and "Look at it." in said
