@@ -58,7 +58,7 @@ async def _stopped(script: Any, begun: Callable[[Any, Path], Awaitable[None]]) -
     from odin.app import open_session
     from odin.config import Options
     from odin.core.event import TurnEnded
-    from odin.core.op import Prompt
+    from odin.core.op import Interrupt, Prompt
     from odin.testing import ScriptedServer
 
     with tempfile.TemporaryDirectory() as home, ScriptedServer(script) as server:
@@ -71,7 +71,9 @@ async def _stopped(script: Any, begun: Callable[[Any, Path], Awaitable[None]]) -
         await client.submit(Prompt("p", "go"))
         await begun(server, project)
         began = time.perf_counter()
-        assert await asyncio.to_thread(lambda: client.interrupt().result(PATIENCE_S))
+        loop = asyncio.get_running_loop()
+        interrupt = asyncio.run_coroutine_threadsafe
+        assert await asyncio.to_thread(lambda: interrupt(client.submit(Interrupt()), loop).result(PATIENCE_S))
         async for envelope in events:
             if isinstance(envelope.event, TurnEnded):
                 assert envelope.event.reason == "interrupted", envelope.event

@@ -26,7 +26,7 @@ from odin.engine.event_bus import BUS_NAMES, sources_of
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.talk import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
-from odin.ui.tui.dialogs.help import describe_scope
+from odin.ui.tui.dialogs.reports import describe_scope
 from odin.ui.tui.keys import KEYS, KeyScope, format_key
 from record import as_picture, as_text
 

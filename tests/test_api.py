@@ -380,7 +380,7 @@ async def test_a_model_of_ones_own(workspace: Path) -> None:
         first = await done(session.query("Hello."))
         query = session.query("Again.", mode="ask")
         second = await done(query)
-        assert not cast("LocalClient", await session.open())._recorder.hub._subscriptions
+        assert not cast("LocalClient", await session.open())._recorder.bus._subscriptions
     assert (first.result, second.result) == ("1 polly", "3 polly")
     assert first.session_id == second.session_id
     assert query.total_usage == Tokens(input=5, output=7)

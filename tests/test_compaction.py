@@ -72,15 +72,15 @@ def test_compact_in_the_chat(workspace: Path, configured: Any) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("/compact\n")
-        terminal.see("No summary is made: there is too little to summarise")
+        terminal.see("Nothing was compacted: the conversation is too short")
         for number in range(4):
             terminal.type(f"Prompt number {number}.\n")
             terminal.see(f"That was answer {number + 1}.")
         terminal.type("/compact the ports\n")
-        terminal.see("tokens became")
+        terminal.see("Compacted about")
         terminal.see("history-1.md")
         terminal.type("/compact cancel\n")
-        terminal.see("No summary is being made.")
+        terminal.see("No compaction is running.")
         terminal.type("What next?\n")
         terminal.see("That was answer 5.")
         terminal.type("/exit\n")

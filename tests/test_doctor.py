@@ -24,7 +24,7 @@ def test_it_says_what_there_is(run_odin: Run, home: Path) -> None:
     for topic in ("Odin", "Python", "state", "ripgrep", "git", "sandbox", "bubblewrap", "landlock", "keys", "project"):
         assert any(line[2:].startswith(topic) for line in done.stdout.splitlines()), topic
     assert str(home / ".local/state/odin") in done.stdout
-    assert done.stdout.endswith("Nothing is broken.\n")
+    assert done.stdout.endswith("No problems found.\n")
 
 
 def test_programs_get_the_same_as_json(run_odin: Run, workspace: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_sandbox_that_was_asked_for_and_does_not_work_is_broken(run_odin: Run,
     settings.write_text('{"sandbox": {"backend": "bubblewrap"}}')
     done = run_odin("doctor", env={"PATH": str(tmp_path)})
     assert done.returncode == 1
-    assert "asks for the sandbox bubblewrap, and it does not work: bwrap is not installed" in done.stdout
+    assert "configured sandbox bubblewrap does not work: bwrap is not installed" in done.stdout
 
 
 def test_no_value_of_a_key_is_shown(run_odin: Run, home: Path) -> None:

@@ -110,11 +110,11 @@ def test_the_page_for_people(run_odin: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--tool", "Nothing", "x"), "There is no tool 'Nothing'"),
+        (("--tool", "Nothing", "x"), "Unknown tool 'Nothing'"),
         ((), "required"),
         (("ls", "--mode", "swim"), "swim"),
         (("ls", "--permission-mode", "swim"), "Unknown permission mode"),
-        (("ls", "--cwd", "/no/such/folder"), "There is no folder"),
+        (("ls", "--cwd", "/no/such/folder"), "Folder not found: /no/such/folder"),
         (("ls", "--allowedTools", "(("), "is not a rule"),
     ],
 )

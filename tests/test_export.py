@@ -286,7 +286,7 @@ def test_a_file_of_somebody_else_is_not_replaced(session: Session, tmp_path: Pat
     log = session(*worked())
     target = tmp_path / "notes.md"
     target.write_text("mine\n")
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="exists and is not"):
         export_session(log, path=str(target))
     assert target.read_text() == "mine\n"
     export_session(log, path=str(target), overwrite=True)
@@ -305,7 +305,7 @@ def test_a_folder_gets_the_file_by_its_usual_name(session: Session, tmp_path: Pa
 def test_what_cannot_be_written_is_said_and_leaves_nothing(session: Session, tmp_path: Path):
     log = session(*worked())
     (tmp_path / "file").write_text("")
-    with pytest.raises(OdinError, match="cannot be written"):
+    with pytest.raises(OdinError, match="Cannot write"):
         export_session(log, path=str(tmp_path / "file" / "x.md"))
     assert sorted(os.listdir(tmp_path)) == ["file", "sessions"]
 
@@ -319,7 +319,7 @@ def test_the_form_is_named_or_read_from_the_path(path: str, form: str, expected:
 
 
 def test_there_is_no_other_form():
-    with pytest.raises(UsageError, match="no export format"):
+    with pytest.raises(UsageError, match="Unknown export format"):
         format_of("", "pdf")
 
 

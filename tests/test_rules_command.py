@@ -1,4 +1,4 @@
-"""`odin rules`, and the rules of a configuration, of a person and of a session together."""
+"""`odin rules`, with rules from configuration, saved rules and session rules."""
 
 import json
 from pathlib import Path
@@ -23,13 +23,15 @@ def listed(run_odin: Run, *args: str) -> list[dict[str, Any]]:
 
 
 def test_without_rules_it_says_so(run_odin: Run) -> None:
-    assert run_odin("rules").stdout == "There are no rules beside the defaults.\n"
+    assert run_odin("rules").stdout == "No rules besides the defaults.\n"
 
 
 def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path, workspace: Path) -> None:
-    assert run_odin("rules", "add", "Bash(npm test:*)").stdout == "Added, in this project: allow Bash(npm test:*)\n"
+    assert (
+        run_odin("rules", "add", "Bash(npm test:*)").stdout == "Rule added for this project: allow Bash(npm test:*)\n"
+    )
     added = run_odin("rules", "add", "--deny", "--scope", "user", "Bash(git push:*)")
-    assert added.stdout == "Added, in every project: deny Bash(git push:*)\n"
+    assert added.stdout == "Rule added for all projects: deny Bash(git push:*)\n"
     assert run_odin("rules", "add", "--ask", "Edit(docs/**)").returncode == 0
     source = str(user / "rules.json")
     assert listed(run_odin) == [
@@ -39,7 +41,7 @@ def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path,
     ]
     shown = run_odin("rules").stdout.splitlines()
     assert shown[0].split() == ["1", "user", "deny", "Bash(git", "push:*)", source]
-    assert run_odin("rules", "remove", "2").stdout == "Removed: allow Bash(npm test:*)\n"
+    assert run_odin("rules", "remove", "2").stdout == "Rule removed: allow Bash(npm test:*)\n"
     assert [rule["text"] for rule in listed(run_odin)] == ["Bash(git push:*)", "Edit(docs/**)"]
     assert "npm" not in (user / "rules.json").read_text()
     assert list(workspace.iterdir()) == []
@@ -91,7 +93,7 @@ def test_what_an_untrusted_project_allows_is_ignored_and_said(run_odin: Run, wor
     done = run_odin("rules")
     assert "rules[0] (Bash(make:*)) is ignored" in done.stderr
     assert "not trusted" in done.stderr
-    assert done.stdout == "There are no rules beside the defaults.\n"
+    assert done.stdout == "No rules besides the defaults.\n"
 
 
 def test_what_is_wrong_in_a_file_is_said_with_its_place(run_odin: Run, user: Path) -> None:
@@ -121,15 +123,15 @@ def test_a_damaged_file_of_rules_is_said_and_left_alone(run_odin: Run, user: Pat
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("add",), "There is no rule to add"),
+        (("add",), "`odin rules add` needs a rule"),
         (("add", "(("), "is not a rule"),
         (("add", "Delete(build/**)"), "exact paths only"),
         (("add", "Delete"), "exact paths only"),
-        (("remove",), "by its number"),
-        (("remove", "x"), "by its number"),
+        (("remove",), "needs the number of a rule"),
+        (("remove", "x"), "needs the number of a rule"),
         (("remove", "7"), "No removable rule with number 7"),
         (("list", "x"), "takes no rule"),
-        (("--cwd", "/no/such/folder"), "There is no folder"),
+        (("--cwd", "/no/such/folder"), "Folder not found: /no/such/folder"),
         (("add", "--deny", "--ask", "Bash"), "not allowed with argument"),
     ],
 )

@@ -69,7 +69,7 @@ def test_search_and_show(here: Here, store: SessionStore) -> None:
     assert code == 0
     assert printed.splitlines()[0].startswith("aa1")
     assert printed.splitlines()[1] == "    answer: A marmalade."
-    assert here("sessions", "search", "nowhere")[1] == "No session fits these words.\n"
+    assert here("sessions", "search", "nowhere")[1] == "No matching sessions.\n"
     assert here("sessions", "search")[0] == 2
     (match,) = json.loads(here("sessions", "search", "far", "away", "--all", "--json")[1])
     assert (match["session"]["id"], match["where"]) == ("cc3", "prompt")
@@ -121,12 +121,12 @@ def test_an_export_as_json(here: Here, store: SessionStore, workspace: Path, how
 
 def test_an_export_in_two_forms_at_once_is_refused(here: Here, store: SessionStore) -> None:
     code, _, said = here("sessions", "export", "aa1", "--json", "--format", "html")
-    assert (code, "Use one of them" in said) == (2, True)
+    assert (code, "cannot be combined" in said) == (2, True)
 
 
 def test_delete(here: Here, store: SessionStore) -> None:
     code, _, said = here("sessions", "delete", "aa1")
-    assert (code, "nobody to ask" in said) == (2, True)
+    assert (code, "Add --yes to delete." in said) == (2, True)
     held = store.open("aa1")
     held.hold()
     code, printed, said = here("sessions", "delete", "aa1", "bb2", "--yes")
@@ -141,7 +141,7 @@ def test_delete(here: Here, store: SessionStore) -> None:
 def test_delete_asks(store: SessionStore, workspace: Path) -> None:
     for answer, left in (("n\n", ["bb2", "aa1"]), ("y\n", ["bb2"])):
         with screen("sessions", "delete", "aa1", cwd=workspace, env={}, all_of_it=True) as terminal:
-            terminal.see("Delete it for good? [y/N] ")
+            terminal.see("Delete this session permanently? [y/N] ")
             terminal.type(answer)
             assert terminal.end()[0] == (1 if answer == "n\n" else 0)
         assert [entry.id for entry in store.list()] == left
@@ -230,7 +230,7 @@ def test_nothing_yet(here: Here) -> None:
 def test_a_copy_of_nothing_is_refused(run_odin: Run) -> None:
     done = run_odin("-p", "hello", "--fork-session")
     assert done.returncode == 2
-    assert "Add --resume ID or -c." in done.stderr
+    assert "--fork-session requires --resume or --continue." in done.stderr
 
 
 def test_the_help_names_every_command() -> None:

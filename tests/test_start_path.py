@@ -51,7 +51,7 @@ ODIN_LATE = {
     "odin.policy.commands.parser",
     "odin.policy.commands.readonly.check",
     "odin.policy.commands.destructive.check",
-    "odin.policy.hook",
+    "odin.policy.hooks",
     "odin.policy.secret_patterns",
     "odin.providers.json_contract",
     "odin.models.local_servers",

@@ -1,4 +1,4 @@
-"""A folder that nobody trusts: nothing of it runs, allows or redirects. Trusted, it does, until a byte changes."""
+"""Nothing in an untrusted folder runs, allows or redirects. In a trusted one it does, until a byte changes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Poison = Callable[..., Path]
 
 @pytest.fixture
 def poisoned(workspace: Path) -> Path:
-    """A project that wants to run, allow and redirect everything it can. Its canaries are files."""
+    """A project that tries to run, allow and redirect everything. Its canaries are files."""
     hook = {"hooks": [{"type": "command", "command": f"touch '{workspace}/canary-hook'"}]}
     (workspace / "odinconfig.json").write_text(
         json.dumps(
@@ -119,7 +119,7 @@ def test_trust_lasts_until_a_byte_changes(poisoned: Path, run_odin: Any):
 
 
 def test_the_start_runs_no_program_in_an_untrusted_folder(poisoned: Path, home: Path):
-    """Every program that could be started is one of ours, which leaves a trace."""
+    """Every program on PATH is replaced by one that records its run."""
     programs = home / "bin"
     programs.mkdir()
     for name in ("git", "sh", "bash", "yarn", "node", "npm", "rg", "env"):
@@ -159,7 +159,7 @@ def test_everything_but_yes_means_no(poisoned: Path, home: Path, answer: str):
         assert "model: anthropic/expensive" in shown
         assert "mcp" not in shown
         terminal.type(answer)
-        terminal.see("Not trusted: going on without its settings.")
+        terminal.see("Not trusted: its settings are ignored.")
         terminal.see("edit> ")
         terminal.type("hi\n")
         terminal.see("Hello.")
@@ -217,7 +217,7 @@ def test_the_command_shows_gives_lists_and_takes_back(poisoned: Path, run_odin: 
     assert "canary-hook" in shown.stdout
     nobody = run_odin("trust", "add")
     assert nobody.returncode == 2
-    assert "nobody to ask" in nobody.stderr
+    assert "Cannot ask for confirmation without a terminal." in nobody.stderr
     facts = json.loads(run_odin("trust", "--json").stdout)
     assert (facts["folder"], facts["trusted"], facts["changed"]) == (str(poisoned), False, [])
     assert f"SessionStart: touch '{poisoned}/canary-hook'" in facts["starts"]
@@ -229,16 +229,16 @@ def test_the_command_shows_gives_lists_and_takes_back(poisoned: Path, run_odin: 
     (poisoned / ".mcp.json").write_text("{}")
     assert json.loads(run_odin("trust", "status", "--json").stdout)["changed"] == [".mcp.json"]
     assert "changed since you trusted it: .mcp.json" in run_odin("trust").stdout
-    assert run_odin("trust", "remove").stdout == f"{poisoned} is not trusted any more.\n"
+    assert run_odin("trust", "remove").stdout == f"{poisoned} is no longer trusted.\n"
     assert run_odin("trust", "remove").stdout == f"{poisoned} was not trusted.\n"
-    assert run_odin("trust", "list").stdout == "No folder is trusted.\n"
+    assert run_odin("trust", "list").stdout == "No trusted folders.\n"
     assert canaries(poisoned) == []
 
 
 def test_a_folder_that_is_gone_can_be_taken_back(poisoned: Path, run_odin: Any, tmp_path: Path):
     run_odin("trust", "add", "--yes")
     poisoned.rename(tmp_path / "elsewhere")
-    assert run_odin("trust", "remove", str(poisoned), cwd=tmp_path).stdout == f"{poisoned} is not trusted any more.\n"
+    assert run_odin("trust", "remove", str(poisoned), cwd=tmp_path).stdout == f"{poisoned} is no longer trusted.\n"
 
 
 # --- what trust is bound to ---
@@ -337,7 +337,7 @@ def test_a_program_that_is_found_after_a_change_of_folder_is_pinned(workspace: P
 
 @pytest.mark.parametrize("key", ["rules", "hooks"])
 def test_a_file_nested_without_end_is_a_sentence(workspace: Path, run_odin: Any, key: str):
-    """Also at the depths near the limit of recursion, where one function or another is the first to reach it."""
+    """Also near the recursion limit, where different functions are the first to reach it."""
     for depth in (60, *range(700, 1000, 25), 100_000):
         (workspace / "odinconfig.json").write_text(f'{{"{key}": {"[" * depth}"Bash"{"]" * depth}}}')
         for args in (("explain", "ls"), ("explain", "ls", "--trust"), ("rules",), ("trust",)):

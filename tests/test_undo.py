@@ -53,7 +53,7 @@ def file(workspace: Path) -> Path:
     return path
 
 
-WOULD, WENT = "The conversation would go with it.\n", "The conversation went with it.\n"
+WOULD, WENT = "The conversation would be rewound, too.\n", "The conversation was rewound, too.\n"
 
 
 def test_a_long_list_is_cut_and_says_so(run_odin: Run, workspace: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_long_list_is_cut_and_says_so(run_odin: Run, workspace: Path) -> None:
     assert len(list(workspace.iterdir())) == 60
     lines = run_odin("undo", "--files").stdout.splitlines()
     assert len([line for line in lines if line.startswith("removed")]) == 50
-    assert lines[-1] == "... and 10 more of 60 (all of them with --json)"
+    assert lines[-1] == "... and 10 more of 60 (--json prints all)"
     assert list(workspace.iterdir()) == []
 
 
@@ -74,16 +74,16 @@ def test_undo_and_redo_a_prompt(run_odin: Run, here: Here, file: Path) -> None:
         assert file.read_text() == "two\n"
         assert here("undo", "--list")[1].endswith("1 file   make it two\n")
         tried = here("undo", "--dry-run")
-        assert tried == (0, 'Would go back to before "make it two".\nwould be restored    a.txt\n' + WOULD, "")
+        assert tried == (0, 'Would go back to before "make it two".\nwould be restored  a.txt\n' + WOULD, "")
         assert file.read_text() == "two\n"
         undone = run_odin("undo")
         assert (undone.returncode, undone.stderr, file.read_text()) == (0, "", "one\n")
-        assert undone.stdout == 'Went back to before "make it two".\nrestored    a.txt\n' + WENT
+        assert undone.stdout == 'Went back to before "make it two".\nrestored  a.txt\n' + WENT
         redone = run_odin("redo")
         assert (redone.returncode, redone.stderr, file.read_text()) == (0, "", "two\n")
         assert here("undo")[0] == 0
         code, _, said = here("undo")
-        assert (code, "has no prompt to take back" in said) == (2, True)
+        assert (code, "has no prompts to undo" in said) == (2, True)
         assert run_odin("-p", "what did you do?", "--continue", env=env).stdout == "I know nothing.\n"
         assert server.rejected == []
         assert "make it two" not in str(server.requests[-1].json)
@@ -118,7 +118,7 @@ def test_what_the_user_changed_is_left_alone_and_the_exit_code_says_so(here: Her
     file.write_text("mine\n")
     code, printed, _ = here("undo")
     assert (code, file.read_text()) == (1, "mine\n")
-    assert "left alone  a.txt (somebody else changed it since)" in printed
+    assert "skipped   a.txt (changed outside this session since)" in printed
     assert "`odin redo`, then `odin undo --force`" in printed
     assert here("redo")[0] == 0
     assert (here("undo", "--force")[0], file.read_text()) == (0, "one\n")
@@ -138,7 +138,7 @@ def test_wrong_usage_is_said(here: Here, tmp_path: Path) -> None:
     assert "There is no earlier session" in said
     assert "--continue" not in said
     assert "There is no session nonsense" in here("redo", "--session", "nonsense")[2]
-    assert "There is no folder" in here("undo", "--cwd", str(tmp_path / "nowhere"))[2]
+    assert "Folder not found" in here("undo", "--cwd", str(tmp_path / "nowhere"))[2]
 
 
 def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Path) -> None:
@@ -163,14 +163,14 @@ def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Pa
     undone = run_odin("undo")
     assert (undone.returncode, undone.stderr) == (0, "")
     assert (file.read_text(), (workspace / "made").exists()) == ("one\n", False)
-    assert undone.stdout.splitlines()[1:] == ["restored    a.txt", "removed     made", WENT.strip()]
+    assert undone.stdout.splitlines()[1:] == ["restored  a.txt", "removed   made", WENT.strip()]
 
 
 def test_undo_and_redo_in_a_conversation(file: Path, workspace: Path) -> None:
     with screen("-y", cwd=workspace, env={}, all_of_it=True) as chat:
         chat.see("edit> ")
         chat.type("/rewind\n")
-        chat.see("no prompt to take back yet")
+        chat.see("No prompts to rewind yet.")
         chat.type("replace one with two in a.txt\n")
         chat.see("1 occurrence")
         assert file.read_text() == "two\n"
@@ -178,15 +178,15 @@ def test_undo_and_redo_in_a_conversation(file: Path, workspace: Path) -> None:
         chat.see("/rewind N goes back")
         assert "1 file   replace one with two in a.txt" in chat.shown
         chat.type("/rewind 5\n")
-        chat.see("no prompt number 5")
+        chat.see("No prompt number 5")
         chat.type("/undo nonsense\n")
-        chat.see("is not understood here")
+        chat.see("Unknown argument 'nonsense'.")
         chat.type("/undo\n")
-        chat.see("/redo takes this back")
-        assert "restored    a.txt" in chat.shown
+        chat.see("/redo undoes this")
+        assert "restored  a.txt" in chat.shown
         assert file.read_text() == "one\n"
         chat.type("/redo\n")
-        chat.see("That was put back.")
+        chat.see("Rewind undone.")
         assert file.read_text() == "two\n"
         chat.type("/exit\n")
         assert chat.end()[0] == 0

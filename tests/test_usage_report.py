@@ -222,7 +222,7 @@ def test_the_table(run_odin: Run, spent_today: str) -> None:
     assert [MODEL, "1", "1,000", "3,000", "0", "20", "5", "75%", "$1.2500"] in lines
     assert [OTHER, "1", "7", "0", "0", "3", "0", "0%", "unknown"] in lines
     assert ["total", "2", "1,007", "3,000", "0", "23", "5", "75%", "$1.2500", "+", "unknown"] in lines
-    assert "10 tokens are of models whose price is not known" in ran.stdout
+    assert "10 tokens of models with unknown prices are not included" in ran.stdout
 
 
 def test_json_and_csv(run_odin: Run, spent_today: str) -> None:
@@ -279,7 +279,7 @@ def test_what_cannot_be_meant(run_odin: Run, flags: tuple[str, ...]) -> None:
 
 
 def test_nothing_yet(run_odin: Run) -> None:
-    assert run_odin("usage", "--all").stdout == "Nothing was spent (all time).\n"
+    assert run_odin("usage", "--all").stdout == "No usage (all time).\n"
     assert json.loads(run_odin("usage", "--all", "--everywhere", "--json").stdout)["rows"] == []
 
 

@@ -1,10 +1,10 @@
 """Odin Code: a coding agent for the terminal.
 
-`odin.query("…")` runs a prompt from Python; see docs/python-api.md. What is imported from here is loaded when it is
-first used, so that `import odin` costs nothing.
+`odin.query("…")` runs a prompt from Python; see docs/python-api.md. Names are imported on first use, so that
+`import odin` is fast.
 """
 
-TYPE_CHECKING = False  # importing it from typing would cost more than all the rest
+TYPE_CHECKING = False  # importing `typing` would cost more than all the rest
 if TYPE_CHECKING:
     from odin.api import (
         Allow,

@@ -1,4 +1,4 @@
-"""Odin from Python: `odin.query("…")` runs a prompt in this process and gives its messages as they come."""
+"""The Python API: `odin.query("…")` runs a prompt in this process and yields its messages as they arrive."""
 
 import asyncio
 import concurrent.futures
@@ -65,13 +65,13 @@ __all__ = [
 ]
 
 _UNOPENED_INFO = SessionInfo("", "", "", "", "edit_mode", "", ())
-"""What is known of a session that was given up before it was open."""
+"""Stands for a session that was aborted before it was open."""
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """Functions, plain or async, that are called in the order of the stream while a prompt runs.
+    """Functions, sync or async, that are called in stream order while a prompt runs.
 
-    `on_complete` is called exactly once after a success and `on_error` exactly once otherwise.
+    At the end either `on_complete` or `on_error` is called, exactly once.
     """
 
     on_text_delta: Callable[[str], Any] | None = None
@@ -92,7 +92,7 @@ def query(
     hooks: HookTable | None = None,
     callbacks: Callbacks | None = None,
 ) -> "Query":
-    """Start a prompt in a session of its own and return at once. Call it where an event loop runs."""
+    """Start a prompt in its own session and return at once. Requires a running event loop."""
     session = new(provider, options, tools=tools, can_use_tool=can_use_tool, hooks=hooks)
     return Query(session, prompt, "", callbacks or Callbacks(), owns_session=True)
 
@@ -106,22 +106,22 @@ def new(
     hooks: HookTable | None = None,
     compactor: Compactor | None = None,
 ) -> "Session":
-    """A session for several prompts. Nothing is opened before the first one.
+    """Return a session for several prompts. It is opened with the first one.
 
-    Everything is allowed unless `options` names a permission mode or `can_use_tool` decides. `provider` replaces the
-    configured model; `tools` are added to the standard ones. `hooks` are told of events and may have a say in them.
-    A long conversation is summarised as the configuration says; `compactor` decides instead, and writes the summaries.
+    Everything is allowed unless `options` sets a permission mode or `can_use_tool` decides. `provider` replaces the
+    configured model; `tools` are added to the standard ones; `hooks` are callbacks for hook events. `compactor`
+    replaces the configured compaction of long conversations.
     """
     return Session(provider, options or Options(), tools, can_use_tool, hooks or {}, compactor)
 
 
 def default_registry(cwd: str = "") -> Registry:
-    """The standard tools by themselves, for programs that bring their own loop. Other agents' names find them too."""
+    """Return the standard tools, for programs with their own agent loop. Tool names of other agents work, too."""
     return build_standard_registry(cwd)
 
 
 class CrossThreadResult:
-    """What was asked of a session from any thread: `await` it where its loop runs, `result()` is for other threads."""
+    """The result of an operation started from any thread: `await` it in the session's loop, or call `result()`."""
 
     def __init__(self, work: Coroutine[Any, Any, bool], loop: asyncio.AbstractEventLoop | None) -> None:
         self._future: concurrent.futures.Future[bool] = concurrent.futures.Future()
@@ -132,7 +132,7 @@ class CrossThreadResult:
             self._future = asyncio.run_coroutine_threadsafe(work, loop)
 
     def result(self, timeout: float | None = None) -> bool:
-        """Whether there was something to do. Never call it in the thread of the loop, which it would hold up."""
+        """Wait and return whether there was something to do. Blocks: never call it in the thread of the event loop."""
         return self._future.result(timeout)
 
     def __await__(self) -> Generator[Any, None, bool]:
@@ -140,7 +140,7 @@ class CrossThreadResult:
 
 
 class Session:
-    """A conversation: its prompts run one after the other and the model remembers the earlier ones."""
+    """A conversation: prompts run one after the other, and the model remembers earlier ones."""
 
     def __init__(
         self,
@@ -164,11 +164,11 @@ class Session:
         self.include_partial = options.include_partial
 
     def query(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
-        """Start the next prompt, in a mode of its own if one is named, and return at once."""
+        """Start the next prompt and return at once; it is queued behind running ones."""
         return Query(self, prompt, mode, callbacks or Callbacks(), owns_session=False)
 
     def send(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
-        """As `query`, but nothing waits: raises SessionBusy while another prompt is answered, and EmptyPrompt."""
+        """Like `query`, but never queued: raise SessionBusy while another prompt runs, or EmptyPrompt."""
         if not prompt.strip():
             raise EmptyPrompt
         if self._queries:
@@ -176,7 +176,7 @@ class Session:
         return Query(self, prompt, mode, callbacks or Callbacks(), owns_session=False, waits=False)
 
     async def steer(self, text: str) -> bool:
-        """Say something to the prompt that is being answered; calls not begun are left out. False when idle."""
+        """Send a message to the running turn; tool calls that have not started are skipped. Return False if idle."""
         client = await self.open()
         now = await client.snapshot()
         return now.executing and await client.submit(
@@ -184,10 +184,10 @@ class Session:
         )
 
     def interrupt(self, queue: QueuePolicy = "inject") -> CrossThreadResult:
-        """Stop what runs, from any thread. False when nothing does.
+        """Interrupt the running turn, from any thread. The result is False if nothing runs.
 
-        Prompts that wait join the conversation unanswered, or with `keep` are answered, with `rest` stay in the queue
-        until they are sent, with `drop` go.
+        Queued prompts are added to the conversation without a reply; with `keep` they run, with `pause` they stay
+        queued until they are sent, with `drop` they are removed.
         """
         return CrossThreadResult(self._interrupt(queue), self._loop)
 
@@ -195,7 +195,7 @@ class Session:
         return self._client is not None and await self._client.submit(Interrupt(queue))
 
     def track_query(self, query: "Query", task: "asyncio.Task[None]") -> None:
-        """A prompt of this session has begun; it is busy until that is over."""
+        """Count a query as running until its task ends."""
         self._queries.add(query)
         task.add_done_callback(lambda _: self._queries.discard(query))
 
@@ -207,39 +207,39 @@ class Session:
             return self._client
 
     async def events(self, *names: str) -> AsyncIterator[tuple[str, Envelope]]:
-        """Everything that happens from now on and has a name on the bus, with it; or only what has one of these."""
+        """Yield the public events from now on with their names; with `names`, only these."""
         client = await self.open()
-        async for heard in client.stream_named_events(names):
-            yield heard
+        async for event in client.stream_named_events(names):
+            yield event
 
     async def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        """Have one function called at once when the activity changes. It must not block; a new one replaces it."""
+        """Call a function at once when the activity changes. It must not block; a new one replaces it."""
         (await self.open()).observe_activity(observer)
 
     async def rules(self) -> tuple[RuleLine, ...]:
-        """What is allowed, asked and denied, in the order in which people see it."""
+        """Return the permission rules in display order."""
         return await (await self.open()).list_rules()
 
     async def add_rule(self, text: str, action: RuleAction = "allow", scope: RememberScope = "session") -> None:
-        """From the next call on. Raises UsageError for a text that is no rule."""
+        """Add a rule, effective from the next call. Raise UsageError for an invalid rule."""
         await (await self.open()).submit(AddRule(text, action, scope))
 
     async def remove_rule(self, number: int) -> None:
-        """Take back the rule with this number in `rules()`."""
+        """Remove the rule with this number in `rules()`."""
         await (await self.open()).submit(RemoveRule(number))
 
     async def compact(self, focus: str = "") -> bool:
-        """Begin to summarise the conversation so far. False when there is nothing to, or it is being done already."""
+        """Start compaction. Return False if there is nothing to compact or it is already running."""
         return await (await self.open()).submit(Compact(focus))
 
     async def cancel_compaction(self) -> bool:
-        """Give up a summary that is being made or waits to be applied. False when there is none."""
+        """Cancel a running or pending compaction. Return False if there is none."""
         return await (await self.open()).submit(CancelCompaction())
 
     async def close(self, timeout: float | None = None) -> bool:
-        """End the session. What still runs is aborted and has its result; what waits ends with AgentShutdown.
+        """Close the session. Running prompts are aborted with a result; queued ones end with AgentShutdown.
 
-        False when that is not over after `timeout` seconds; it goes on, and can be waited for by another call.
+        Return False if that takes longer than `timeout` seconds; it continues, and another call can wait for it.
         """
         return self._client is None or await self._client.close(timeout)
 
@@ -271,9 +271,9 @@ class Session:
 
 
 class Query:
-    """One running prompt. Iterate over it for its messages, or `wait()` for its result; neither needs the other.
+    """One running prompt. Iterate over it for its messages, or `wait()` for its result.
 
-    Cancelling whoever waits for it, or the task that started it, aborts the run; it still has its result.
+    Cancelling a task that waits for it, or the task that started it, aborts the run; it still has a result.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Query:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise UsageError("A query needs a running event loop.", "Call it in async code.") from None
+            raise UsageError("A query needs a running event loop.", "Call it from async code.") from None
         self._session = session
         self._loop = loop
         self._prompt = Prompt(os.urandom(6).hex(), prompt, wait=waits, delivery="queue")
@@ -309,10 +309,10 @@ class Query:
         session.track_query(self, self._task)
         self._watch_parent(asyncio.current_task())
 
-    # --- what a user does with it ---
+    # --- public interface ---
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Every message once, in order. The last one is the result. What is not read is kept and blocks nothing."""
+        """Yield every message once, in order; the last is the result. Unread messages are buffered."""
         while True:
             while self._messages:
                 yield self._messages.popleft()
@@ -326,15 +326,15 @@ class Query:
         return self.messages()
 
     async def wait(self) -> ResultMessage:
-        """The result, when the prompt is done. Raises OdinError when the session could not even begin."""
+        """Wait for the result. Raise OdinError if the session could not be opened."""
         await self._wait_or_abort(asyncio.shield(self._task))
         assert self.result is not None
         return self.result
 
     def interrupt(self) -> CrossThreadResult:
-        """Stop the run, from any thread. It ends with the reason `interrupted` and still has its result.
+        """Interrupt the run, from any thread. It ends with the reason `interrupted` and still has a result.
 
-        False when it is over already. Prompts that wait behind it are answered.
+        The result is False if the run is already over. Queued prompts still run.
         """
         return CrossThreadResult(self._stop(), self._loop)
 
@@ -347,12 +347,12 @@ class Query:
         return True
 
     async def abort(self) -> None:
-        """Give the run up and wait until it is over. Nothing happens when it is over already."""
+        """Abort the run and wait for its end. Does nothing if it is already over."""
         self._mark_aborted()
         await asyncio.wait({self._task})
 
     async def rules(self) -> tuple[RuleLine, ...]:
-        """The rules of its session."""
+        """Return the permission rules of the session."""
         return await self._session.rules()
 
     async def add_rule(self, text: str, action: RuleAction = "allow", scope: RememberScope = "session") -> None:
@@ -369,7 +369,7 @@ class Query:
     ) -> None:
         await self.abort()
 
-    # --- how it runs ---
+    # --- running ---
 
     async def _wait_or_abort(self, work: Awaitable[Any]) -> None:
         try:
@@ -379,7 +379,7 @@ class Query:
             raise
 
     def _watch_parent(self, parent: "asyncio.Task[Any] | None") -> None:
-        """The run does not outlive a task that started it and was cancelled."""
+        """Abort the run if the task that started it is cancelled."""
         if parent is None:
             return
 
@@ -391,7 +391,7 @@ class Query:
         self._task.add_done_callback(lambda _: parent.remove_done_callback(follow))
 
     def _mark_aborted(self) -> None:
-        """A task that is cancelled before its first step would never tell how it ended."""
+        """Abort the task, but not before its first step: it could not produce a result then."""
         self._aborted = True
         if self._task_started:
             self._task.cancel()
@@ -410,7 +410,7 @@ class Query:
         await self._ensure_result(StreamTranslator(_UNOPENED_INFO))
 
     async def _run_turn(self) -> None:
-        """Follow the turn to its end. The reading goes on while a cancel closes the session, to see how it ended."""
+        """Follow the turn to its end. After a cancel, keep reading until the session has reported the end."""
         client = self._client = await self._session.open()
         info = await client.get_info()
         self.session_id = info.session
@@ -433,7 +433,7 @@ class Query:
         await self._ensure_result(translator)
 
     async def _cancel_turn(self, client: Client) -> None:
-        """Given up: a session of our own is closed, in a shared one only this prompt is stopped or taken back."""
+        """Close an owned session; in a shared one only interrupt or drop this prompt."""
         if self._owns_session:
             await client.close()
             return
@@ -442,7 +442,7 @@ class Query:
             await client.submit(DropPrompt(self._prompt.id))
 
     async def _ensure_result(self, translator: StreamTranslator) -> None:
-        """A run that was given up before it became a turn has a result too."""
+        """Create a result for a run that was aborted before its turn started."""
         if self.result is None:
             ended = self._substitute_end or TurnEnded(self._prompt.id, "aborted")
             await self._handle_envelope(Envelope(-1, 0.0, self.session_id, ended), translator)
@@ -511,13 +511,13 @@ class Query:
             await _invoke_callback(self._callbacks.on_error, self.last_error)
 
     async def _decide(self, ask: PermissionAsked | QuestionsAsked) -> None:
-        """Beside the reading, which has to see when a question no longer waits for us."""
+        """Answer in a separate task: the reader must keep running to see when a request is answered elsewhere."""
         assert self._client is not None
         await self._client.submit(await decide(self._session.can_use_tool, ask))
 
 
 def error_of(ended: TurnEnded) -> OdinError:
-    """The error a turn ended with, as one of the named errors."""
+    """Return the error that a turn ended with."""
     if ended.reason == "interrupted":
         return errors.Interrupted(describe_ending(ended))
     if ended.error_kind == AgentShutdown.__name__:
@@ -544,7 +544,7 @@ def _apply_permission_defaults(options: Options, can_use_tool: CanUseTool | None
 
 
 def _close_events(events: AsyncIterator[Envelope]) -> None:
-    """A session that lives on must not keep every event for a reader that has left."""
+    """Stop the event stream, so that a session that lives on does not buffer events for it."""
     close = getattr(events, "close", None)
     if close is not None:
         close()

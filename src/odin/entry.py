@@ -1,4 +1,4 @@
-"""Where the `odin` command begins. The version is answered before anything else is loaded."""
+"""Entry point of the `odin` command. `--version` is answered before anything else is imported."""
 
 import gc
 import sys
@@ -11,7 +11,7 @@ def main() -> int:
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
             sys.stdout.write(f"odin {__version__}\n")
         return 0
-    gc.disable()  # nothing that is loaded goes away again; `run` switches it on
+    gc.disable()  # imports only allocate; `run` enables it again
     try:
         from odin.commands import run
 

@@ -54,10 +54,10 @@ def test_a_key_is_piped_in_listed_and_removed(run_odin: Run, auth: Path) -> None
 
 def test_a_key_is_asked_for_without_showing_it(workspace: Path, auth: Path) -> None:
     with screen("auth", "add", "openai", cwd=workspace, env={}) as terminal:
-        terminal.see("Key of openai (it is not shown): ")
+        terminal.see("API key for openai (hidden): ")
         terminal.type(f"{KEY}\n")
         code, printed = terminal.end()
-    assert code == 0 and "The key of openai is in" in printed
+    assert code == 0 and "Stored the openai key in" in printed
     assert KEY not in terminal.shown + printed
     assert read_auth_file(os.environ).keys == {"openai": (KEY,)}
 
@@ -65,9 +65,9 @@ def test_a_key_is_asked_for_without_showing_it(workspace: Path, auth: Path) -> N
 def test_a_key_is_no_argument(here: Here, auth: Path) -> None:
     code, _, said = here("auth", "add", "anthropic", KEY)
     assert code == 2 and not auth.exists()
-    assert "odin --help" in said and KEY not in said
+    assert "odin auth --help" in said and KEY not in said
     code, _, said = here("auth", "add", KEY)
-    assert code == 2 and "A key is never an argument" in said and KEY not in said
+    assert code == 2 and "Do not pass a key as an argument" in said and KEY not in said
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "two words", "two\nlines", "kéy", "\x1b[2Jkey", "k" * 10_001])
@@ -89,7 +89,7 @@ def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
 def test_the_newest_key_is_used_and_the_others_stay(run_odin: Run, auth: Path) -> None:
     kept(auth, json.dumps({"anthropic": "$WORK_KEY", "$schema": "x", "strange": 5}))
     done = run_odin("auth", "add", "anthropic", input=KEY, env={"WORK_KEY": OTHER})
-    assert "2 are stored; this one is used." in done.stdout
+    assert "2 keys are stored; this one is used." in done.stdout
     assert json.loads(auth.read_text()) == {"anthropic": [KEY, "$WORK_KEY"], "$schema": "x", "strange": 5}
     assert OTHER not in auth.read_text(), "a variable is never written down resolved"
     listed = run_odin("auth", env={"WORK_KEY": OTHER})
@@ -137,7 +137,7 @@ def test_keys_that_others_could_have_put_there_are_not_used(run_odin: Run, auth:
     kept(auth, json.dumps({"anthropic": KEY}), 0o622)
     done = run_odin("auth")
     assert "No stored key is used:" in done.stderr and "chmod 600" in done.stderr
-    assert "There are no keys" in done.stdout
+    assert "No API keys" in done.stdout
     assert run_odin("auth", "add", "openai", input=OTHER).returncode == 2
     assert json.loads(auth.read_text()) == {"anthropic": KEY}
 

@@ -55,7 +55,7 @@ def test_status(here: Here, full: SessionStore, state: Path) -> None:
 def test_nothing_goes_without_a_yes(here: Here, full: SessionStore) -> None:
     for what in ("sessions", "cache", "logs", "project"):
         code, printed, said = here("cleanup", what)
-        assert code == 0 and printed and "Add --yes to do it." in said
+        assert code == 0 and printed and "Add --yes to remove." in said
     assert ids(full) == ["s01", "s40", "s50", "s60"]
 
 
@@ -63,11 +63,11 @@ def test_old_sessions_go_and_their_cost_stays_known(here: Here, full: SessionSto
     before = json.loads(here("usage", "--all", "--json")[1])["total"]["cost_usd"]
     assert before == 1.0
     code, printed, _ = here("cleanup", "sessions", "--yes")
-    assert code == 0 and "Removed 3 things" in printed
+    assert code == 0 and "Removed 3 items" in printed
     assert [line.split()[1] for line in printed.splitlines()[:-1]] == ["s60", "s50", "s40"]
     assert ids(full) == ["s01"]
     assert json.loads(here("usage", "--all", "--json")[1])["total"]["cost_usd"] == before
-    assert here("cleanup", "sessions", "--yes")[1] == "There is nothing to remove.\n"
+    assert here("cleanup", "sessions", "--yes")[1] == "Nothing to remove.\n"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_an_open_session_stays(here: Here, full: SessionStore) -> None:
     try:
         code, printed, _ = here("cleanup", "project", "--yes")
         assert code == 0
-        assert "s60" in printed and "(stays: open: PID" in printed
-        assert "checkpoints" in printed and "needed to undo what session s60 did" in printed
+        assert "s60" in printed and "(kept: open: PID" in printed
+        assert "checkpoints" in printed and "session s60 needs them for undo" in printed
         assert ids(full) == ["s60"]
         assert full.folder.parent.parent.joinpath("checkpoints", full.folder.name).is_dir()
     finally:
@@ -116,7 +116,7 @@ def test_a_session_that_was_opened_since_it_was_looked_at_stays(full: SessionSto
     finally:
         held.close()
     assert "already open" in done["s40"] and not done["s60"]
-    assert done[full.folder.name] == "a session of this project is still there"
+    assert done[full.folder.name] == "a session of this project still exists"
     assert ids(full) == ["s40"]
 
 
@@ -143,7 +143,7 @@ def test_links_are_not_followed(here: Here, full: SessionStore, state: Path, tmp
     (state / "logs").rename(state / "logs-before")
     (state / "logs").symlink_to(precious)
     code, printed, _ = here("cleanup", "logs", "--yes")
-    assert code == 1 and "leads elsewhere, so it is not removed" in printed
+    assert code == 1 and "leads outside Odin's folders, so it is not removed" in printed
     assert (precious / "odin.log").read_text() == "precious"
     removed = state / "worktrees" / full.folder.name / ".removed"
     removed.mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_sessions_behind_a_link_stay(here: Here, full: SessionStore, tmp_path: P
     (elsewhere / ".deleted-mine").mkdir()
     before = sorted(path.name for path in elsewhere.iterdir())
     code, printed, _ = here("cleanup", "sessions", "--older-than", "0", "--yes")
-    assert code == 1 and "leads elsewhere, so it is not removed" in printed
+    assert code == 1 and "leads outside Odin's folders, so it is not removed" in printed
     assert sorted(path.name for path in elsewhere.iterdir() if path.name != ".index") == [
         name for name in before if name != ".index"
     ]

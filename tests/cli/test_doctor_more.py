@@ -46,7 +46,7 @@ def test_every_key_its_value_and_where_it_comes_from(
     text = here("doctor", "config")[1]
     assert KEY not in text + printed
     assert f'model: "work/big"  ({user}:2)\n' in text and "max_turns: 7  (ODIN_MAX_TURNS)\n" in text
-    assert text.endswith("Nothing is wrong.\n")
+    assert text.endswith("No problems found.\n")
 
 
 def test_a_variable_is_shown_by_its_name(here: Here, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,4 +110,4 @@ def test_servers_on_this_machine_are_named(run_odin: Run) -> None:
 
 def test_no_model_is_no_fault(run_odin: Run) -> None:
     done = run_odin("doctor", "models")
-    assert done.returncode == 0 and done.stdout.startswith("There is no model to ask")
+    assert done.returncode == 0 and done.stdout.startswith("No models configured")

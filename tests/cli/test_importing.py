@@ -98,8 +98,8 @@ def test_a_transcript_of_another_agent(here: Here, store: SessionStore, file: Pa
 
 def test_people_are_told_what_was_left_out(here: Here, file: Path) -> None:
     printed = here("import", str(file), "--title", "Mine")[1]
-    assert ": Mine\n2 prompts. Go on with it: odin --resume " in printed
-    assert "Left out: 1 lines of sub-agents\n" in printed
+    assert ": Mine\nImported 2 prompts. Continue with: odin --resume " in printed
+    assert "Skipped: 1 lines of sub-agents\n" in printed
 
 
 def test_it_is_gone_on_with(run_odin: Run, file: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_session_of_odin_comes_back(
     exported = tmp_path / "e.json"
     assert here("sessions", "export", original, "-o", str(exported))[0] == 0
     wanted = _words(store, original)
-    assert [kind for kind, _ in wanted] == ["UserMessage", "AssistantMessage", "ToolMessage", "AssistantMessage"]
+    assert [kind for kind, _ in wanted] == ["PromptMessage", "ReplyMessage", "ToolMessage", "ReplyMessage"]
     for file in (exported, store.path_of(original)):
         code, printed, said = here("import", str(file), "--json")
         assert code == 0, said
@@ -155,13 +155,13 @@ def test_permissions_are_not_imported(here: Here, store: SessionStore, tmp_path:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("", "no conversation"),
-        ("hello\n", "no conversation"),
-        ('{"odin_export":1,"messages":[', "no whole export"),
-        ('{"odin_export":1,"messages":{}}', "no conversation"),
+        ("", "No conversation"),
+        ("hello\n", "No conversation"),
+        ('{"odin_export":1,"messages":[', "not a complete export"),
+        ('{"odin_export":1,"messages":{}}', "No conversation"),
         ('{"odin_log":99,"session":"x","cwd":"/","created":1}\n', "newer"),
-        ("[" * 100_000, "no conversation"),
-        ('{"type":"user","message":5}\n{"type":5}\nnull\n[1]\n', "no conversation"),
+        ("[" * 100_000, "No conversation"),
+        ('{"type":"user","message":5}\n{"type":5}\nnull\n[1]\n', "No conversation"),
     ],
 )
 def test_what_is_no_conversation(here: Here, store: SessionStore, tmp_path: Path, content: str, why: str) -> None:
@@ -188,7 +188,7 @@ def test_arguments_without_a_bottom(here: Here, store: SessionStore, tmp_path: P
     code, printed, said = here("import", str(path), "--json")
     assert "inside Odin" not in said
     if code:
-        assert "no whole export" in said and store.list() == ()
+        assert "not a complete export" in said and store.list() == ()
     else:
         assert '"a":{' not in store.path_of(json.loads(printed)["session"]).read_text()
 

@@ -90,7 +90,7 @@ def test_headless_speaks_json_lines(run_odin_process: Run) -> None:
 )
 def test_continue_and_resume_exclude_each_other(here: Here, line: list[str]) -> None:
     code, _, said = here(*line)
-    assert code == 2 and said == "odin: Both --resume and --continue were given. Use one of them.\n"
+    assert code == 2 and said == "odin: --resume and --continue cannot be combined.\n"
 
 
 # --- a crash ---
@@ -105,7 +105,7 @@ def test_a_crash_leaves_a_log_and_says_so(here: Here, monkeypatch: pytest.Monkey
     code, _, said = here("hello")
     path = home / ".local/state/odin/logs/odin.log"
     assert code == 1
-    assert "something went wrong inside Odin (RuntimeError" in said and f"The details are in {path}" in said
+    assert "internal error (RuntimeError" in said and f"Details are in {path}" in said
     text = path.read_text()
     assert "in broken" in text and "RuntimeError: the key is [redacted: ANTHROPIC_API_KEY]" in text
     assert KEY not in text + said

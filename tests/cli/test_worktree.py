@@ -42,7 +42,7 @@ def test_one_is_made_listed_and_removed(here: Here, repository: Path, trees: Pat
     assert here("worktree")[1] == f"fix  odin/fix  clean  {tree}\n"
     assert here("worktree", "list", "--cwd", str(tree))[1] == f"fix  odin/fix  clean  {tree}\n", "seen from inside"
     assert here("worktree", "add", "fix")[0] == 2
-    assert here("worktree", "remove", "fix")[1] == "Removed the work tree fix. Its branch odin/fix stays.\n"
+    assert here("worktree", "remove", "fix")[1] == "Removed worktree fix. Branch odin/fix is kept.\n"
     assert not tree.exists() and "odin/fix" in git(repository, "branch", "--list", "odin/*")
     assert here("worktree", "remove", "fix")[0] == 2
     assert here("worktree", "add", "fix")[0] == 0, "the branch is gone on with"
@@ -64,7 +64,7 @@ def test_what_is_not_committed_keeps_it(here: Here, repository: Path, trees: Pat
     (trees / "fix/a.txt").write_text("changed\n")
     (trees / "fix/new.txt").write_text("new\n")
     code, _, said = here("worktree", "remove", "fix")
-    assert code == 2 and "has 2 files that no commit holds, so it stays" in said
+    assert code == 2 and "has 2 files with uncommitted changes" in said
     assert (trees / "fix/new.txt").read_text() == "new\n"
     assert here("worktree")[1].split("  ")[2] == "2 changed"
 
@@ -135,7 +135,7 @@ def test_without_a_repository(here: Here, workspace: Path) -> None:
 def test_what_is_secret_stays_hidden_from_commands_in_it(
     here: Here, repository: Path, trees: Path, state: Path
 ) -> None:
-    """The state folder holds the work tree, so it cannot be hidden as a whole."""
+    """The state folder holds the worktree, so it cannot be hidden as a whole."""
     import os
 
     from odin.app.sandbox import LazySandbox

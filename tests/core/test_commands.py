@@ -4,8 +4,7 @@ import io
 from typing import Any, cast
 
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, is_reserved
-from odin.ui.plain import commands, repl
-from odin.ui.plain.commands import MODE_COMMANDS, PlainCommands
+from odin.ui.plain.commands import MODES, PlainCommands
 from tests.table import each
 
 ASKED_FOR = ("new", "resume", "compact", "export", "models", "mcp", "rules", "stats", "help", "loop", "diagnostics")
@@ -19,8 +18,7 @@ class _Held:
 def plain_names() -> set[str]:
     """Every command that plain mode knows."""
     table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
-    leaving = {name for name in repl._EXIT_WORDS if name.startswith("/")}
-    return {*table.list_names(), *MODE_COMMANDS, *commands.SESSION_COMMANDS, *leaving}
+    return {*table.names, *MODES, "exit", "editor"}
 
 
 @each("name", [*ASKED_FOR, *ALSO])
@@ -55,7 +53,7 @@ def test_plain_mode_has_no_name_of_its_own() -> None:
 
 
 def test_plain_mode_knows_its_commands_by_all_their_names() -> None:
-    known = {name.removeprefix("/") for name in plain_names()}
-    had = [command for command in SLASH_COMMANDS if command.name in known]
-    missing = {alias for command in had for alias in command.aliases if alias not in known}
+    known = plain_names()
+    found = {alias: find_slash_command(f"/{alias}") for command in SLASH_COMMANDS for alias in command.aliases}
+    missing = {alias for alias, command in found.items() if command is None or command.name not in known}
     assert missing == set(), "a name that works in one front end works in all that have the command"

@@ -23,7 +23,7 @@ FAST = {"retry": {"base_s": 0.01}}
 
 
 class Talk:
-    """One open session: prompts go in, everything that happens is kept."""
+    """One open session; `heard` keeps every event."""
 
     def __init__(self, client: Client, server: ScriptedServer) -> None:
         self.client = client
@@ -52,18 +52,18 @@ class Talk:
         return f"p{self._count}"
 
     def remaining(self) -> AsyncIterator[Envelope]:
-        """What is still unread of a session that was closed."""
+        """The unread events of a closed session."""
         return self._events
 
     async def until(self, kind: type[AnyEvent]) -> None:
-        """Wait until such an event comes, or has come in the log before."""
+        """Wait for such an event; one in the log counts."""
         async with asyncio.timeout(30):
             async for envelope in self.client.stream_events(after=-1):
                 if isinstance(envelope.event, kind):
                     return
 
     async def until_live(self, kind: type[AnyEvent]) -> None:
-        """Wait until such an event comes to the reader of this talk; what comes before it is heard, too."""
+        """Read events until such an event comes."""
         async with asyncio.timeout(30):
             async for envelope in self._events:
                 self.heard.append(envelope)

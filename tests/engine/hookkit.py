@@ -1,4 +1,4 @@
-"""Hook programs for tests: small shell scripts in a folder of their own, and what they were told."""
+"""Hook programs for tests: small shell scripts that record their input."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.engine.conftest import Talk
 
 
 class HookKit:
-    """Writes hook programs and reads what they saw."""
+    """Writes hook programs and reads their recorded input."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -17,7 +17,7 @@ class HookKit:
         self._count = 0
 
     def script(self, text: str) -> str:
-        """A program that first writes down what it is told, then does this."""
+        """Return a program that records its input, then runs `text`."""
         self._count += 1
         path = self._folder / f"hook-{self._count}.sh"
         path.write_text(f'#!/bin/sh\nread -r told\nprintf "%s\\n" "$told" >> "{self._seen}"\n{text}\n')
@@ -35,7 +35,7 @@ class HookKit:
         return self.script(f"echo '{reason}' >&2; exit 2")
 
     def told(self) -> list[dict[str, Any]]:
-        """What the programs read on their standard input, in order."""
+        """Return the recorded inputs of the programs, in order."""
         return [json.loads(line) for line in self._seen.read_text().splitlines()] if self._seen.exists() else []
 
     def events(self) -> list[str]:

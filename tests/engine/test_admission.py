@@ -1,4 +1,4 @@
-"""What hooks may do to a call, who leads out of the sandbox, and what is taken out of a result."""
+"""Admission: hooks at a call, the unsandboxed retry, and redaction of results."""
 
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ from odin.core.tool import Kind, Subject, ToolContext, ToolOutput
 from odin.policy.policy import Policy, Verdict
 from odin.tools.whole_file import DeleteTool
 
-from .bench import Bench, Run, Said, Saying
+from .pipeline import Bench, HookReply, Run, ScriptedHooks
 
 MAKE = {"command": "mkdir made"}
 FORBIDDEN = {"command": "touch made"}
 YES, NO = AnswerPermission("", True), AnswerPermission("", False, "no")
 
 
-def saying(**fields: Any) -> Saying:
+def saying(**fields: Any) -> HookReply:
     def say(call: HookCall) -> HookVerdict:
         return HookVerdict(**fields)
 
@@ -39,7 +39,9 @@ def saying(**fields: Any) -> Saying:
 class TestHooksBefore:
     async def test_a_deny_is_a_result_with_its_message(self, workspace: Path) -> None:
         tool = Run()
-        bench = Bench(workspace, tool, hooks=Said(tool_call=saying(decision="deny", message="not today")), yes=True)
+        bench = Bench(
+            workspace, tool, hooks=ScriptedHooks(tool_call=saying(decision="deny", message="not today")), yes=True
+        )
         assert not await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
         assert (ended.status, ended.text) == ("denied", "Denied by a hook: not today")
@@ -47,13 +49,13 @@ class TestHooksBefore:
 
     async def test_an_allow_answers_what_would_be_asked(self, workspace: Path) -> None:
         tool = Run()
-        bench = Bench(workspace, tool, hooks=Said(tool_call=saying(decision="allow")))
+        bench = Bench(workspace, tool, hooks=ScriptedHooks(tool_call=saying(decision="allow")))
         await bench.call(MAKE)
         assert bench.all(ToolEnded)[0].status == "success"
         assert bench.all(PermissionAsked) == []
 
     async def test_an_allow_is_no_answer_to_a_deny_and_the_hook_is_not_even_told(self, workspace: Path) -> None:
-        tool, hooks = Run(), Said(tool_call=saying(decision="allow"))
+        tool, hooks = Run(), ScriptedHooks(tool_call=saying(decision="allow"))
         bench = Bench(workspace, tool, hooks=hooks, forbidden_commands=["touch"], yes=True)
         await bench.call(FORBIDDEN)
         assert bench.all(ToolEnded)[0].status == "denied"
@@ -61,7 +63,7 @@ class TestHooksBefore:
 
     async def test_an_ask_asks_even_where_all_is_allowed(self, workspace: Path) -> None:
         tool = Run()
-        hooks = Said(tool_call=saying(decision="ask", message="are you sure?"))
+        hooks = ScriptedHooks(tool_call=saying(decision="ask", message="are you sure?"))
         bench = Bench(workspace, tool, hooks=hooks, answers=[NO], yes=True)
         await bench.call(MAKE)
         assert bench.all(PermissionAsked)[0].reason == "are you sure?"
@@ -72,7 +74,7 @@ class TestHooksBefore:
     )
     async def test_an_ask_with_nobody_to_ask_is_a_no(self, workspace: Path, policy: dict[str, Any]) -> None:
         tool = Run()
-        bench = Bench(workspace, tool, hooks=Said(tool_call=saying(decision="ask", message="why?")), **policy)
+        bench = Bench(workspace, tool, hooks=ScriptedHooks(tool_call=saying(decision="ask", message="why?")), **policy)
         await bench.call(MAKE)
         assert bench.all(ToolEnded)[0].status == "denied"
         assert "requires confirmation: why?" in bench.all(ToolEnded)[0].text
@@ -80,7 +82,7 @@ class TestHooksBefore:
 
     async def test_changed_arguments_run_are_audited_and_the_model_is_told(self, workspace: Path) -> None:
         tool = Run()
-        hooks = Said(tool_call=saying(args={"command": "mkdir other"}, message="house style"))
+        hooks = ScriptedHooks(tool_call=saying(args={"command": "mkdir other"}, message="house style"))
         bench = Bench(workspace, tool, hooks=hooks, yes=True)
         await bench.call(MAKE)
         assert [command for command, _ in tool.ran] == ["mkdir other"]
@@ -97,7 +99,7 @@ class TestHooksBefore:
     @pytest.mark.parametrize("decision", ["", "allow", "ask"])
     async def test_changed_arguments_that_are_denied_are_denied(self, workspace: Path, decision: Any) -> None:
         tool = Run()
-        hooks = Said(tool_call=saying(args=FORBIDDEN, decision=decision))
+        hooks = ScriptedHooks(tool_call=saying(args=FORBIDDEN, decision=decision))
         bench = Bench(workspace, tool, hooks=hooks, answers=[], forbidden_commands=["touch"], yes=True)
         await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
@@ -108,14 +110,14 @@ class TestHooksBefore:
 
     async def test_changed_arguments_that_must_be_asked_are_asked_as_they_are_now(self, workspace: Path) -> None:
         tool = Run()
-        bench = Bench(workspace, tool, hooks=Said(tool_call=saying(args=MAKE)), answers=[YES])
+        bench = Bench(workspace, tool, hooks=ScriptedHooks(tool_call=saying(args=MAKE)), answers=[YES])
         await bench.call({"command": "ls"})
         assert bench.all(PermissionAsked)[0].args == MAKE
         assert [command for command, _ in tool.ran] == ["mkdir made"]
 
     async def test_changed_arguments_that_do_not_fit_are_refused(self, workspace: Path) -> None:
         tool = Run()
-        bench = Bench(workspace, tool, hooks=Said(tool_call=saying(args={"order": 1})), yes=True)
+        bench = Bench(workspace, tool, hooks=ScriptedHooks(tool_call=saying(args={"order": 1})), yes=True)
         await bench.call(MAKE)
         assert "do not fit its schema" in bench.all(ToolEnded)[0].text
         assert tool.ran == []
@@ -126,7 +128,7 @@ class TestHooksBefore:
 
         tool = Run()
         answer = AnswerPermission("", True, args=FORBIDDEN)
-        bench = Bench(workspace, tool, hooks=Said(tool_call=judge), answers=[answer])
+        bench = Bench(workspace, tool, hooks=ScriptedHooks(tool_call=judge), answers=[answer])
         await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
         assert ended.text.startswith("Denied by a hook: not that")
@@ -142,7 +144,7 @@ class TestHooksBefore:
         bench = Bench(
             workspace,
             tool,
-            hooks=Said(tool_call=prefix),
+            hooks=ScriptedHooks(tool_call=prefix),
             answers=[AnswerPermission("", True, args={"command": "mkdir b"}), YES],
         )
         await bench.call(MAKE)
@@ -152,7 +154,7 @@ class TestHooksBefore:
 
     async def test_changing_it_without_end_is_a_no(self, workspace: Path) -> None:
         tool, count = Run(), iter(range(100))
-        hooks = Said(tool_call=lambda call: HookVerdict(args={"command": f"mkdir h{next(count)}"}))
+        hooks = ScriptedHooks(tool_call=lambda call: HookVerdict(args={"command": f"mkdir h{next(count)}"}))
         edits = [AnswerPermission("", True, args={"command": f"mkdir p{number}"}) for number in range(50)]
         bench = Bench(workspace, tool, hooks=hooks, answers=edits)
         await bench.call(MAKE)
@@ -160,7 +162,9 @@ class TestHooksBefore:
         assert tool.ran == []
 
     async def test_context_waits_for_the_result_and_a_notice_is_shown(self, workspace: Path) -> None:
-        bench = Bench(workspace, Run(), hooks=Said(tool_call=saying(context="mind the gap", notice="look")), yes=True)
+        bench = Bench(
+            workspace, Run(), hooks=ScriptedHooks(tool_call=saying(context="mind the gap", notice="look")), yes=True
+        )
         await bench.call(MAKE)
         told = [type(event) for event in bench.events if isinstance(event, ToolEnded | NoteAdded)]
         assert told == [ToolEnded, NoteAdded], "nothing comes between a call and its result"
@@ -171,7 +175,10 @@ class TestHooksBefore:
         """Not even the call it was told of."""
         tool = Run()
         bench = Bench(
-            workspace, tool, hooks=Said(tool_call=saying(decision=decision, message="stop", halt=True)), yes=True
+            workspace,
+            tool,
+            hooks=ScriptedHooks(tool_call=saying(decision=decision, message="stop", halt=True)),
+            yes=True,
         )
         await bench.call(MAKE, MAKE)
         assert [event.text for event in bench.all(ToolEnded)] == [
@@ -217,7 +224,7 @@ class TestSeveralPaths:
 
 class TestHooksAfter:
     async def test_they_come_in_their_order_around_the_result(self, workspace: Path) -> None:
-        hooks = Said(
+        hooks = ScriptedHooks(
             tool_call=saying(),
             tool_result=saying(),
             before_tool_result_append=saying(),
@@ -235,7 +242,7 @@ class TestHooksAfter:
         async def tell(command: str, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("the password is x", view="the password is x", for_user="the password is x")
 
-        bench = Bench(workspace, Run(tell), hooks=Said(tool_result=saying(output="hidden")), yes=True)
+        bench = Bench(workspace, Run(tell), hooks=ScriptedHooks(tool_result=saying(output="hidden")), yes=True)
         await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
         assert (ended.text, ended.display, ended.for_user) == ("hidden", "", "")
@@ -244,7 +251,9 @@ class TestHooksAfter:
         async def flood(command: str, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("x" * 100_000 + " secret")
 
-        hooks = Said(before_tool_result_append=lambda call: HookVerdict(output=call.output[-40:] + "y" * 100_000))
+        hooks = ScriptedHooks(
+            before_tool_result_append=lambda call: HookVerdict(output=call.output[-40:] + "y" * 100_000)
+        )
         bench = Bench(workspace, Run(flood), hooks=hooks, redact=take_out, yes=True)
         await bench.call(MAKE)
         assert "result cut" in hooks.told[0].output
@@ -252,7 +261,7 @@ class TestHooksAfter:
         assert len(bench.all(ToolEnded)[0].text) < 60_000, "what a hook gives is bounded, too"
 
     async def test_a_call_that_was_refused_has_no_result_for_them(self, workspace: Path) -> None:
-        hooks = Said(tool_result=saying(), tool_batch_complete=saying())
+        hooks = ScriptedHooks(tool_result=saying(), tool_batch_complete=saying())
         bench = Bench(workspace, Run(), hooks=hooks)
         await bench.call(MAKE)
         assert hooks.told == []
@@ -300,7 +309,7 @@ class TestSandbox:
             {"yes": True},
             {"permission_mode": "bypassPermissions"},
             {"allowed_tools": ["Run(mkdir:*)"]},
-            {"hooks": Said(tool_call=saying(decision="allow"))},
+            {"hooks": ScriptedHooks(tool_call=saying(decision="allow"))},
         ],
     )
     async def test_nothing_but_a_person_leads_out_of_it(self, workspace: Path, options: dict[str, Any]) -> None:

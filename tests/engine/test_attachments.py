@@ -1,4 +1,4 @@
-"""Files and pictures beside a prompt: from the words to the request, through the queue, a crash and a resume."""
+"""Attached files and images: from the prompt to the request, through the queue, a crash and a resume."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What was attached stays what it was: after a rewind, in a fork, an export and a replay, in a program's pipe."""
+"""Attachments survive a rewind, a fork, an export, a replay and stream-json."""
 
 from pathlib import Path
 

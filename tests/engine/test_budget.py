@@ -1,4 +1,4 @@
-"""What a session may cost: the limit binds everyone who asks a model, survives a resume, and can be raised."""
+"""The cost budget applies to every request, survives a resume, and can be raised."""
 
 import itertools
 from pathlib import Path

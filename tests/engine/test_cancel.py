@@ -46,7 +46,7 @@ async def stop(talk: Talk, prompt: str) -> TurnEnded:
 
 
 async def goes_on(talk: Talk) -> Any:
-    """The next prompt is taken by the strict server; what the model is told of the interrupted one."""
+    """The strict server accepts the next prompt; the model is told about the interrupted one."""
     declared = {call.id for event in talk.all(Replied) for call in event.message.calls}
     assert {event.call_id for event in talk.all(ToolEnded)} == declared
     assert (await talk.say("next")).text == "fine"
@@ -255,7 +255,7 @@ async def test_in_a_command_of_the_users_own(start: Start, workspace: Path) -> N
 
 
 async def test_everything_in_one_session_of_the_responses_api(start: Start, workspace: Path) -> None:
-    """Interrupts in a command and in the stream, what waited, steering and a continue: nothing is refused."""
+    """Interrupts in a command and in the stream, queued prompts, steering, a continue: the server refuses nothing."""
     slow = "touch begun; until [ -e go ]; do sleep 0.02; done"
     script = [
         reply(calls=[call("ExecuteCommand", {"command": "touch on; sleep 600"}, id="c_a"), call("LS", {}, id="c_b")]),

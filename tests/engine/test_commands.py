@@ -53,7 +53,7 @@ async def test_closing_the_session_leaves_none_either(start: Start, workspace: P
 
 
 async def test_what_a_command_prints_is_shown_while_it_runs(start: Start, workspace: Path) -> None:
-    """It goes on only when somebody has seen what it said."""
+    """It continues only after its output was seen."""
     command = "echo one; until [ -e go ]; do sleep 0.05; done"
     talk = await start([call("ExecuteCommand", {"command": command}, id="c"), say("ok")])
     prompt = await talk.submit("go")

@@ -1,4 +1,4 @@
-"""Long conversations against a server that refuses what does not fit its window: the session simply goes on."""
+"""Long conversations against a server that rejects requests above its context window: the session continues."""
 
 import asyncio
 import re
@@ -126,7 +126,7 @@ def _neighbours(talk: Talk) -> list[tuple[str, str]]:
 
 
 async def test_one_result_three_times_the_window(start: Start, workspace: Path) -> None:
-    """B7: the result is put where the model can read it in parts, and it is told where."""
+    """B7: the result is saved where the model can read it in parts, and the model is told the path."""
     (workspace / "big.txt").write_text("".join(f"row {number} of a very long table\n" for number in range(1900)))
     script = iter([call("Read", {"file_path": str(workspace / "big.txt")}), say("I see.")])
     server = ScriptedServer(Model(lambda seen, number: next(script)), window=4_500).start()
@@ -141,7 +141,7 @@ async def test_one_result_three_times_the_window(start: Start, workspace: Path) 
 
 
 async def test_the_model_may_read_what_was_put_away(start: Start, workspace: Path) -> None:
-    """Also when nobody can be asked, and although it lies outside the project; what lies elsewhere stays closed."""
+    """Also if nobody can be asked and although it is outside the project; other paths stay closed."""
     (workspace / "big.txt").write_text("".join(f"row {number} of a very long table\n" for number in range(1900)))
 
     def answer(seen: SeenRequest, number: int) -> Turn:
@@ -192,7 +192,7 @@ GARBAGE = {
 
 
 async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turns(start: Start) -> None:
-    """COMP10: a person is told once; the conversation stays as full as it is, and later the model is asked again."""
+    """COMP10: the user is warned once; the conversation stays as it is, and compaction is tried again later."""
     large = "The build of this module went well and nothing else has to be said about it. " * 40
     model = Model(lambda seen, number: say(large[:500] if model.summaries else large), fault(400))
     server = ScriptedServer(model, window=WINDOW).start()
@@ -218,7 +218,7 @@ async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turn
 
 @pytest.mark.parametrize("summary", GARBAGE.values(), ids=GARBAGE.keys())
 async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, summary: Turn) -> None:
-    """COMP8, B7: what is known is noted down under the same headings."""
+    """COMP8, B7: the local summary uses the same headings."""
     filler = "All of this is said in many words that fill the window. " * 20
     model = Model(lambda seen, number: say(f"Answer {number}. {filler}"), summary)
     server = ScriptedServer(model, window=WINDOW).start()

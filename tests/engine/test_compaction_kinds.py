@@ -1,4 +1,4 @@
-"""Staying within the window whatever the session is like: its mode, its model, its server, and whoever interferes."""
+"""Compaction with every kind of mode, model, server and interference."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ def reader(file: Path, **said: Any) -> Model:
 
 
 async def test_every_mode_has_its_own_words_after_a_summary(start: Start) -> None:
-    """What was summarised in one mode must not speak for it in another."""
+    """A summary made in one mode must not claim that mode in another."""
     server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}")), window=WINDOW).start()
     talk = await start(None, server=server, config=windowed())
     for number in range(60):

@@ -43,7 +43,7 @@ def log_of(home: Path) -> Path:
 
 
 async def test_the_request_after_a_resume_is_the_same_to_the_byte(start: Start, home: Path, tmp_path: Path) -> None:
-    """What a session would send next, and what it sends when it is resumed from a copy of its log at that moment."""
+    """Compare the next request of a session with that of a session resumed from a copy of its log."""
     talk = await filled(start, talker(), 60)
     assert talk.all(Compacted)
     session = (await talk.client.get_info()).session
@@ -123,7 +123,7 @@ async def _compacting(events: Any) -> None:
 
 
 async def test_a_crash_while_a_summary_is_made(start: Start, home: Path) -> None:
-    """The log without what never came is a whole session: every prefix of it folds and is accepted."""
+    """Every prefix of the log folds to a session that the server accepts."""
     model = talker(say(GOOD).stall())
     talk = await filled(start, model, 40, compaction={"timeout_s": 1})
     session = (await talk.client.get_info()).session

@@ -1,4 +1,4 @@
-"""A call that waits for a yes: who may answer, what the answers mean, and what the model and the log make of them."""
+"""Permission requests: who may answer, what the answers do, and what the model and the log see."""
 
 import asyncio
 import shutil
@@ -209,7 +209,7 @@ class PickyArgs(Args, frozen=True):
 
 
 class Picky(Tool[PickyArgs]):
-    """Refuses what makes no sense."""
+    """A tool that refuses senseless arguments."""
 
     name: ClassVar[str] = "Picky"
     kind: ClassVar[Kind] = "execute"
@@ -459,7 +459,7 @@ class TestPreview:
 
 
 async def test_everything_durable_can_be_read_again(start: Start, workspace: Path) -> None:
-    """The log is what other front ends and a later run see: question, answer and audit come back from it."""
+    """Question, answer and audit can be read back from the log, for other front ends and later runs."""
     talk = await start([write(workspace / "a"), say("ok")], **ASKING)
     args = {"file_path": str(workspace / "b"), "content": "x\n"}
     talk.answers = [AnswerPermission("", True, args=args, by="phone", summary="elsewhere")]

@@ -1,4 +1,4 @@
-"""What a person sees of a change before it is made."""
+"""The preview of an edit in a permission request."""
 
 from pathlib import Path
 from typing import Any

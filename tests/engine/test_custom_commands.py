@@ -1,4 +1,4 @@
-"""A custom command is expanded where it is submitted; people go on seeing what was typed."""
+"""A custom command is expanded on submission; the typed text is displayed."""
 
 import json
 import subprocess

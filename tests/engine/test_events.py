@@ -1,4 +1,4 @@
-"""What people and programs are told while a turn runs (EVENT3-12, ERR4-6)."""
+"""Events of a running turn (EVENT3-12, ERR4-6)."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ from odin.testing import call, fault, reply, say
 
 from .conftest import Start
 from .test_recovery import APIS, told
-from .test_team import TASK
+from .test_sub_agents import TASK
 
 
 class TestRequests:
@@ -50,7 +50,7 @@ class TestRequests:
     async def test_each_is_told_with_about_its_size_those_of_sub_agents_too(
         self, start: Start, workspace: Path
     ) -> None:
-        """The estimate is of this very request: what came since the last reply is in it, and it errs high."""
+        """The estimate includes what came since the last reply, and errs high."""
         (workspace / "long.txt").write_text("some words in a long file\n" * 400)
         read = call("Read", {"file_path": str(workspace / "long.txt")})
         talk = await start([read, call("AgentTool", TASK), read, say("seen"), say("ok")])

@@ -15,9 +15,9 @@ from odin.testing import call, fault, say
 
 from .conftest import Start, Talk
 from .hookkit import HookKit, body, claude, hook, new_kit, result, warnings
+from .test_job_notifications import WAIT, spawn
 from .test_questions import DATABASE, ask, asked
-from .test_team import TASK
-from .test_wake import WAIT, spawn
+from .test_sub_agents import TASK
 from .test_web import begin, look
 
 

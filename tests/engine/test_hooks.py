@@ -1,4 +1,4 @@
-"""Hooks around a call, in real sessions: real programs, what they are told, and what their word does."""
+"""Hooks around a call in real sessions: real programs, their input and the effect of their output."""
 
 from pathlib import Path
 from typing import Any

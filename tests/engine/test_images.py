@@ -1,4 +1,4 @@
-"""Images from the file to the model, through the whole engine, against a server that refuses what the APIs refuse."""
+"""Images from the file to the model, against a server as strict as the APIs."""
 
 import base64
 import re

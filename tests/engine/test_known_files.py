@@ -1,4 +1,4 @@
-"""What agents know of files, through the whole engine: the check before an edit, and two agents at one file."""
+"""The file cache in real sessions: the check before an edit, and two agents at one file."""
 
 from pathlib import Path
 from typing import Any

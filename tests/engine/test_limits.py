@@ -1,4 +1,4 @@
-"""What bounds a turn, what a request asks for, and what a session says about itself."""
+"""Limits of a turn, parameters of a request, and the description of a session."""
 
 import itertools
 import os
@@ -161,7 +161,7 @@ async def test_continue_passes_over_a_damaged_log(start: Start, home: Path) -> N
 
 
 class Journal:
-    """A log that keeps in memory what was done to it."""
+    """A log that records its calls in memory."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

@@ -259,7 +259,7 @@ async def test_an_interrupt_ends_the_iteration_and_the_loop(start: Start) -> Non
 
 @pytest.mark.parametrize("op", [Interrupt(), SetLoop(False)], ids=["interrupt", "off"])
 async def test_what_was_not_begun_yet_is_not_begun(start: Start, op: Interrupt | SetLoop) -> None:
-    """Whoever is told of the end of a turn acts before the next one begins."""
+    """A listener that acts on the end of a turn does so before the next one starts."""
     talk = await start([say("hm"), say("never")])
     told = asyncio.create_task(_at_the_end(talk, op))
     await talk.client.submit(SetLoop(True))

@@ -1,4 +1,4 @@
-"""What was sent before is sent again byte for byte, so that every provider finds it in its cache (B30)."""
+"""Requests repeat earlier bytes exactly, so that every provider finds them in its cache (B30)."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from .test_recovery import APIS, told
 
 
 def parts(seen: SeenRequest) -> tuple[str, list[str]]:
-    """What stands at the beginning of every request, and the conversation, one string for each message."""
+    """The start of every request and the conversation, one string per message."""
     body = dict(seen.json)
     talk = body.pop("messages", None) or body.pop("input")
     head = {key: body[key] for key in ("tools", "system", "instructions") if key in body}

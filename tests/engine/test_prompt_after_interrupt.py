@@ -1,4 +1,4 @@
-"""An interrupt means what waits when it comes. What is said right after it, before the turn has ended, is answered."""
+"""An interrupt affects prompts queued at that moment; one sent right after it is answered."""
 
 import asyncio
 import threading

@@ -1,6 +1,7 @@
-"""Prompts that wait: drafts with ids, lanes, what an interrupt and a crash make of them."""
+"""Queued prompts: ids, delivery, and what an interrupt and a crash do to them."""
 
 import asyncio
+import concurrent.futures
 import threading
 from typing import Any, Literal, cast
 
@@ -263,14 +264,18 @@ class TestInterrupts:
         resting = await talk.client.snapshot()
         assert not resting.executing
         assert [item.paused for item in resting.queue] == [True, True]
-        assert format_queue(resting.queue, 60).startswith("  1  edit, rests  b\n")
+        assert format_queue(resting.queue, 60).startswith("  1  edit, paused b\n")
         assert await talk.client.submit(ChangePrompt("p3", delivery="queue"))
         assert (await talk.until_end("p3")).text == "fine"
         assert await waiting(talk) == [("b", "queue")]
 
     async def test_from_another_thread(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
-        interrupt = cast("LocalClient", talk.client).interrupt
+        loop = asyncio.get_running_loop()
+
+        def interrupt() -> "concurrent.futures.Future[bool]":
+            return asyncio.run_coroutine_threadsafe(talk.client.submit(Interrupt()), loop)
+
         assert await asyncio.to_thread(lambda: interrupt().result(20))
         assert (await talk.until_end(prompt)).reason == "interrupted"
         assert not await asyncio.to_thread(lambda: interrupt().result(20))
@@ -316,7 +321,7 @@ class TestCrash:
             await talk.client.submit(Continue("y"))
 
     async def test_nothing_is_written_to_a_session_that_is_closed(self, start: Start) -> None:
-        """Its log may be somebody else's by then."""
+        """Another process may own the log by then."""
         talk = await start([say("one"), say("two")])
         await talk.say("a")
         assert await talk.client.close()
@@ -405,7 +410,7 @@ class TestRemoveLast:
         assert "par" not in str(talk.server.requests[1].messages)
 
     async def test_thinking_that_came_to_no_words_is_no_message(self, start: Start) -> None:
-        """What is taken out after an interrupt in the middle of a thought is the prompt."""
+        """After an interrupt during reasoning, the prompt is the message that is removed."""
         model = {"models": {"one": {"thinking": True}}}
         thought = say("4", thinking="two and two", chunk=2).hold(threading.Event(), after=4)
         config = {"thinking": 2000, "providers": {"anthropic": model}}

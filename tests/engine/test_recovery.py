@@ -151,7 +151,7 @@ def second_only(seen: SeenRequest) -> Any:
 
 
 class TestAnotherModel:
-    """`fallback_model`: who answers while the chosen model cannot."""
+    """`fallback_model`: the model that answers while the chosen one cannot."""
 
     @staticmethod
     def config(**more: Any) -> dict[str, Any]:

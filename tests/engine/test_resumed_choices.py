@@ -26,7 +26,7 @@ def asked(talk: Talk, number: int = -1) -> str:
 
 
 async def go_on(start: Start, talk: Talk, **how: Any) -> Talk:
-    """Close it and go on with it, in a run that names no model in its environment unless it is told to."""
+    """Close the session and resume it, without a model in the environment unless given."""
     session = (await talk.client.get_info()).session
     await talk.client.close()
     env = {"ODIN_MODEL": "", **how.pop("env", {})}
@@ -115,7 +115,7 @@ class TestModel:
         assert (await again.client.get_info()).model == ONE
 
     async def test_in_one_process(self, workspace: Path, home: Path) -> None:
-        """/new and a fork keep what was chosen, /resume brings back what the other session had."""
+        """/new and a fork keep the choice; /resume restores the choice of the other session."""
         with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
             env = {**os.environ, **server.env("anthropic"), "ODIN_MODEL": ""}
             host = await open_switcher(Options(env=env, cwd=str(workspace), yes=True))

@@ -58,7 +58,7 @@ async def forward(talk: Talk, **more: Any) -> Redone:
 
 
 def prompts(body: dict[str, Any]) -> list[str]:
-    """What the person said in an Anthropic request: the text blocks of its user messages."""
+    """The text blocks of the user messages in an Anthropic request."""
     said: list[str] = []
     for message in body["messages"]:
         if message["role"] == "user":
@@ -263,7 +263,7 @@ async def test_what_the_user_changed_after_the_turn_is_left_alone(start: Start, 
     (workspace / "n").chmod(0o755)
     rewound = await back(talk)
     assert {Path(file.path).name for file in rewound.skipped_files} == {"mine", "gone", "made", "n"}
-    assert all("somebody else changed it" in file.reason for file in rewound.skipped_files)
+    assert all("changed outside this session" in file.reason for file in rewound.skipped_files)
     assert (workspace / "mine").read_text() == "by the user\n"
     assert not (workspace / "gone").exists()
     assert (workspace / "made").read_text() == "made again by the user\n"
@@ -324,7 +324,7 @@ async def test_one_path_that_fails_does_not_stop_the_others(
     lost.write_bytes(b"rotten")
     rewound = await back(talk)
     assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
-        ("a", "its earlier bytes in the checkpoint store are damaged")
+        ("a", "its earlier content in the checkpoint store is damaged")
     ]
     assert ((workspace / "a").read_text(), (workspace / "b").read_text()) == ("new\n", "old b\n")
 
@@ -492,7 +492,7 @@ async def test_files_beyond_the_limits_are_named_once_and_never_guessed(start: S
     assert "At least 1 files" in warned[0]
     rewound = await back(talk)
     assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
-        ("large", "its earlier bytes were not saved")
+        ("large", "its earlier content was not saved")
     ]
     assert ((workspace / "large").read_text(), (workspace / "small").read_text()) == ("new\n", "old\n")
 
@@ -516,7 +516,7 @@ async def test_home_is_never_walked(start: Start, home: Path) -> None:
     (home / "a").write_text("old\n")
     talk = await start([run("echo new > a"), *edit(home / "a", "new", "newer"), say("done")], cwd=str(home))
     await talk.say("go")
-    assert ["too much to be saved" in event.text for event in talk.all(Warned)] == [True]
+    assert ["too large to be saved" in event.text for event in talk.all(Warned)] == [True]
     await back(talk)
     assert (home / "a").read_text() == "new\n"
 

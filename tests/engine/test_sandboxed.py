@@ -1,4 +1,4 @@
-"""A session's commands are kept in: what the model and the person are told, and the one way out."""
+"""Sandboxed commands: what the model and the user are told, and the unsandboxed retry."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is about to be replaced is in the log on disk before it is touched; what changes at that moment is spared."""
+"""A file is saved and logged before it is replaced; a file that changes at that moment is left alone."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -71,5 +71,5 @@ async def test_what_changes_at_the_very_moment_is_left_alone(
     before(monkeypatch, odin.checkpoints.rewind, "restore_files", lambda: file.write_text("mine\n"))
     rewound = await gone(talk, Rewind("p1"))
     assert file.read_text() == "mine\n"
-    assert [file.reason for file in rewound.skipped_files] == ["somebody changed it at this very moment"]
+    assert [file.reason for file in rewound.skipped_files] == ["it changed at this very moment"]
     assert rewound.changes == ()

@@ -1,4 +1,4 @@
-"""What a search comes upon: files that rules or their own names keep back are left out, and that is said."""
+"""Searches leave out files that rules or secret names hide, and say so."""
 
 from pathlib import Path
 from typing import Any

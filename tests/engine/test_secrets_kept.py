@@ -1,4 +1,4 @@
-"""Secrets in what tools return: neither the person, nor the log, nor the model gets to see them."""
+"""Secrets in tool results reach neither the user, nor the log, nor the model."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def log_of(home: Path) -> str:
 
 
 def everything(talk: Any, home: Path) -> str:
-    """What was sent to the model, written to the log, and shown."""
+    """Return the text sent to the model, written to the log, and shown."""
     sent = "".join(request.body.decode() for request in talk.server.requests)
     return sent + log_of(home) + repr(talk.events)
 

@@ -191,7 +191,7 @@ async def test_nobody_leaves_a_session_that_is_answering(open_: Open, workspace:
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
 async def test_a_fork_at_every_prompt_can_be_gone_on_with(open_: Open, home: Path, workspace: Path, api: Any) -> None:
-    """Tools, two calls at once and a failure lie before the forks; the strict server accepts what follows each."""
+    """Forks after tools, parallel calls and a failure; the strict server accepts each continuation."""
     (workspace / "a.txt").write_text("hello\n")
     read = call("Read", {"file_path": str(workspace / "a.txt")})
     both = reply("Reading.", [read, call("LS", {"path": str(workspace)})])
@@ -289,7 +289,7 @@ async def test_everything_is_restored_before_the_first_hook_hears_of_the_session
 
 
 async def test_a_session_of_a_killed_process_can_be_gone_on_with_at_once(home: Path, workspace: Path) -> None:
-    """Its command, its background process and what keeps the sandbox live on for a moment; none has the lock."""
+    """Its command, background process and sandbox live on for a moment; none holds the lock."""
     slow = "echo $$ > pids; touch begun; sleep 600"
     script = [call("Spawn", {"command": "sleep 601"}), call("ExecuteCommand", {"command": slow}), say("done")]
     with ScriptedServer(script) as server:

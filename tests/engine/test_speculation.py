@@ -1,4 +1,4 @@
-"""Calls that begin while the model still writes: which do, in which order, and what comes of them."""
+"""Speculative calls: which start, in which order, and with which result."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
 
 from .conftest import Start
-from .early import ONE_PIECE, calls, follow, held, order, read, reasons, run, runs, until, write
+from .speculation import ONE_PIECE, calls, follow, held, order, read, reasons, run, runs, until, write
 from .test_turn import results
 
 _LIFE = (CallSpeculated, CallDiscarded, CheckpointSaved, FilesChanged, Replied, ToolStarted, ToolEnded)
@@ -222,7 +222,7 @@ class TestWhichMay:
 
 class TestOrder:
     async def test_a_change_waits_for_the_looks_before_it(self, start: Start, workspace: Path) -> None:
-        """The command reads the file after a while and must not see what the call after it writes."""
+        """The command reads the file later and must not see the change of the next call."""
         gate = Gate()
         (workspace / "a.txt").write_text("old\n")
         turn = calls(

@@ -18,7 +18,7 @@ from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 
 from .conftest import Start, Talk
-from .early import calls, held, picture, reasons, run, until, write
+from .speculation import calls, held, picture, reasons, run, until, write
 from .test_speculation_rollback import CHANGES
 
 NAME = "early"
@@ -116,7 +116,7 @@ async def test_a_call_whose_end_was_never_written(start: Start, workspace: Path,
 async def test_a_change_long_after_the_kill_is_somebody_elses(
     start: Start, workspace: Path, home: Path, killed: Kill
 ) -> None:
-    """Nobody knows what the call left, so only what was changed at once after its files were saved can be its doing."""
+    """The end of the call is unknown, so only a change right after its files were saved can be its own."""
     (workspace / "a").write_text("old\n")
     await killed(write(workspace / "a", "new\n"))
     (at,) = lines(home, "FilesChanged")
@@ -158,7 +158,7 @@ async def test_a_fork_leaves_the_files_of_the_other_session_alone(start: Start, 
 async def test_undo_puts_it_back_as_well(
     start: Start, workspace: Path, home: Path, killed: Kill, run_odin: Callable[..., Any]
 ) -> None:
-    """`odin undo` goes through the same recovery before it looks at what there is to undo."""
+    """`odin undo` runs the same recovery first."""
     (workspace / "a").write_text("old\n")
     await killed(write(workspace / "a", "new\n"))
     done = run_odin("undo")
@@ -170,7 +170,7 @@ async def test_undo_puts_it_back_as_well(
 async def test_a_log_cannot_make_it_touch_what_is_outside_or_protected(
     start: Start, workspace: Path, home: Path, tmp_path: Path, killed: Kill, completed: bool
 ) -> None:
-    """The log may come from somebody else. What it says beside the call's own file is left alone and told."""
+    """A log may be forged: paths outside the project and protected files are left alone and reported."""
     outside, settings = tmp_path / "outside", workspace / ".git" / "config"
     settings.parent.mkdir()
     for file in (workspace / "a", outside, settings):

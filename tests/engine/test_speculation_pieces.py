@@ -16,7 +16,7 @@ from odin.core.provider import CallChunk, Chunk, ModelInfo, Request, RollbackChu
 
 
 class Played:
-    """A provider that says the pieces of a list, reply by reply, and waits where there is an event."""
+    """A provider that sends the chunks of a list, reply by reply, and waits at events."""
 
     name = "played"
 
@@ -82,7 +82,7 @@ async def test_a_provider_that_begins_its_reply_again(home: Path, workspace: Pat
 
 
 async def test_arguments_that_go_on_after_they_were_complete(home: Path, workspace: Path) -> None:
-    """What was taken for a whole call was a part of one: its change is taken back and the reply is asked for again."""
+    """A call that looked complete was not: its change is rolled back and the reply is requested again."""
     gate = asyncio.Event()
     more = CallChunk(0, json='{"more": 1}')
     reply: list[Chunk | asyncio.Event] = [written(workspace / "a", "half"), gate, more, StopChunk("tool_use")]

@@ -27,8 +27,8 @@ from odin.testing import call, say
 from odin.testing.script import Turn
 
 from .conftest import Start, Talk
-from .early import calls, follow, heard, held, order, picture, read, reasons, run, runs, until, write
 from .hookkit import claude, new_kit
+from .speculation import calls, follow, heard, held, order, picture, read, reasons, run, runs, until, write
 
 LOOSE = {"read_before_edit": False}
 
@@ -285,7 +285,7 @@ class TestWhen:
         assert kit.events() == ["PostToolUse"]
 
     async def test_a_permission_mode_that_became_stricter(self, start: Start, workspace: Path) -> None:
-        """The rules are asked again before the call counts: a person who says plan meanwhile is heard."""
+        """The rules are applied again before the call counts: a switch to plan mode takes effect."""
         gate = Gate()
         talk = await start([held(calls(write(workspace / "a", "x")), gate), say("ok")])
         prompt = await begin(talk)
@@ -306,7 +306,7 @@ class TestWhen:
         assert (event.started, event.completed) == (True, False)
 
     async def test_an_interrupt_between_the_reply_and_its_calls(self, start: Start, workspace: Path) -> None:
-        """The reply is in the conversation, so the model is told that its call did not run, and the file is gone."""
+        """The reply stays in the conversation, the model reads that its call did not run, and the file is gone."""
         gate, replied = Gate(), asyncio.Event()
 
         async def linger(told: dict[str, Any]) -> None:

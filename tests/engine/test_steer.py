@@ -1,4 +1,4 @@
-"""Steering: somebody's words go before the calls that have not begun."""
+"""Steering prompts overtake calls that have not started."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which tools a session offers, by which names they are called, and what a session does with a new ODIN.md."""
+"""The tools a session offers, their names, and a changed ODIN.md."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Usage in real sessions: what is recorded, what adds up, and the meter of the window."""
+"""Usage in real sessions: records, sums, and the context meter."""
 
 import os
 from pathlib import Path
@@ -56,7 +56,7 @@ async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path
 
 @pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
 async def test_cached_tokens_are_billed_once_by_every_api(start: Start, api: str) -> None:
-    """Chat and Responses count cached tokens, and reasoning, inside others; Anthropic beside them."""
+    """Chat and Responses include cached and reasoning tokens in other counts; Anthropic counts them separately."""
     prices = {"price_input": 1.0, "price_output": 10.0, "price_cache_read": 0.1, "price_cache_write": 2.0}
     kind = {"anthropic": "anthropic", "chat": "openai-chat", "responses": "openai-responses"}[api]
     name = "anthropic" if api == "anthropic" else "openai"

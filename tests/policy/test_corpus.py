@@ -1,4 +1,4 @@
-"""The collected cases: what may run unasked, what may not, poisoned repositories, and paths that pretend.
+"""The collected cases: commands that may run without approval or not, hostile repositories, and misleading paths.
 
 The workspace is written /ws/proj in them, and becomes the folder of the test.
 """
@@ -28,7 +28,7 @@ def cases(name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def repo(workspace: Path, home: Path) -> Path:
-    """The project of the collection, with a home beside it that is not empty, and links that lead there."""
+    """The project of the corpus, next to a home folder with files, and with links that lead there."""
     make_repository(workspace)
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id_rsa").write_text("PRIVATE\n")
@@ -54,7 +54,7 @@ def verdict(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "Ex
 
 
 def accepted(case: dict[str, Any]) -> list[str]:
-    """`ask` means that it must not run silently: a refusal with a reason is as good where nothing may be changed."""
+    """`ask` means that the command must not run without approval; a denial with a reason is accepted, too."""
     return case.get("accept") or ([case["expect"], "deny"] if case["expect"] == "ask" else [case["expect"]])
 
 
@@ -69,7 +69,7 @@ def test_every_benign_command_runs_unasked(repo: Path, home: Path):
 
 
 def test_no_adversarial_command_runs_unasked(repo: Path, home: Path):
-    """Even those that could: nobody is asked in vain once in a while, and a mistake would cost more."""
+    """Even commands that could run: an unnecessary approval costs less than a mistake."""
     hostile = [case for case in cases("commands") if case["kind"] == "adversarial"]
     assert len(hostile) > 150
     harmless = {"grep -r SECRET ."}
@@ -116,7 +116,7 @@ async def test_nothing_of_a_poisoned_repository_ever_executes(
 
 
 def test_the_poisoned_repositories_are_asked_about(repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
-    """Not only do they not execute: with settings that would, git is not run unasked at all."""
+    """The programs do not run, and git itself needs approval in a repository with such settings."""
     for case in cases("repos"):
         if case["id"] in ("path-dot", "symlink-read", "gitfile"):
             continue

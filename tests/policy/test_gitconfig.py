@@ -1,4 +1,4 @@
-"""Whether a repository can be looked at without starting one of its programs, and that none of them ever starts."""
+"""Git reads a repository without approval only if no program of the repository can start, and none ever starts."""
 
 import os
 import subprocess
@@ -300,7 +300,7 @@ def test_an_index_that_cannot_be_read_is_a_question(repo: Path):
 
 
 async def test_a_filter_in_a_submodule_never_starts(repo: Path, module: Path):
-    """The environment alone does not stop this one, which is why submodules are looked into."""
+    """Environment variables do not prevent this, so submodules are checked."""
     (module / "evil").write_text(f"#!/bin/sh\ntouch {repo}/PWNED\ncat\n")
     (module / "evil").chmod(0o755)
     git(module, "config", "filter.evil.clean", "./evil")
@@ -315,7 +315,7 @@ async def test_a_filter_in_a_submodule_never_starts(repo: Path, module: Path):
 
 
 async def test_the_environment_of_commands_keeps_git_from_starting_programs(repo: Path):
-    """A second wall, for commands that somebody allowed: what only serves a look does not start."""
+    """A second defense for approved commands: settings that only serve reading do not start programs."""
     (repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {repo}/PWNED\n")
     git(repo, "config", "core.fsmonitor", str(repo / "evil.sh"))
     git(repo, "config", "core.pager", str(repo / "evil.sh"))
@@ -330,7 +330,7 @@ async def test_the_environment_of_commands_keeps_git_from_starting_programs(repo
 
 
 def test_a_kept_answer_is_quick(repo: Path):
-    """Not a measure of the machine: a look at all files would take several times as long as a look at their dates."""
+    """Compares two times on the same machine: reading all files takes several times as long as reading their dates."""
     has_safe_git_config(str(repo), str(repo))
     started = time.perf_counter()
     for _ in range(200):

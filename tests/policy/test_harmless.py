@@ -1,4 +1,4 @@
-"""Which commands are known to change nothing and to look at nothing but the project."""
+"""Commands that are read-only and stay inside the project."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from tests.policy.everyday import EVERYDAY, make_repository
 
 @pytest.fixture
 def repo(workspace: Path) -> Path:
-    """A small repository with two links that lead out of it."""
+    """A small repository with two links that lead outside."""
     make_repository(workspace)
     outside = workspace.parent / "outside"
     outside.mkdir()
@@ -621,7 +621,7 @@ def test_everything_else_is_not(repo: Path):
 
 
 def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
-    """Every letter and a few hundred words are tried on every command, alone and in a bundle."""
+    """Try every letter and a few hundred words as options of every command, alone and bundled."""
     words = re.findall(
         r"[a-z][a-z0-9-]{2,}", " ".join(known.long for known in (*READ_ONLY_COMMANDS.values(), *GIT_COMMANDS.values()))
     )
@@ -660,12 +660,12 @@ def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
 
 
 def _asks_for_itself(option: str, command: list[str]) -> bool:
-    """`--help` and `--version` are known for all, but only alone."""
+    """`--help` and `--version` are accepted for all commands, but only alone."""
     return option in ("--help", "--version") and len(command) == 2
 
 
 def test_a_listed_command_leaves_alone_what_is_outside(repo: Path):
-    """Whatever a command takes, a path that leads out of the project makes it a question, unless it takes no paths."""
+    """A path outside the project needs approval for every command that takes paths."""
     texts = {"tr", "seq", "factor", "numfmt", "basename", "dirname", "true", "false", ":", "printf", "cal", "shuf"}
     texts |= {"pgrep", "ss"}
     names = {"which", "whereis", "id", "groups", "pidof", "locale", "pstree", "pwdx", "w", "last", "sysctl", "readlink"}
@@ -807,7 +807,7 @@ def test_cd_to_who_knows_where_makes_a_line_uncertain(repo: Path, line: str):
 
 
 def test_cd_through_a_link_is_uncertain_since_the_shell_remembers_the_name(repo: Path):
-    """After `cd link`, `..` is what holds the link for the shell, and what holds its target for everybody else."""
+    """After `cd link`, `..` is the parent of the link for the shell, but the parent of its target for programs."""
     (repo / "src" / "deep").mkdir()
     (repo / "door").symlink_to("src/deep")
     assert harmless("cd src/deep && cat ../app.py", repo)

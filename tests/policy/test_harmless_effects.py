@@ -17,7 +17,7 @@ from tests.policy.everyday import EVERYDAY, make_repository
 
 
 def state(folder: Path) -> dict[str, object]:
-    """Every file below a folder with its kind, its rights and its content."""
+    """Return every file below a folder with its type, permissions and content."""
     found: dict[str, object] = {}
     for top, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -65,7 +65,7 @@ OPERANDS = ["", "README.md", "README.md names.txt", "OUT", "README.md OUT", "HEA
 
 
 def random_command(chosen: random.Random) -> str:
-    """A listed command with a few of its listed options, and values and operands that are names of new files, too."""
+    """Return a known command with some of its known options; values and operands include names of new files."""
     name, known = chosen.choice(
         [*READ_ONLY_COMMANDS.items(), *((f"git {name}", known) for name, known in GIT_COMMANDS.items())]
     )

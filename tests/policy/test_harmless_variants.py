@@ -1,4 +1,4 @@
-"""Commands that look harmless by the usual rules of options, but not by those of the program that reads them."""
+"""Commands that look read-only by the usual option syntax, but not by that of the program itself."""
 
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_a_search_that_also_leaves_out_files_may_open_any_other(repo: Path):
 
 @pytest.mark.parametrize("command", ["grep", "egrep -n", "sed", "awk", "jq", "rg", "look", "git grep"])
 def test_a_pattern_of_the_shell_is_not_the_first_word_of_a_search(repo: Path, command: str):
-    """Which of the files comes first, and is not opened, depends on how the shell sorts them."""
+    """The first file is not opened, and which one that is depends on the shell's sort order."""
     (repo / "p1").write_text("x\n")
     assert not harmless(f"{command} p?", repo)
     assert not harmless(f"{command} p? README.md", repo)

@@ -1,4 +1,4 @@
-"""What a file may declare as hooks: two shapes, checked entry by entry, with the faulty ones named and left out."""
+"""Hook declarations in two formats; invalid entries are reported and ignored."""
 
 from typing import Any
 

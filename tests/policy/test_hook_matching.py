@@ -1,4 +1,4 @@
-"""Whom a hook is meant for: matchers over every name of a tool, and filters that must all fit."""
+"""Hook matching: matchers know every name of a tool, and all filters must match."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a hook says by its exit code and what it prints, in every form, at every point."""
+"""Interpretation of a hook's exit code and output, in every form, at every point."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where paths lead, which of them other programs obey, and where the words of a command lead."""
+"""Resolved paths, protected files, and paths in the words of a command."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""How a command line is read: words as bash makes them, what is unclear and why, and where each command would run."""
+"""Parsing of command lines: words as in bash, reasons for doubt, and the folder of each command."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from tests.table import each
 
 
 def words(command: str) -> list[ShellWord]:
-    """The words of the command itself, which comes after those inside of its words."""
+    """Return the words of the outer command, which follows the commands nested in it."""
     return list(parse_command(command).commands[-1].words)
 
 
@@ -127,7 +127,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, min_size=1, max_size=8).map("".join))
 def test_words_that_count_as_literal_are_those_that_bash_makes(tmp_path_factory: pytest.TempPathFactory, text: str):
-    """The claim behind everything that runs unasked. Nothing that is generated here can name a program."""
+    """Everything that runs without approval depends on this. No generated text can name a program."""
     command = f"printf '%s\\0' x{text}"
     script, why = examine_command(command)
     if why or len(script.commands) != 1 or script.commands[0].redirects or script.doubts:
@@ -523,7 +523,7 @@ def never_fails(text: str) -> CommandAnalysis:
 
 @pytest.mark.parametrize("before", ["{", "{1", "{1..", "{1..2", "a{{", "$(echo {", "`echo {1.."])
 def test_a_character_after_a_brace_ends_nothing(before: str):
-    """The grammar looks these up in a table that is too short for them, which crashes for some and not for others."""
+    """The grammar reads out of bounds for these characters, which crashes for some of them."""
     for code in range(0x100, 0x110000, 0x3FF):
         if not 0xD800 <= code < 0xE000:
             assert not never_fails(f"{before}{chr(code)}").is_complete
@@ -547,7 +547,7 @@ OPENINGS = [
 
 @each("opening", OPENINGS)
 def test_deep_nesting_ends(opening: str):
-    """Bounded work, however deep: also an overlong text is read to its end."""
+    """The time is bounded at any nesting depth, and overlong texts are read to their end."""
     never_fails((opening * MAX_COMMAND_CHARS)[:MAX_COMMAND_CHARS])
     assert not never_fails(opening * (MAX_COMMAND_CHARS + 1)).is_complete
 

@@ -1,4 +1,4 @@
-"""What never runs, in every spelling, and what only looks like it."""
+"""Destructive commands in every spelling, and commands that only look destructive."""
 
 from pathlib import Path
 
@@ -513,8 +513,8 @@ def test_near_misses_are_left_to_the_other_rules(command: str):
         ("rm -rf ./$DIR", "the project itself"),
         ("rm -rf ~/$DIR", "home"),
         ("rm -rf $(cat x)/", "root of the file system"),
-        ('cd "$X" && rm -rf *', "cannot be told"),
-        ("unset HOME; cd; rm -rf ./*", "cannot be told"),
+        ('cd "$X" && rm -rf *', "unknown folder"),
+        ("unset HOME; cd; rm -rf ./*", "unknown folder"),
     ],
 )
 def test_an_empty_variable_is_warned_about(command: str, said: str):
@@ -543,15 +543,15 @@ def test_the_folder_it_starts_in_counts():
 @each(
     ("command", "says"),
     [
-        ("git checkout -- .", "not committed"),
-        ("git checkout -f main", "not committed"),
-        ("git restore .", "not committed"),
-        ("git restore --staged --worktree a", "not committed"),
-        ("git -C src reset --hard HEAD~1", "not committed"),
-        ("git switch --discard-changes main", "not committed"),
-        ("git clean -fdx", "does not keep"),
-        ("bash -c 'git clean -xdf'", "does not keep"),
-        ("git stash -u && git stash drop", "put aside"),
+        ("git checkout -- .", "uncommitted changes"),
+        ("git checkout -f main", "uncommitted changes"),
+        ("git restore .", "uncommitted changes"),
+        ("git restore --staged --worktree a", "uncommitted changes"),
+        ("git -C src reset --hard HEAD~1", "uncommitted changes"),
+        ("git switch --discard-changes main", "uncommitted changes"),
+        ("git clean -fdx", "untracked files"),
+        ("bash -c 'git clean -xdf'", "untracked files"),
+        ("git stash -u && git stash drop", "stashed changes"),
         ("git checkout main", ""),
         ("git restore --staged a", ""),
         ("git reset HEAD a", ""),
@@ -576,7 +576,7 @@ def test_links_do_not_hide_the_project(tmp_path: Path):
 
 @given(st.sampled_from(VITAL), st.sampled_from(FLAGS), st.sampled_from(WRAPPED))
 def test_all_of_it_together(target: str, flags: str, frame: str):
-    """Quotes in a target would end those of a frame, so the two do not meet."""
+    """Skip combinations in which quotes in the target would end the quotes around it."""
     if "'" in frame or '"' in target or "'" in target or "`" in target + frame or "tail" in frame:
         return
     assert why(frame.format(f"rm {flags} {target}"))

@@ -1,4 +1,4 @@
-"""Disasters in the spellings that people, models and other programs find for them, and the everyday beside them."""
+"""Destructive commands as users, models and programs spell them, and similar everyday commands."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rules a person keeps: in their own file, whole or not at all, beside whatever else is in it."""
+"""Saved rules: written atomically to the user's own file, with other keys preserved."""
 
 import json
 import os

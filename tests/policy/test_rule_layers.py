@@ -1,4 +1,4 @@
-"""Who wins: denials of any layer, then the strongest layer that says something, then what was said last."""
+"""Rule precedence: deny rules of any layer, then the strongest layer with a matching rule, then the last rule."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A rule that is offered allows the call it was offered for, and nothing beside it that its text does not show."""
+"""A suggested rule allows its call, and no other call that its text does not show."""
 
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ def test_for_a_command(project: Path, command: str) -> None:
 
 
 def words(text: str) -> list[str]:
-    """The words of what is left when looking and changing the folder are taken away, and values of variables too."""
+    """Return the words of the last command, without assignments."""
     last = text.split("&&")[-1].split()
     return [word for word in last if "=" not in word or word.startswith("-")]
 

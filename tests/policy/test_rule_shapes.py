@@ -1,4 +1,4 @@
-"""Rules as several agents write them, and what is said about those that cannot be understood."""
+"""Rules in the syntax of several agents, and warnings about invalid ones."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which rules are offered: each would really allow the call, and none is broader than it looks."""
+"""Suggested rules: each really allows the call, and none is broader than it looks."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""May it? Every layer of the rules, on real folders and links."""
+"""Verdicts of the policy: every check and layer, on real folders and links."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def root(workspace: Path) -> Path:
 
 
 class Judge:
-    """A policy and the three ways its tests use it."""
+    """A policy with helpers for the three kinds of calls in these tests."""
 
     def __init__(self, root: Path, mode: Mode = "edit_mode", cwd: Path | None = None, **settings: Any) -> None:
         self.root = root
@@ -122,7 +122,7 @@ def test_a_root_that_is_itself_a_link_is_its_target(root: Path, tmp_path: Path):
 def test_what_a_session_put_away_may_be_read_and_nothing_else_of_the_state(
     root: Path, tmp_path: Path, restricted: bool
 ):
-    """Not the log, which also has what was kept from the model, and nothing of another session, by whatever way."""
+    """Not the log, which contains text hidden from the model, and no files of another session, by any path."""
     mine, other = tmp_path / "state" / "s1", tmp_path / "state" / "s2"
     for session in (mine, other):
         (session / "outputs").mkdir(parents=True)

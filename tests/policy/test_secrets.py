@@ -1,4 +1,4 @@
-"""What is taken out of a text and what stays. The keys are made up here, piece by piece, and are nobody's."""
+"""Redaction: secrets are removed, other text stays. The keys are made up from pieces and do not exist."""
 
 import base64
 import json
@@ -82,7 +82,7 @@ def pem(kind: str = "RSA ", lines: int = 6) -> str:
 
 @pytest.mark.parametrize("mark", ["ghp_", "github" + "_pat_", "gsk_", "xai-", "pypi-" + "Ag", "dop_v1_"])
 def test_a_key_that_was_cut_is_taken_out_too(mark: str):
-    """An output may end in the middle of one."""
+    """Output may be cut in the middle of a secret."""
     rest = HEX[:30] if mark == "dop_v1_" else MIXED[:30]
     assert NOBODY(f"2591 line {mark}{rest}").text.startswith("2591 line [redacted: ")
 
@@ -293,7 +293,7 @@ ENDLESS = [
 
 
 def test_no_text_takes_the_square_of_its_length():
-    """Each of these takes a fraction of a second; one that grew with the square would take hours."""
+    """Each of these takes a fraction of a second; with quadratic time they would take hours."""
     made = Redactor(
         {f"SERVICE{n}_TOKEN": "".join(random.Random(n).choices(string.ascii_letters, k=40)) for n in range(9)}
     )

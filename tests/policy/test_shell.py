@@ -1,4 +1,4 @@
-"""What a command would run."""
+"""The commands that a text would run."""
 
 import shutil
 import subprocess
@@ -179,7 +179,7 @@ SHELLISH = st.text(st.sampled_from(list("ab '\"\\$(){}`;|&<>#*~=\n")), max_size=
 
 @given(SHELLISH)
 def test_a_shell_agrees_about_what_is_incomplete(text: str):
-    """What bash would refuse to run is never found harmless."""
+    """Text that bash rejects never counts as read-only."""
     ran = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False, timeout=10)
     if ran.returncode:
         assert not is_read_only(text, "/", "/")
@@ -243,12 +243,12 @@ FRAGMENTS = [
     ),
     *("bash -c ", "sh -c ", "eval ", "env ", "command ", "exec ", "time ", "function f ", "f() ", "f", ">o", " 2>&1 "),
 ]
-"""Pieces of shell from which almost anything can be put together, and no loop that might not end."""
+"""Pieces of shell that combine to almost anything except an endless loop."""
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search path on which `one` and `two` write down that they ran."""
+    """Return a PATH with programs `one` and `two` that record their runs."""
     folder = tmp_path_factory.mktemp("watched")
     for name in ("one", "two"):
         program = folder / name
@@ -262,7 +262,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=9).map("".join))
 def test_a_real_shell_runs_nothing_that_was_not_found(watched: Path, text: str):
-    """The claim behind every prohibition: when the survey is sure, it has seen all that bash would run."""
+    """The guarantee behind every deny rule: a complete analysis contains every command that bash runs."""
     seen = analyze_command(text)
     if not seen.is_complete:
         return

@@ -87,7 +87,7 @@ async def test_what_cannot_be_brought_back_is_said(start: Start, workspace: Path
         if path.is_file() and path.parent.parent.name == "objects":
             path.unlink()
     report = await played(session, workspace)
-    assert any("could not be brought back" in note and "a.txt" in note for note in report.notes)
+    assert any("could not be restored" in note and "a.txt" in note for note in report.notes)
     assert not report.same
 
 
@@ -111,7 +111,7 @@ async def test_a_difference_is_shown_with_both_sides(start: Start, workspace: Pa
     text = format_report(report)
     assert "prompt 1, event" in text
     assert "  recorded: \n  | success" in text
-    assert "different: 2 prompts, 1 call were played" in text
+    assert "different: 2 prompts, 1 call replayed" in text
 
 
 async def test_other_bytes_in_a_file_are_a_difference(start: Start, workspace: Path, home: Path):
@@ -410,7 +410,7 @@ async def test_what_lies_outside_is_not_touched_again(start: Start, workspace: P
     report = await played(session, workspace)
     same(report)
     assert outside.read_text() == "changed since"
-    assert "Not made again, with their recorded results: 1 calls about files outside the project." in report.notes
+    assert "Skipped, with their recorded results: 1 calls on files outside the project." in report.notes
 
 
 async def test_a_command_cannot_leave_the_copy(start: Start, workspace: Path, home: Path):
@@ -433,7 +433,7 @@ async def test_the_web_is_not_asked_again(start: Start, workspace: Path):
         report = await played(await recorded(talk), workspace)
         assert len(site.heads) == asked
     same(report)
-    assert "Not made again, with their recorded results: 1 calls that ask the network." in report.notes
+    assert "Skipped, with their recorded results: 1 network calls." in report.notes
 
 
 async def test_only_the_first_prompts(start: Start, workspace: Path):
@@ -476,7 +476,7 @@ async def test_the_command_line_says_it_and_ends_with_a_code(start: Start, works
     assert bad.returncode == 1
     told = json.loads(bad.stdout)
     assert told["same"] is False
-    assert told["differences"][0]["what"] in ("files changed by call w", "what people saw of WriteFile (w)")
+    assert told["differences"][0]["what"] in ("files changed by call w", "display of WriteFile (w)")
     assert run_odin("replay", "nothing-like-it").returncode == 2
     assert "WriteFile" in run_odin("replay", session, "--verbose").stderr
 

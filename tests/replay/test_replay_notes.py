@@ -28,12 +28,12 @@ async def test_hooks_that_had_a_say_are_told_of(start: Start, workspace: Path, t
     session = (await talk.client.get_info()).session
     await talk.client.close()
     report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True))
-    assert "Hooks are not run in a replay; in the recording 1 of them had a say." in report.notes
+    assert "Hooks are not run in a replay; in the recording, 1 had an effect." in report.notes
 
 
 def test_a_log_that_does_not_say_where_it_took_place(tmp_path: Path) -> None:
     log = write(SessionStore(tmp_path, "/w"), "lost", turn("p1", "hello"))
-    with pytest.raises(LogDamaged, match="does not say where"):
+    with pytest.raises(LogDamaged, match="does not name the folder"):
         find_recording(str(log.path))
 
 
@@ -51,7 +51,7 @@ async def test_a_question_that_nobody_answered_then_is_left_and_the_replay_goes_
     log.write_text("".join(line for line in lines if '"QuestionsAnswered"' not in line))
     report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True))
     assert report.prompts == 1
-    assert not [found for found in report.differences if "did not come to its end" in found.what]
+    assert not [found for found in report.differences if "did not finish" in found.what]
 
 
 async def test_nothing_is_left_of_a_replay_unless_it_is_kept(
@@ -74,5 +74,5 @@ async def test_nothing_is_left_of_a_replay_unless_it_is_kept(
 def test_another_number_of_summaries_is_told() -> None:
     envelopes = [Envelope(number, 1.0, "s", Compacted("short", 0)) for number in range(2)]
     assert _note_summaries(envelopes, envelopes) == []
-    told = "The conversation was summarised 1 times, in the recording 2 times."
+    told = "The conversation was summarized 1 times, in the recording 2 times."
     assert _note_summaries(envelopes, envelopes[:1]) == [told]

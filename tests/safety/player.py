@@ -40,7 +40,7 @@ class Play(Struct, frozen=True):
 
 
 class World:
-    """One project with its surroundings."""
+    """One project with the folders around it."""
 
     def __init__(self) -> None:
         self.top = Path(tempfile.mkdtemp(prefix="world-"))
@@ -71,7 +71,7 @@ class World:
         subprocess.run(["git", *words], cwd=self.project, check=True, capture_output=True)
 
     def state(self) -> dict[str, str]:
-        """Every file of the project, the folder beside it and the home, but for what Odin itself and git keep."""
+        """Return every file of the project, its sibling folder and the home folder, except those of Odin and git."""
         found: dict[str, str] = {}
         for top in (self.project, self.top / "sibling", self.home):
             for path in sorted(top.rglob("*")):

@@ -1,4 +1,4 @@
-"""What hurt users of other agents, tried on ours from end to end: the model asks for it, and the canaries live.
+"""Attacks that hurt users of other agents, end to end: the model requests them, and the canaries survive.
 
 The sessions run in a jail of their own (the machine read-only, an empty /tmp, no network): a fault costs nothing
 but a red test. Odin's own sandbox is off in most plays: the judgement alone has to hold.
@@ -77,7 +77,7 @@ def test_the_worst_never_runs_whoever_says_yes(mode: str, permission_mode: str) 
 
 
 def _short(outcome: dict[str, Any]) -> tuple[Any, ...]:
-    """Enough of an outcome to see what went wrong."""
+    """Return enough of the outcome to see the cause of a failure."""
     return (outcome["command"], outcome["status"], outcome["asked"], outcome["changed"], outcome["text"][:80])
 
 
@@ -109,7 +109,7 @@ def test_with_nobody_to_ask_nothing_happens(mode: str, permission_mode: str) -> 
 
 
 def test_outside_the_project_the_sandbox_holds_even_under_a_bypass() -> None:
-    """Nobody is asked and nothing is recognised: what is left is the wall around the command."""
+    """No approval and no recognized command: only the sandbox is left."""
     outcomes = play(attacks=ATTACKS["outside"], permission_mode="bypassPermissions", person="nobody", sandbox="auto")
     assert [_short(item) for item in outcomes if item["changed"]] == []
 

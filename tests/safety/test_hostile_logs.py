@@ -1,4 +1,4 @@
-"""A session that somebody handed over: its log says whatever its writer wanted, and opening it must do no harm."""
+"""Session logs from a stranger: opening one must do no harm, whatever it contains."""
 
 import os
 import time
@@ -43,7 +43,7 @@ def store_of(home: Path, root: Path) -> SessionStore:
 
 
 def hand_over(store: SessionStore, *events: AnyEvent, cwd: str, session: str = NAME, name: str = NAME) -> Path:
-    """A log as its writer wanted it. `session` is what its header claims, `name` where it lies."""
+    """Write a forged log. `session` is the id in its header, `name` its file name."""
     path = store.folder / name / LOG_NAME
     path.parent.mkdir(parents=True)
     lines: list[Any] = [LogHeader(LOG_FORMAT, session, cwd, 1_700_000_000.0)]
@@ -53,7 +53,7 @@ def hand_over(store: SessionStore, *events: AnyEvent, cwd: str, session: str = N
 
 
 def early(*files: FileState) -> list[AnyEvent]:
-    """A call that was begun early when Odin was killed, it seems: what is there now is said to be its doing."""
+    """A forged speculative call, left open by a kill, that claims to have made the current files."""
     return [*turn("t1", "hello"), CallSpeculated("w", "WriteFile", {}), CheckpointSaved("w", files)]
 
 
@@ -90,7 +90,7 @@ async def test_nor_when_the_log_says_what_it_changed(start: Start, workspace: Pa
 
 @pytest.mark.parametrize("name", [".git/hooks/pre-commit", ".vscode/tasks.json", "odinconfig.json", ".envrc"])
 async def test_protected_files_of_the_project_are_not_taken_back(start: Start, workspace: Path, home: Path, name: str):
-    """No call may change them without a question, so none can have been begun early."""
+    """Changing them always needs approval, so no speculative call can have done it."""
     path = workspace / name
     hand_over(store_of(home, workspace), *early(FileState(str(path), "link", target="/tmp/x")), cwd=str(workspace))
     talk = await start([say("hello")], resume=NAME)
@@ -148,7 +148,7 @@ async def test_what_it_forbade_holds_everywhere(start: Start, workspace: Path, h
 
 
 async def test_what_a_resumed_session_lets_run_is_said(start: Start, workspace: Path, home: Path):
-    """Within one project it holds again, and whoever opens the session sees it."""
+    """Within the same project the rule applies again, and the user sees it."""
     here = SessionOpened(str(workspace), "m", "1", root=str(workspace))
     hand_over(store_of(home, workspace), here, *turn("t1", "hi"), *BOLD, cwd=str(workspace))
     talk = await start([call("ExecuteCommand", {"command": "touch made"}), say("Done.")], resume=NAME, yes=False)
@@ -187,14 +187,14 @@ def test_a_header_with_an_id_that_is_none_is_refused(workspace: Path, home: Path
 
 
 def test_a_session_goes_by_the_name_of_its_folder(workspace: Path, home: Path):
-    """Else its lock, its files and its id would be those of another session."""
+    """Otherwise its lock, files and id would belong to another session."""
     store = store_of(home, workspace)
     hand_over(store, *turn("t1", "hi"), cwd=str(workspace), session="somebody-else")
     assert store.open(NAME).session == NAME
 
 
 def test_what_is_no_file_is_no_session(workspace: Path, home: Path):
-    """A pipe would be waited for, and a device read for ever."""
+    """Reading a pipe would block, and reading a device would never end."""
     store = store_of(home, workspace)
     hand_over(store, *turn("t1", "hi"), cwd=str(workspace), name="good", session="good")
     for name in ("pipe", "device"):

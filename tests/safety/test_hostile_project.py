@@ -1,4 +1,4 @@
-"""What comes with a project is somebody else's word: before it is trusted it makes nothing bolder or dearer."""
+"""Settings of an untrusted project cannot allow more or cost more."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ def test_it_may_ask_for_less(home: Path, workspace: Path, key: str, theirs: Any)
 
 
 def test_prices_are_not_the_projects_to_say(home: Path, workspace: Path, run_odin: Any):
-    """A model that costs nothing would never use up a budget."""
+    """A model with a price of zero would never use up a budget."""
     free = {"anthropic/claude-sonnet-4-5": {"input": 0, "output": 0}}
     before = run_odin("models").stdout
     for place in (workspace, workspace / ".odin", workspace / ".config" / "odin"):

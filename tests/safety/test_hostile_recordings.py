@@ -1,4 +1,4 @@
-"""A recording that somebody handed over is played in its scratch copy and touches nothing else."""
+"""A recording from a stranger is replayed in a scratch copy and touches nothing else."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from odin.replay.replay import ReplayOptions, ReplayReport, format_report, repla
 from odin.session.log import LOG_FORMAT, LogHeader
 from odin.testing import call, say
 from tests.engine.conftest import Start
-from tests.engine.early import picture
+from tests.engine.speculation import picture
 
 
 def recording(
     folder: Path, calls: list[ToolCall], *, cwd: str = "/project", root: str = "", config: dict[str, Any] | None = None
 ) -> Path:
-    """One prompt and one reply with these calls; `cwd` and `root` are where its writer says that it took place."""
+    """Write a recording of one prompt and one reply with these calls; `cwd` and `root` are the claimed folders."""
     notes = (f"Project root: {root}",) if root else ()
     events: list[AnyEvent] = [
         SessionOpened(cwd, "anthropic/claude-sonnet-4-5", "1", config=config or {}),
@@ -89,9 +89,9 @@ async def test_an_honest_one_with_a_folder_below_the_root_is_played(tmp_path: Pa
 
 @pytest.mark.parametrize("root", ["/", "{home}", "{above}"])
 async def test_neither_the_machine_nor_a_home_is_copied(tmp_path: Path, home: Path, root: str):
-    """A log alone says whose files it began with; those of a whole home are not gathered for it."""
+    """The log names the folder of its files; a whole home folder is not copied for it."""
     folder = recording(tmp_path / "recording", [TOUCH], cwd=root.format(home=home, above=home.parent))
-    with pytest.raises(OdinError, match="too much"):
+    with pytest.raises(OdinError, match="too large"):
         await played(folder / "session.jsonl")
 
 
@@ -114,15 +114,15 @@ async def test_links_lead_no_change_out_of_the_copy(tmp_path: Path, victim: Path
 async def test_its_settings_start_nothing_and_hand_over_nothing(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither those in its log, which become those of the replay, nor those among its files, which nobody trusts."""
+    """Neither the settings in its log nor those in its untrusted files apply to the replay."""
     monkeypatch.setenv("ACME_API_KEY", "sk-acme-not-for-strangers-0123456789")
     started = f"touch {victim}/started"
     hooks = {"SessionStart": [{"command": started}], "PreToolUse": [{"command": started}]}
     config = {
         "hooks": hooks,
-        "keep_env": ["ACME_API_KEY"],
+        "env_passthrough": ["ACME_API_KEY"],
         "permission_mode": "bypassPermissions",
-        "sandbox": {"use": "off", "network": True, "writable": ["/"]},
+        "sandbox": {"backend": "off", "network": True, "writable_paths": ["/"]},
         "providers": {"x": {"base_url": "http://127.0.0.1:9/"}},
         "web": {"fetch": True},
         "compaction": {"model": "x/y"},
@@ -131,7 +131,7 @@ async def test_its_settings_start_nothing_and_hand_over_nothing(
     }
     show = ToolCall("c1", "ExecuteCommand", {"command": "env > env.txt"})
     folder = recording(tmp_path / "recording", [show], config=config)
-    (folder / "files" / "odinconfig.json").write_text(json.dumps({"hooks": hooks, "keep_env": ["ACME_API_KEY"]}))
+    (folder / "files" / "odinconfig.json").write_text(json.dumps({"hooks": hooks, "env_passthrough": ["ACME_API_KEY"]}))
     report = await played(folder, keep=True)
     seen = Path(report.scratch) / "env.txt"
     assert seen.exists(), format_report(report, verbose=True)
@@ -144,7 +144,7 @@ async def test_the_network_is_left_out(tmp_path: Path):
         ToolCall("c1", "WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "x"}),
     ]
     report = await played(recording(tmp_path / "recording", calls))
-    assert any("the network" in note for note in report.notes)
+    assert any("network calls" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("session", ["../../up", "a/b", "", "\x1b[2J"])
@@ -170,6 +170,6 @@ async def test_a_recording_to_give_away_holds_no_secret_of_its_log(
     await talk.client.close()
     told = save_recording(session, str(tmp_path / "saved"), str(workspace))
     assert secret not in (tmp_path / "saved" / "session.jsonl").read_text()
-    assert "Taken out of the log" in told
+    assert "Removed from the log" in told
     assert ".env" in told
     assert (tmp_path / "saved").stat().st_mode & 0o077 == 0

@@ -29,18 +29,18 @@ def pids_in(path: Path, count: int) -> list[int]:
     A command in a sandbox knows itself by another number than we do; one that has ended since is left out then.
     """
     wait_until(lambda: path.exists() and len(path.read_text().split()) >= count)
-    return [pid for word in path.read_text().split() for pid in _out_here(int(word), path.parent.resolve())]
+    return [pid for word in path.read_text().split() for pid in _to_outer_pid(int(word), path.parent.resolve())]
 
 
-def _out_here(number: int, folder: Path) -> list[int]:
+def _to_outer_pid(number: int, folder: Path) -> list[int]:
     """Return our pid of a sandboxed process, by its inner pid and working directory; else the pid itself."""
-    inside = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _names(pid)[1:] == [number]]
+    inside = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _list_pids(pid)[1:] == [number]]
     found = [pid for pid in inside if folder_of(pid) == folder]
     stranger = alive(number) and folder_of(number) != folder
     return found or ([] if stranger else [number])
 
 
-def _names(pid: int) -> list[int]:
+def _list_pids(pid: int) -> list[int]:
     """Return the pids of a process, from our namespace to its own."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

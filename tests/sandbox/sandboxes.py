@@ -12,18 +12,18 @@ from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import CommandResult, ProcessRunner
 from odin.sandbox.sandbox import Sandbox
 
-LOOK = SandboxProfile(writes=False)
+READ_ONLY = SandboxProfile(writes=False)
 WRITE = SandboxProfile(writes=True)
-OUTSIDE = SandboxProfile(writes=True, unsandboxed=True)
+UNSANDBOXED = SandboxProfile(writes=True, unsandboxed=True)
 
 
-class Place:
+class SandboxedProject:
     """A project, a home, a folder next to them, and a runner with a sandbox."""
 
     def __init__(self, folder: Path, use: str, *, network: bool = False, **more: Any) -> None:
-        self.root = _made(folder / "project")
-        self.home = _made(folder / "home")
-        self.beside = _made(folder / "beside")
+        self.root = _make_folder(folder / "project")
+        self.home = _make_folder(folder / "home")
+        self.beside = _make_folder(folder / "beside")
         environ = {**os.environ, "HOME": str(self.home), **more.pop("environ", {})}
         unsandboxed = more.pop("unsandboxed_commands", ())
         session = SandboxSession(root=str(self.root), home=str(self.home), env=environ, **more)
@@ -46,7 +46,7 @@ class Place:
         await self.runner.close()
         self.sandbox.kill()
 
-    def needs_it(self) -> "Place":
+    def skip_if_unavailable(self) -> "SandboxedProject":
         """Skip the test if this sandbox does not work."""
         self.sandbox.probe()
         if self.sandbox.kind == "none":
@@ -54,6 +54,6 @@ class Place:
         return self
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder.resolve()

@@ -139,10 +139,10 @@ def test_a_file_that_is_no_program_was_not_kept_from_anything(tmp_path: Path) ->
 
 def test_a_proof_holds_while_the_machine_is_the_same(tmp_path: Path) -> None:
     file = tmp_path / "cache/sandbox.json"
-    proof = ProbeResult("key", SandboxCandidate("landlock"), {"bubblewrap": "bwrap is not installed"})
+    probe = ProbeResult("key", SandboxCandidate("landlock"), {"bubblewrap": "bwrap is not installed"})
     assert load_probe(file, lambda: "key") is None
-    save_probe(file, proof)
-    assert load_probe(file, lambda: "key") == proof
+    save_probe(file, probe)
+    assert load_probe(file, lambda: "key") == probe
     assert load_probe(file, lambda: "another") is None
     file.write_text("{")
     assert load_probe(file, lambda: "key") is None

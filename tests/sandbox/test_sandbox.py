@@ -15,25 +15,25 @@ from odin.sandbox.backends import find_landlock_abi
 from odin.sandbox.runner import SandboxUnavailable
 
 from .processes import alive, folder_of
-from .sandboxes import LOOK, OUTSIDE, WRITE, Place
+from .sandboxes import READ_ONLY, UNSANDBOXED, WRITE, SandboxedProject
 
-Open = Callable[..., Place]
+Open = Callable[..., SandboxedProject]
 
 
 @pytest.fixture
-async def places(tmp_path: Path) -> AsyncIterator[Open]:
-    opened: list[Place] = []
+async def open_project(tmp_path: Path) -> AsyncIterator[Open]:
+    opened: list[SandboxedProject] = []
 
-    def open_place(use: str, **more: object) -> Place:
-        folder = tmp_path / f"place{len(opened)}"
+    def open_place(use: str, **more: object) -> SandboxedProject:
+        folder = tmp_path / f"project{len(opened)}"
         folder.mkdir()
-        place = Place(folder, use, **more)  # pyright: ignore[reportArgumentType]
-        opened.append(place)
-        return place.needs_it()
+        project = SandboxedProject(folder, use, **more)  # pyright: ignore[reportArgumentType]
+        opened.append(project)
+        return project.skip_if_unavailable()
 
     yield open_place
-    for place in opened:
-        await place.close()
+    for project in opened:
+        await project.close()
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
@@ -58,78 +58,78 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_project_and_temporary_files_can_be_written(places: Open, use: str) -> None:
-    place = places(use)
-    done = await place.run('echo a >made && f=$(mktemp) && echo b >"$f" && cat made "$f" && rm "$f"; echo $?')
+async def test_the_project_and_temporary_files_can_be_written(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    done = await project.run('echo a >made && f=$(mktemp) && echo b >"$f" && cat made "$f" && rm "$f"; echo $?')
     assert done.output == "a\nb\n0\n"
-    assert (place.root / "made").read_text() == "a\n"
+    assert (project.root / "made").read_text() == "a\n"
     assert (done.code, done.denial, done.tampered_files) == (0, "", ())
 
 
-async def test_nothing_else_can_be_written(places: Open, use: str) -> None:
-    place = places(use)
-    canary = place.beside / "canary"
+async def test_nothing_else_can_be_written(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    canary = project.beside / "canary"
     canary.write_text("alive")
-    done = await place.run(
-        f"echo dead >{canary}; touch {place.beside}/new; mv {canary} {canary}2; touch /etc/odin-canary"
+    done = await project.run(
+        f"echo dead >{canary}; touch {project.beside}/new; mv {canary} {canary}2; touch /etc/odin-canary"
     )
     assert canary.read_text() == "alive"
-    assert os.listdir(place.beside) == ["canary"]
+    assert os.listdir(project.beside) == ["canary"]
     assert not Path("/etc/odin-canary").exists()
     assert done.code != 0
     assert done.denial == f"writing {canary}"
 
 
-async def test_in_a_mode_that_only_looks_nothing_can_be_written(places: Open, use: str) -> None:
-    place = places(use)
-    (place.root / "file").write_text("alive")
-    done = await place.run("cat file; echo dead >file; touch new /tmp/odin-looks-canary; mkdir folder", LOOK)
+async def test_in_a_mode_that_only_looks_nothing_can_be_written(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    (project.root / "file").write_text("alive")
+    done = await project.run("cat file; echo dead >file; touch new /tmp/odin-looks-canary; mkdir folder", READ_ONLY)
     assert done.output.startswith("alive")
-    assert os.listdir(place.root) == ["file"]
-    assert (place.root / "file").read_text() == "alive"
+    assert os.listdir(project.root) == ["file"]
+    assert (project.root / "file").read_text() == "alive"
     assert not Path("/tmp/odin-looks-canary").exists()
-    assert done.denial == f"writing {place.root}/file"
+    assert done.denial == f"writing {project.root}/file"
 
 
-async def test_a_place_for_temporary_files_is_there_in_every_mode(places: Open, use: str) -> None:
-    place = places(use)
-    for how in (WRITE, LOOK):
-        done = await place.run('f=$(mktemp) && echo x >"$f" && cat "$f" && rm "$f"', how)
+async def test_a_place_for_temporary_files_is_there_in_every_mode(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    for how in (WRITE, READ_ONLY):
+        done = await project.run('f=$(mktemp) && echo x >"$f" && cat "$f" && rm "$f"', how)
         assert (done.code, done.output) == (0, "x\n")
 
 
-async def test_a_link_out_of_the_project_leads_nowhere(places: Open, use: str) -> None:
-    place = places(use)
-    canary = place.beside / "canary"
+async def test_a_link_out_of_the_project_leads_nowhere(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    canary = project.beside / "canary"
     canary.write_text("alive")
-    await place.run(f"ln -s {place.beside} out; echo dead >out/canary; rm out/canary")
+    await project.run(f"ln -s {project.beside} out; echo dead >out/canary; rm out/canary")
     assert canary.read_text() == "alive"
 
 
-async def test_the_network_is_off(places: Open, use: str) -> None:
-    place = places(use)
+async def test_the_network_is_off(open_project: Open, use: str) -> None:
+    project = open_project(use)
     with listening() as port:
-        for how in (WRITE, LOOK):
-            done = await place.run(connect(port), how)
+        for how in (WRITE, READ_ONLY):
+            done = await project.run(connect(port), how)
             assert "reached" not in done.output
             assert done.code != 0
-    offline = await place.run("echo 'curl: (6) Could not resolve host: example.invalid' >&2; exit 6")
+    offline = await project.run("echo 'curl: (6) Could not resolve host: example.invalid' >&2; exit 6")
     assert offline.denial == "reaching the network"
 
 
-async def test_the_network_is_on_when_it_is_allowed(places: Open, use: str) -> None:
-    place = places(use, network=True)
+async def test_the_network_is_on_when_it_is_allowed(open_project: Open, use: str) -> None:
+    project = open_project(use, network=True)
     with listening() as port:
-        for how in (WRITE, LOOK):
-            assert (await place.run(connect(port), how)).output == "reached\n"
+        for how in (WRITE, READ_ONLY):
+            assert (await project.run(connect(port), how)).output == "reached\n"
 
 
-async def test_a_server_of_the_machine_that_is_out_of_reach_is_told(places: Open) -> None:
-    place = places("bubblewrap")
+async def test_a_server_of_the_machine_that_is_out_of_reach_is_told(open_project: Open) -> None:
+    project = open_project("bubblewrap")
     with listening() as port:
-        done = await place.run(f"echo 'connect to localhost:{port}: Connection refused'; exit 1")
+        done = await project.run(f"echo 'connect to localhost:{port}: Connection refused'; exit 1")
         assert done.denial == f"reaching port {port} of this machine"
-    closed = await place.run(f"echo 'connect to localhost:{port}: Connection refused'; exit 1")
+    closed = await project.run(f"echo 'connect to localhost:{port}: Connection refused'; exit 1")
     assert closed.denial == ""
 
 
@@ -142,100 +142,101 @@ while True:
 " """
 
 
-async def test_a_server_is_reached_by_later_commands_in_every_mode(places: Open) -> None:
-    place = places("bubblewrap")
-    server = asyncio.create_task(place.run(f"{SERVER} >port", timeout=60))
-    port = place.root / "port"
+async def test_a_server_is_reached_by_later_commands_in_every_mode(open_project: Open) -> None:
+    project = open_project("bubblewrap")
+    server = asyncio.create_task(project.run(f"{SERVER} >port", timeout=60))
+    port = project.root / "port"
     await until(lambda: port.exists() and port.read_text().endswith("\n"))
-    for how in (WRITE, LOOK, WRITE):
-        assert (await place.run(connect(int(port.read_text())), how)).output == "reached\n"
+    for how in (WRITE, READ_ONLY, WRITE):
+        assert (await project.run(connect(int(port.read_text())), how)).output == "reached\n"
     server.cancel()
     with pytest.raises(asyncio.CancelledError):
         await server
 
 
-async def test_secrets_of_the_home_are_hidden(places: Open, use: str, tmp_path: Path) -> None:
+async def test_secrets_of_the_home_are_hidden(open_project: Open, use: str, tmp_path: Path) -> None:
     own = tmp_path / "odins"
     own.mkdir()
     (own / "odinconfig.json").write_text("SECRET")
     session = own / "session"
     session.mkdir()
     (session / "out.txt").write_text("shown")
-    place = places(use, odin_folders=(str(own),), visible=(str(session),))
+    project = open_project(use, odin_folders=(str(own),), visible=(str(session),))
     for name in (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".config/gh/hosts.yml"):
-        path = place.home / name
+        path = project.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("SECRET")
-    (place.home / ".gitconfig").write_text("plain")
-    place.sandbox.kill()
-    read = f"cat {place.home}/.ssh/* {place.home}/.aws/* {place.home}/.netrc {place.home}/.config/gh/* {own}/*.json"
-    for how in (WRITE, LOOK):
-        done = await place.run(f"{read}; cat {place.home}/.gitconfig {session}/out.txt", how)
+    (project.home / ".gitconfig").write_text("plain")
+    project.sandbox.kill()
+    home = project.home
+    read = f"cat {home}/.ssh/* {home}/.aws/* {home}/.netrc {home}/.config/gh/* {own}/*.json"
+    for how in (WRITE, READ_ONLY):
+        done = await project.run(f"{read}; cat {project.home}/.gitconfig {session}/out.txt", how)
         assert "SECRET" not in done.output
         assert done.output.endswith("plainshown")
 
 
-async def test_ways_to_agents_and_daemons_are_closed(places: Open) -> None:
-    place = places(
+async def test_ways_to_agents_and_daemons_are_closed(open_project: Open) -> None:
+    project = open_project(
         "bubblewrap", environ={"SSH_AUTH_SOCK": "/tmp/agent", "DISPLAY": ":0", "XDG_RUNTIME_DIR": "/run/user/0"}
     )
-    done = await place.run("env; ls -A /run | head -3")
+    done = await project.run("env; ls -A /run | head -3")
     assert "SSH_AUTH_SOCK" not in done.output
     assert "DISPLAY" not in done.output
     assert "docker.sock" not in done.output
 
 
 @pytest.mark.parametrize("command", ["exit 7", "kill -TERM $$", "kill -KILL $$", "true", "sh -c 'exit 255'"])
-async def test_codes_are_what_they_are_outside(places: Open, use: str, command: str) -> None:
-    place = places(use)
-    inside, outside = await place.run(command), await place.run(command, OUTSIDE)
+async def test_codes_are_what_they_are_outside(open_project: Open, use: str, command: str) -> None:
+    project = open_project(use)
+    inside, outside = await project.run(command), await project.run(command, UNSANDBOXED)
     assert inside.code == outside.code
 
 
-async def test_what_cannot_start_raises(places: Open, use: str) -> None:
-    place = places(use)
+async def test_what_cannot_start_raises(open_project: Open, use: str) -> None:
+    project = open_project(use)
     with pytest.raises(FileNotFoundError):
-        await place.run("true", cwd=str(place.root / "no"))
-    assert (await place.run("echo on")).output == "on\n"
+        await project.run("true", cwd=str(project.root / "no"))
+    assert (await project.run("echo on")).output == "on\n"
 
 
-async def test_a_long_command_line_and_many_variables_arrive(places: Open) -> None:
-    place = places("bubblewrap", environ={f"V{number}": "x" * 1000 for number in range(500)})
-    done = await place.run(f"word={'y' * 100_000}; echo ${{#word}} ${{#V499}}")
+async def test_a_long_command_line_and_many_variables_arrive(open_project: Open) -> None:
+    project = open_project("bubblewrap", environ={f"V{number}": "x" * 1000 for number in range(500)})
+    done = await project.run(f"word={'y' * 100_000}; echo ${{#word}} ${{#V499}}")
     assert done.output == "100000 1000\n"
 
 
-async def test_no_descriptor_reaches_a_command(places: Open, use: str) -> None:
-    place = places(use)
-    for how in (WRITE, LOOK):
-        assert (await place.run("ls /proc/$$/fd | tr '\\n' ' '", how)).output.split()[:3] == ["0", "1", "2"]
-        assert (await place.run("ls /proc/self/fd", how)).output.split() == ["0", "1", "2", "3"], (
+async def test_no_descriptor_reaches_a_command(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    for how in (WRITE, READ_ONLY):
+        assert (await project.run("ls /proc/$$/fd | tr '\\n' ' '", how)).output.split()[:3] == ["0", "1", "2"]
+        assert (await project.run("ls /proc/self/fd", how)).output.split() == ["0", "1", "2", "3"], (
             "3 is the listing's own"
         )
 
 
-async def test_a_pipe_that_is_closed_ends_its_writer(places: Open, use: str) -> None:
+async def test_a_pipe_that_is_closed_ends_its_writer(open_project: Open, use: str) -> None:
     """SIGPIPE, which the init program's interpreter ignores, works in commands."""
-    place = places(use)
-    done = await place.run("yes | head -1; echo ${PIPESTATUS[0]}")
+    project = open_project(use)
+    done = await project.run("yes | head -1; echo ${PIPESTATUS[0]}")
     assert done.output == "y\n141\n"
 
 
-Ending = Callable[[Place, "asyncio.Task[object]"], Awaitable[None]]
+Ending = Callable[[SandboxedProject, "asyncio.Task[object]"], Awaitable[None]]
 
 
-async def by_cancel(place: Place, task: "asyncio.Task[object]") -> None:
+async def by_cancel(project: SandboxedProject, task: "asyncio.Task[object]") -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def by_close(place: Place, task: "asyncio.Task[object]") -> None:
-    await place.runner.close()
+async def by_close(project: SandboxedProject, task: "asyncio.Task[object]") -> None:
+    await project.runner.close()
     await task
 
 
-async def by_timeout(place: Place, task: "asyncio.Task[object]") -> None:
+async def by_timeout(project: SandboxedProject, task: "asyncio.Task[object]") -> None:
     await task
 
 
@@ -249,127 +250,129 @@ async def by_timeout(place: Place, task: "asyncio.Task[object]") -> None:
         "env -i setsid -f bash -c 'exec sleep 1000'; sleep 1000",
     ],
 )
-async def test_nothing_is_left_of_it(places: Open, use: str, end: Ending, command: str) -> None:
-    place = places(use)
-    task, left = await begun(place, command, 1.0 if end is by_timeout else 60.0)
-    await end(place, task)
+async def test_nothing_is_left_of_it(open_project: Open, use: str, end: Ending, command: str) -> None:
+    project = open_project(use)
+    task, left = await start_sleeping(project, command, 1.0 if end is by_timeout else 60.0)
+    await end(project, task)
     if "env -i" in command:
-        await place.runner.close()
+        await project.runner.close()
         if use == "landlock":
             pytest.skip("what lost its mark and its group is found only where processes have a space of their own")
     await until(lambda: not any(alive(pid) for pid in left))
 
 
-async def begun(place: Place, command: str, seconds: float) -> "tuple[asyncio.Task[object], set[int]]":
+async def start_sleeping(
+    project: SandboxedProject, command: str, seconds: float
+) -> "tuple[asyncio.Task[object], set[int]]":
     """Run a command until it sleeps; retry with more time on a busy machine."""
     while True:
-        task: asyncio.Task[object] = asyncio.create_task(place.run(command, timeout=seconds))
-        await until(lambda task=task: task.done() or bool(sleepers(place)))
-        left = sleepers(place)
+        task: asyncio.Task[object] = asyncio.create_task(project.run(command, timeout=seconds))
+        await until(lambda task=task: task.done() or bool(sleepers(project)))
+        left = sleepers(project)
         if left and not task.done():
             return task, left
         assert seconds < 60, "it ended by itself"
         seconds *= 4
 
 
-def sleepers(place: Place) -> set[int]:
+def sleepers(project: SandboxedProject) -> set[int]:
     """Return the sleeping processes whose working directory is the project."""
     found = subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True, check=False)
-    return {pid for pid in map(int, found.stdout.split()) if folder_of(pid) == place.root}
+    return {pid for pid in map(int, found.stdout.split()) if folder_of(pid) == project.root}
 
 
-async def test_a_sandbox_that_was_killed_is_made_again(places: Open, use: str) -> None:
-    place = places(use)
-    await place.run("true")
-    task = asyncio.create_task(place.run("touch begun; sleep 1000", timeout=60))
-    await until((place.root / "begun").exists)
-    place.sandbox.kill()
+async def test_a_sandbox_that_was_killed_is_made_again(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    await project.run("true")
+    task = asyncio.create_task(project.run("touch begun; sleep 1000", timeout=60))
+    await until((project.root / "begun").exists)
+    project.sandbox.kill()
     assert (await task).code == -signal.SIGKILL
-    assert (await place.run("echo again")).output == "again\n"
+    assert (await project.run("echo again")).output == "again\n"
 
 
-async def test_commands_cannot_end_what_is_not_theirs(places: Open, use: str) -> None:
-    place = places(use)
+async def test_commands_cannot_end_what_is_not_theirs(open_project: Open, use: str) -> None:
+    project = open_project(use)
     if use == "landlock" and find_landlock_abi() < 6:
         pytest.skip("this kernel's Landlock does not hold signals back")
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         try:
-            await place.run(f"kill -KILL {stranger.pid}")
+            await project.run(f"kill -KILL {stranger.pid}")
             assert alive(stranger.pid)
-            assert (await place.run("echo on")).output == "on\n"
+            assert (await project.run("echo on")).output == "on\n"
         finally:
             stranger.kill()
 
 
-async def test_background_children_live_on_and_end_with_the_session(places: Open, use: str) -> None:
-    place = places(use)
-    done = await place.run("sleep 1000 & echo started")
+async def test_background_children_live_on_and_end_with_the_session(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    done = await project.run("sleep 1000 & echo started")
     assert done.has_survivors
-    await until(lambda: bool(sleepers(place)))
-    left = sleepers(place)
-    await place.runner.close()
+    await until(lambda: bool(sleepers(project)))
+    left = sleepers(project)
+    await project.runner.close()
     await until(lambda: not any(alive(pid) for pid in left))
 
 
-async def test_outside_means_outside_only_where_things_may_change(places: Open, use: str) -> None:
-    place = places(use)
-    canary = place.beside / "made"
-    await place.run(f"touch {canary}", OUTSIDE)
+async def test_outside_means_outside_only_where_things_may_change(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    canary = project.beside / "made"
+    await project.run(f"touch {canary}", UNSANDBOXED)
     assert canary.exists()
-    only_looks = type(LOOK)(writes=False, unsandboxed=True)
-    await place.run(f"touch {place.beside}/other", only_looks)
-    assert not (place.beside / "other").exists()
+    only_looks = type(READ_ONLY)(writes=False, unsandboxed=True)
+    await project.run(f"touch {project.beside}/other", only_looks)
+    assert not (project.beside / "other").exists()
 
 
-async def test_commands_of_the_users_list_run_outside(places: Open) -> None:
-    place = places("bubblewrap", unsandboxed_commands=("touch",))
-    await place.run(f"touch {place.beside}/made")
-    assert (place.beside / "made").exists()
-    await place.run(f"touch {place.beside}/more; true")
-    assert not (place.beside / "more").exists(), "only a plain command is one of the list"
+async def test_commands_of_the_users_list_run_outside(open_project: Open) -> None:
+    project = open_project("bubblewrap", unsandboxed_commands=("touch",))
+    await project.run(f"touch {project.beside}/made")
+    assert (project.beside / "made").exists()
+    await project.run(f"touch {project.beside}/more; true")
+    assert not (project.beside / "more").exists(), "only a plain command is one of the list"
 
 
-async def test_more_folders_can_be_made_writable(places: Open, use: str, tmp_path: Path) -> None:
+async def test_more_folders_can_be_made_writable(open_project: Open, use: str, tmp_path: Path) -> None:
     extra = tmp_path / "extra"
     extra.mkdir()
-    place = places(use, writable=(str(extra),))
-    assert (await place.run(f"touch {extra}/made")).code == 0
+    project = open_project(use, writable=(str(extra),))
+    assert (await project.run(f"touch {extra}/made")).code == 0
 
 
-async def test_a_project_that_was_made_anew_is_the_one_that_is_seen(places: Open) -> None:
-    place = places("bubblewrap")
-    await place.run("echo old >file")
-    place.root.rename(place.root.with_name("gone"))
-    place.root.mkdir()
-    assert (await place.run("ls -A; touch new")).output == ""
-    assert (place.root / "new").exists()
+async def test_a_project_that_was_made_anew_is_the_one_that_is_seen(open_project: Open) -> None:
+    project = open_project("bubblewrap")
+    await project.run("echo old >file")
+    project.root.rename(project.root.with_name("gone"))
+    project.root.mkdir()
+    assert (await project.run("ls -A; touch new")).output == ""
+    assert (project.root / "new").exists()
 
 
 async def test_asking_for_what_does_not_work_runs_nothing(tmp_path: Path) -> None:
-    place = Place(tmp_path, "bubblewrap", environ={"PATH": "/nowhere"})
+    project = SandboxedProject(tmp_path, "bubblewrap", environ={"PATH": "/nowhere"})
     with pytest.raises(SandboxUnavailable, match="bwrap is not installed"):
-        await place.run("touch made")
-    assert not (place.root / "made").exists()
-    assert place.sandbox.describe() == "bubblewrap does not work, commands are disabled"
-    await place.close()
+        await project.run("touch made")
+    assert not (project.root / "made").exists()
+    assert project.sandbox.describe() == "bubblewrap does not work, commands are disabled"
+    await project.close()
 
 
 async def test_without_any_sandbox_commands_run_and_it_is_said(tmp_path: Path) -> None:
-    place = Place(tmp_path, "off")
-    assert (await place.run("echo x")).output == "x\n"
-    assert place.sandbox.describe() == "no sandbox, as configured"
-    await place.close()
+    project = SandboxedProject(tmp_path, "off")
+    assert (await project.run("echo x")).output == "x\n"
+    assert project.sandbox.describe() == "no sandbox, as configured"
+    await project.close()
 
 
-async def test_the_strongest_is_chosen_and_named(places: Open) -> None:
-    place = places("auto")
-    assert "untried" not in place.sandbox.describe()
-    strongest = "bubblewrap" if "bubblewrap" not in place.sandbox.list_failures() else "landlock"
-    assert place.sandbox.kind == strongest
-    assert place.sandbox.describe() == f"{strongest}, network off"
+async def test_the_strongest_is_chosen_and_named(open_project: Open) -> None:
+    project = open_project("auto")
+    assert "untried" not in project.sandbox.describe()
+    strongest = "bubblewrap" if "bubblewrap" not in project.sandbox.list_failures() else "landlock"
+    assert project.sandbox.kind == strongest
+    assert project.sandbox.describe() == f"{strongest}, network off"
 
 
 def test_nothing_is_claimed_before_it_was_tried(tmp_path: Path) -> None:
-    place = Place(tmp_path, "auto")
-    assert place.sandbox.kind is None
-    assert place.sandbox.describe().endswith(" (untried), network off")
+    project = SandboxedProject(tmp_path, "auto")
+    assert project.sandbox.kind is None
+    assert project.sandbox.describe().endswith(" (untried), network off")

@@ -20,17 +20,17 @@ from odin.sandbox.runner import SandboxUnavailable
 from odin.sandbox.sandbox import Sandbox
 
 from .processes import running, wait_until
-from .sandboxes import LOOK, WRITE, Place
+from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 
-Open = Callable[..., Place]
+Open = Callable[..., SandboxedProject]
 
 WAYS_OUT = {
     "through the root of a process": "for p in 1 $$ $PPID self; do echo dead >/proc/$p/root$CANARY; done",
-    "through the folder of the starter": "echo dead >/proc/1/cwd$CANARY; ls /proc/1/fd",
+    "through the folder of the init program": "echo dead >/proc/1/cwd$CANARY; ls /proc/1/fd",
     "by mounting over it": "mount --bind $HERE $(dirname $CANARY); mount -o remount,rw /; echo dead >$CANARY",
     "in namespaces of its own": "unshare -Urm sh -c 'mount -o remount,rw,bind /; umount -l /; echo dead >$CANARY'",
     "by its links": "ln -s $CANARY link; echo dead >link; cp --remove-destination link $CANARY; ln $CANARY hard",
-    "by tracing the starter": "strace -p 1; gdb -p 1 -batch; echo x >/proc/1/mem",
+    "by tracing the init program": "strace -p 1; gdb -p 1 -batch; echo x >/proc/1/mem",
     "by renaming what is above": "mv $(dirname $CANARY) /tmp/moved-canary; mv $HERE $HERE.moved",
 }
 
@@ -41,47 +41,47 @@ def use(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def places(tmp_path: Path) -> AsyncIterator[Open]:
-    opened: list[Place] = []
+async def open_project(tmp_path: Path) -> AsyncIterator[Open]:
+    opened: list[SandboxedProject] = []
 
-    def open_place(use: str, **more: object) -> Place:
-        folder = tmp_path / f"place{len(opened)}"
+    def open_place(use: str, **more: object) -> SandboxedProject:
+        folder = tmp_path / f"project{len(opened)}"
         folder.mkdir()
-        opened.append(Place(folder, use, **more))  # pyright: ignore[reportArgumentType]
+        opened.append(SandboxedProject(folder, use, **more))  # pyright: ignore[reportArgumentType]
         return opened[-1]
 
     yield open_place
-    for place in opened:
-        await place.close()
+    for project in opened:
+        await project.close()
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-async def test_there_is_no_way_out(places: Open, use: str, way: str) -> None:
-    place = places(use).needs_it()
-    canary = place.beside / "canary"
+async def test_there_is_no_way_out(open_project: Open, use: str, way: str) -> None:
+    project = open_project(use).skip_if_unavailable()
+    canary = project.beside / "canary"
     canary.write_text("alive")
-    for how in (WRITE, LOOK):
-        await place.run(f"export CANARY={canary} HERE={place.root}; {WAYS_OUT[way]}", how)
+    for how in (WRITE, READ_ONLY):
+        await project.run(f"export CANARY={canary} HERE={project.root}; {WAYS_OUT[way]}", how)
         assert canary.read_text() == "alive"
         assert canary.stat().st_nlink == 1
-        assert os.listdir(place.beside) == ["canary"]
-        assert place.root.is_dir()
+        assert os.listdir(project.beside) == ["canary"]
+        assert project.root.is_dir()
 
 
-async def test_a_command_has_no_privileges_that_lead_out(places: Open, use: str) -> None:
-    place = places(use).needs_it()
-    done = await place.run("grep -E '^(CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status")
+async def test_a_command_has_no_privileges_that_lead_out(open_project: Open, use: str) -> None:
+    project = open_project(use).skip_if_unavailable()
+    done = await project.run("grep -E '^(CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status")
     found = dict(line.split(":\t") for line in done.output.splitlines())
     assert found.pop("NoNewPrivs") == "1"
     dangerous = ~0b11011
     assert all(int(value, 16) & dangerous == 0 for value in found.values()), found
 
 
-async def test_the_starter_obeys_nobody_inside(places: Open, use: str) -> None:
+async def test_the_starter_obeys_nobody_inside(open_project: Open, use: str) -> None:
     """Commands can access neither the descriptors nor the memory of the init program."""
-    place = places(use).needs_it()
+    project = open_project(use).skip_if_unavailable()
     look = "p=$PPID; ls -l /proc/$p/fd /proc/$p/root; cat /proc/$p/environ /proc/$p/maps"
-    done = await place.run(f"{look}; for n in 3 4 5 6 7; do : 9<>/proc/$p/fd/$n && echo opened; done")
+    done = await project.run(f"{look}; for n in 3 4 5 6 7; do : 9<>/proc/$p/fd/$n && echo opened; done")
     assert "socket:" not in done.output
     assert "opened" not in done.output
 
@@ -90,16 +90,18 @@ LINKS = [".github", ".vscode", ".git/modules", ".git/worktrees", ".git/hooks", "
 
 
 @pytest.mark.parametrize("name", LINKS)
-async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(places: Open, name: str, tmp_path: Path) -> None:
-    place = places("bubblewrap").needs_it()
-    place.sandbox.kill()
+async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(open_project: Open, name: str, tmp_path: Path) -> None:
+    project = open_project("bubblewrap").skip_if_unavailable()
+    project.sandbox.kill()
     elsewhere = tmp_path / "elsewhere"
     for folder in ("workflows", "part/hooks", "git", "odin"):
         (elsewhere / folder).mkdir(parents=True)
     (elsewhere / "settings.json").write_text("{}")
-    (place.root / ".git").mkdir()
-    (place.root / name).symlink_to(elsewhere)
-    chosen = Sandbox(SandboxSession(root=str(place.root), home=str(place.home), env=os.environ), SandboxOptions("auto"))
+    (project.root / ".git").mkdir()
+    (project.root / name).symlink_to(elsewhere)
+    chosen = Sandbox(
+        SandboxSession(root=str(project.root), home=str(project.home), env=os.environ), SandboxOptions("auto")
+    )
     try:
         chosen.probe()
         assert (chosen.kind, chosen.problem) == ("bubblewrap", "")
@@ -108,25 +110,27 @@ async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(places: Open, n
         chosen.kill()
 
 
-async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places: Open, tmp_path: Path) -> None:
+async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(open_project: Open, tmp_path: Path) -> None:
     """A sandbox that works on the machine but cannot be created now is not replaced by a weaker one."""
-    place = places("auto")
-    place.sandbox.probe()
-    if place.sandbox.kind != "bubblewrap":
+    project = open_project("auto")
+    project.sandbox.probe()
+    if project.sandbox.kind != "bubblewrap":
         pytest.skip("no bubblewrap here")
-    place.sandbox.kill()
-    proofs = tmp_path / "proofs.json"
-    session = SandboxSession(root=str(place.root), home=str(place.home), env=os.environ, visible=("/proc/self/gone",))
-    sandbox = Standing(session, SandboxOptions("auto"), proofs)
+    project.sandbox.kill()
+    probe_file = tmp_path / "probe_file.json"
+    session = SandboxSession(
+        root=str(project.root), home=str(project.home), env=os.environ, visible=("/proc/self/gone",)
+    )
+    sandbox = SandboxWithMissingPaths(session, SandboxOptions("auto"), probe_file)
     try:
-        sandbox.in_the_way = ("/sys/kernel/no/such/place",)
+        sandbox.missing_paths = ("/sys/kernel/no/such/project",)
         assert sandbox.should_sandbox("true", WRITE)
         with pytest.raises(SandboxUnavailable, match="works on this machine but could not be created now"):
             sandbox.start(["true"], "/", {}, 1, 2, WRITE)
         assert sandbox.kind == "bubblewrap"
-        assert load_probe(proofs, lambda: "") is None
-        assert not proofs.exists()
-        sandbox.in_the_way = ()
+        assert load_probe(probe_file, lambda: "") is None
+        assert not probe_file.exists()
+        sandbox.missing_paths = ()
         assert sandbox.should_sandbox("true", WRITE)
         sandbox.start(["true"], "/", {}, 1, 2, WRITE).detach()
         assert sandbox.problem == ""
@@ -134,15 +138,21 @@ async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places:
         sandbox.kill()
 
 
-class Standing(Sandbox):
+class SandboxWithMissingPaths(Sandbox):
     """A sandbox whose layout hides a path that does not exist."""
 
-    in_the_way: tuple[str, ...] = ()
+    missing_paths: tuple[str, ...] = ()
 
     def _get_layout(self, *, writes: bool):  # pyright: ignore[reportIncompatibleMethodOverride]
         plan = plan_layout(self._session, writes=writes)
         self._layouts[writes] = type(plan)(
-            plan.temporary, plan.persistent, plan.writable, plan.pinned, plan.protected, self.in_the_way, plan.visible
+            plan.temporary,
+            plan.persistent,
+            plan.writable,
+            plan.pinned,
+            plan.protected,
+            self.missing_paths,
+            plan.visible,
         )
         return self._layouts[writes]
 
@@ -168,26 +178,26 @@ def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) ->
     assert not (tmp_path / "ran").exists()
 
 
-async def test_in_a_home_that_is_the_project_odins_own_files_stay(places: Open, use: str, tmp_path: Path) -> None:
+async def test_in_a_home_that_is_the_project_odins_own_files_stay(open_project: Open, use: str, tmp_path: Path) -> None:
     """Settings with hooks, or a cached result that no sandbox works, would affect the next session."""
-    place = places(use)
-    home = place.root
+    project = open_project(use)
+    home = project.root
     own = [home / ".config/odin", home / ".local/state/odin", home / ".cache/odin"]
     own[2].mkdir(parents=True)
     (own[2] / "sandbox.json").write_text("true")
     (home / ".ssh").mkdir()
     (home / ".ssh/key").write_text("SECRET")
     session = SandboxSession(root=str(home), home=str(home), env=os.environ, odin_folders=tuple(map(str, own)))
-    place.sandbox = Sandbox(session, SandboxOptions(use))
-    place.needs_it()
+    project.sandbox = Sandbox(session, SandboxOptions(use))
+    project.skip_if_unavailable()
     for name in (".config", ".local/state", ".cache"):
-        await place.run(f"echo forged >{name}/odin/sandbox.json; echo '{{}}' >{name}/odin/odinconfig.json")
-        await place.run(f"mv {name} away; mkdir -p {name}/odin; echo forged >{name}/odin/sandbox.json")
+        await project.run(f"echo forged >{name}/odin/sandbox.json; echo '{{}}' >{name}/odin/odinconfig.json")
+        await project.run(f"mv {name} away; mkdir -p {name}/odin; echo forged >{name}/odin/sandbox.json")
     assert (own[2] / "sandbox.json").read_text() == "true"
     assert [os.listdir(folder) for folder in own] == [[], [], ["sandbox.json"]]
-    assert "SECRET" not in (await place.run("cat .ssh/key; mv .ssh open; cat open/key")).output
+    assert "SECRET" not in (await project.run("cat .ssh/key; mv .ssh open; cat open/key")).output
     if use == "bubblewrap":
-        assert (await place.run("mkdir -p src && echo x >src/file; cat src/file")).output == "x\n"
+        assert (await project.run("mkdir -p src && echo x >src/file; cat src/file")).output == "x\n"
 
 
 SPEAK = """python3 -c "
@@ -208,33 +218,33 @@ def daemon() -> Generator[str]:
         yield str(path)
 
 
-async def test_no_daemon_of_the_machine_is_reached(places: Open, use: str) -> None:
-    place = places(use)
+async def test_no_daemon_of_the_machine_is_reached(open_project: Open, use: str) -> None:
+    project = open_project(use)
     with daemon() as path:
-        place.needs_it()
-        for how in (WRITE, LOOK):
-            done = await place.run(f"{SPEAK} {path}", how)
+        project.skip_if_unavailable()
+        for how in (WRITE, READ_ONLY):
+            done = await project.run(f"{SPEAK} {path}", how)
             assert "reached" not in done.output
             assert done.code != 0
 
 
-async def test_a_daemon_that_began_later_is_not_reached_either(places: Open) -> None:
-    place = places("bubblewrap").needs_it()
-    for how in (WRITE, LOOK):
-        await place.run("true", how)
+async def test_a_daemon_that_began_later_is_not_reached_either(open_project: Open) -> None:
+    project = open_project("bubblewrap").skip_if_unavailable()
+    for how in (WRITE, READ_ONLY):
+        await project.run("true", how)
     with daemon() as path:
-        for how in (WRITE, LOOK):
-            assert "reached" not in (await place.run(f"{SPEAK} {path}", how)).output
+        for how in (WRITE, READ_ONLY):
+            assert "reached" not in (await project.run(f"{SPEAK} {path}", how)).output
 
 
-async def test_a_sandbox_where_a_server_of_a_command_listens_still_reaches_it(places: Open) -> None:
-    place = places("bubblewrap").needs_it()
+async def test_a_sandbox_where_a_server_of_a_command_listens_still_reaches_it(open_project: Open) -> None:
+    project = open_project("bubblewrap").skip_if_unavailable()
     server = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen(); time.sleep(100)"
-    task = asyncio.create_task(place.run(f'python3 -c "{server}"', timeout=60))
+    task = asyncio.create_task(project.run(f'python3 -c "{server}"', timeout=60))
     async with asyncio.timeout(20):
-        while not (place.root / "own.sock").exists():
+        while not (project.root / "own.sock").exists():
             await asyncio.sleep(0.01)
-    done = await place.run(f"until {SPEAK} {place.root}/own.sock 2>errors; do grep -q refused errors || exit; done")
+    done = await project.run(f"until {SPEAK} {project.root}/own.sock 2>errors; do grep -q refused errors || exit; done")
     assert done.output == "reached\n"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -253,82 +263,83 @@ for family, kind in ((2, 1), (2, 2), (10, 1), (10, 2), (40, 1)):
 " """
 
 
-async def test_no_kind_of_network_is_there(places: Open, use: str) -> None:
-    place = places(use).needs_it()
-    for how in (WRITE, LOOK):
-        done = await place.run(FAMILIES, how)
+async def test_no_kind_of_network_is_there(open_project: Open, use: str) -> None:
+    project = open_project(use).skip_if_unavailable()
+    for how in (WRITE, READ_ONLY):
+        done = await project.run(FAMILIES, how)
         assert len(done.output.splitlines()) == 5, done.output
         assert "reached" not in done.output
 
 
-async def test_names_without_a_file_are_not_reached_over_a_shared_network(places: Open) -> None:
-    place = places("bubblewrap", network=True).needs_it()
+async def test_names_without_a_file_are_not_reached_over_a_shared_network(open_project: Open) -> None:
+    project = open_project("bubblewrap", network=True).skip_if_unavailable()
     name = f"odin-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0{name}")
         server.listen()
         code = f"import socket; socket.socket(socket.AF_UNIX).connect(chr(0) + '{name}'); print('reached')"
-        done = await place.run(f'python3 -c "{code}"')
+        done = await project.run(f'python3 -c "{code}"')
     if find_landlock_abi() < 6:
         pytest.skip("this kernel cannot hold them back")
     assert "reached" not in done.output
 
 
-async def test_a_link_in_the_place_of_what_others_obey_is_told(places: Open) -> None:
-    place = places("bubblewrap").needs_it()
-    done = await place.run("echo 'echo hi' >plain; ln -s plain .envrc; mkdir x; ln -s x .vscode")
+async def test_a_link_in_the_place_of_what_others_obey_is_told(open_project: Open) -> None:
+    project = open_project("bubblewrap").skip_if_unavailable()
+    done = await project.run("echo 'echo hi' >plain; ln -s plain .envrc; mkdir x; ln -s x .vscode")
     assert done.tampered_files == (".envrc", ".vscode")
 
 
-async def test_many_submodules_do_not_push_out_what_is_guarded(places: Open) -> None:
-    place = places("bubblewrap")
+async def test_many_submodules_do_not_push_out_what_is_guarded(open_project: Open) -> None:
+    project = open_project("bubblewrap")
     for number in range(60):
-        folder = place.root / f".git/modules/m{number}"
+        folder = project.root / f".git/modules/m{number}"
         (folder / "hooks").mkdir(parents=True)
         for name in ("config", "commondir", "config.worktree"):
             (folder / name).write_text("")
-    (place.root / ".envrc").write_text("mine")
-    place.needs_it()
-    await place.run("echo yours >.envrc")
-    assert (place.root / ".envrc").read_text() == "mine"
+    (project.root / ".envrc").write_text("mine")
+    project.skip_if_unavailable()
+    await project.run("echo yours >.envrc")
+    assert (project.root / ".envrc").read_text() == "mine"
 
 
-async def test_the_folder_above_what_is_guarded_stays(places: Open) -> None:
-    place = places("bubblewrap")
-    (place.root / ".github/workflows").mkdir(parents=True)
-    (place.root / ".github/workflows/ci.yml").write_text("mine")
-    place.needs_it()
-    done = await place.run("mv .github away && mkdir -p .github/workflows && echo x >.github/workflows/ci.yml")
-    assert (place.root / ".github/workflows/ci.yml").read_text() == "mine"
-    assert done.denial == f"changing {place.root}/.github"
+async def test_the_folder_above_what_is_guarded_stays(open_project: Open) -> None:
+    project = open_project("bubblewrap")
+    (project.root / ".github/workflows").mkdir(parents=True)
+    (project.root / ".github/workflows/ci.yml").write_text("mine")
+    project.skip_if_unavailable()
+    done = await project.run("mv .github away && mkdir -p .github/workflows && echo x >.github/workflows/ci.yml")
+    assert (project.root / ".github/workflows/ci.yml").read_text() == "mine"
+    assert done.denial == f"changing {project.root}/.github"
 
 
-async def test_nothing_is_left_for_the_environment_of_the_next(places: Open, use: str) -> None:
-    place = places(use).needs_it()
+async def test_nothing_is_left_for_the_environment_of_the_next(open_project: Open, use: str) -> None:
+    project = open_project(use).skip_if_unavailable()
     first = "export LD_PRELOAD=/tmp/x.so BASH_ENV=/tmp/x PATH=/tmp:$PATH; umask 0; cd /; ulimit -n 64; trap '' TERM"
-    await place.run(first)
-    done = await place.run('echo "$LD_PRELOAD$BASH_ENV"; echo "$PATH"; pwd')
-    assert done.output == f"\n{os.environ['PATH']}\n{place.root}\n"
+    await project.run(first)
+    done = await project.run('echo "$LD_PRELOAD$BASH_ENV"; echo "$PATH"; pwd')
+    assert done.output == f"\n{os.environ['PATH']}\n{project.root}\n"
 
 
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
-from odin.core.tool import Confinement
-from odin.sandbox.layout import Session
+from odin.core.tool import SandboxProfile
+from odin.sandbox.layout import SandboxSession
+from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import ProcessRunner
-from odin.sandbox.sandbox import Sandbox, Wanted
+from odin.sandbox.sandbox import Sandbox
 
 async def main(use, root, words):
     env = {**os.environ, "HOME": root}
-    sandbox = Sandbox(Session(root=root, home=root + "/../home", env=env), Wanted(use))
-    sandbox.prove()
+    sandbox = Sandbox(SandboxSession(root=root, home=root + "/../home", env=env), SandboxOptions(use))
+    sandbox.probe()
     if sandbox.kind == "none":
         print("none", flush=True)
         return
     runner = ProcessRunner(environ=env, sandbox=lambda: sandbox)
     run = lambda command, writes: runner.run(
-        command, cwd=root, timeout=900, confinement=Confinement(writes=writes)
+        command, cwd=root, timeout=900, sandbox_profile=SandboxProfile(writes=writes)
     )
     deaf = f"(trap '' TERM HUP; exec -a {words}-deaf sleep 1000) &"
     quiet = f"{deaf} setsid -f bash -c 'exec -a {words}-moved sleep 1000'"
@@ -350,13 +361,15 @@ def test_nothing_is_left_when_odin_is_killed(use: str, tmp_path: Path) -> None:
         names = [f"{words}-{name}" for name in ("deaf", "moved", "plain", "looks")]
         wait_until(lambda: odin.poll() is not None or all(map(running, names)))
         if odin.poll() is not None:
+            assert odin.stdout is not None
+            assert odin.stdout.read() == b"none\n"
             pytest.skip("no such sandbox here")
-        starters = children(odin.pid)
-        assert starters
+        inits = children(odin.pid)
+        assert inits
         odin.send_signal(signal.SIGKILL)
         odin.wait()
     wait_until(lambda: not any(map(running, names)))
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in starters))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inits))
 
 
 def children(pid: int) -> list[int]:

@@ -48,7 +48,7 @@ INSIDE = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "
 
 
 @pytest.fixture
-def everybodys() -> Iterator[Path]:
+def shared_folder() -> Iterator[Path]:
     """A folder that another user can enter, unlike the folder of the tests."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -57,21 +57,21 @@ def everybodys() -> Iterator[Path]:
 
 @pytest.mark.parametrize("around", [NOBODY, INSIDE], ids=["nobody", "nested"])
 @pytest.mark.parametrize("use", ["bubblewrap", "landlock"])
-def test_it_holds_there_too(around: list[str], use: str, everybodys: Path) -> None:
+def test_it_holds_there_too(around: list[str], use: str, shared_folder: Path) -> None:
     if around is NOBODY and os.getuid() != 0:
         pytest.skip("only root can become somebody else")
     python = _python_for(around)
     for name in ("project", "beside", "home"):
-        (everybodys / name).mkdir()
-        (everybodys / name).chmod(0o777)
-    done = _run([*around, python, "-c", PROGRAM, use, str(everybodys)], home=str(everybodys / "home"))
+        (shared_folder / name).mkdir()
+        (shared_folder / name).chmod(0o777)
+    done = _run([*around, python, "-c", PROGRAM, use, str(shared_folder)], home=str(shared_folder / "home"))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     if told["kind"] == "none":
         pytest.skip(f"{use} does not work there: {told['reasons']}")
     assert told["said"] == {"write": "done", "look": "done"}
-    assert os.listdir(everybodys / "project") == ["write"]
-    assert os.listdir(everybodys / "beside") == []
+    assert os.listdir(shared_folder / "project") == ["write"]
+    assert os.listdir(shared_folder / "beside") == []
 
 
 def _run(argv: list[str], home: str = "/") -> "subprocess.CompletedProcess[str]":

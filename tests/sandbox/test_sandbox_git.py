@@ -8,7 +8,7 @@ import pytest
 
 from odin.sandbox.layout import find_git_folders
 
-from .sandboxes import LOOK, WRITE, Place
+from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 
 WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
@@ -19,29 +19,29 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path, "bubblewrap", environ=WHO)
-    git(place.root, "init", "-q", "-b", "main", ".")
-    (place.root / "file").write_text("one\n")
-    git(place.root, "add", ".")
-    git(place.root, "commit", "-qm", "one")
-    yield place.needs_it()
-    await place.close()
+async def project(tmp_path: Path) -> AsyncIterator[SandboxedProject]:
+    project = SandboxedProject(tmp_path, "bubblewrap", environ=WHO)
+    git(project.root, "init", "-q", "-b", "main", ".")
+    (project.root / "file").write_text("one\n")
+    git(project.root, "add", ".")
+    git(project.root, "commit", "-qm", "one")
+    yield project.skip_if_unavailable()
+    await project.close()
 
 
-async def test_a_commit_works(place: Place) -> None:
-    done = await place.run(
+async def test_a_commit_works(project: SandboxedProject) -> None:
+    done = await project.run(
         "echo two >>file && git add file && git commit -qm two && git log --format=%s && git status -s"
     )
     assert (done.code, done.output) == (0, "two\none\n")
-    branch = await place.run("git switch -qc other && git stash list && git tag v1 && git branch --show-current")
+    branch = await project.run("git switch -qc other && git stash list && git tag v1 && git branch --show-current")
     assert (branch.code, branch.output) == (0, "other\n")
     assert done.tampered_files == branch.tampered_files == ()
 
 
-async def test_looking_works_where_nothing_may_change(place: Place) -> None:
-    (place.root / "file").write_text("changed\n")
-    done = await place.run("git status -s; git diff --stat; git log --format=%s", LOOK)
+async def test_looking_works_where_nothing_may_change(project: SandboxedProject) -> None:
+    (project.root / "file").write_text("changed\n")
+    done = await project.run("git status -s; git diff --stat; git log --format=%s", READ_ONLY)
     assert done.code == 0
     assert done.output.startswith(" M file\n")
 
@@ -57,42 +57,42 @@ async def test_looking_works_where_nothing_may_change(place: Place) -> None:
         "mv .git/config .git/old && echo >.git/config",
     ],
 )
-async def test_git_cannot_be_made_to_run_something_later(place: Place, command: str) -> None:
-    before = (place.root / ".git/config").read_bytes(), sorted((place.root / ".git/hooks").iterdir())
-    done = await place.run(command)
+async def test_git_cannot_be_made_to_run_something_later(project: SandboxedProject, command: str) -> None:
+    before = (project.root / ".git/config").read_bytes(), sorted((project.root / ".git/hooks").iterdir())
+    done = await project.run(command)
     assert done.code != 0
-    assert ((place.root / ".git/config").read_bytes(), sorted((place.root / ".git/hooks").iterdir())) == before
+    assert ((project.root / ".git/config").read_bytes(), sorted((project.root / ".git/hooks").iterdir())) == before
     assert ".git" in done.denial
 
 
-async def test_what_appears_beside_it_is_told(place: Place) -> None:
-    done = await place.run("echo 'echo hi' >.envrc; mkdir .vscode; echo x >.git/config.worktree")
+async def test_what_appears_beside_it_is_told(project: SandboxedProject) -> None:
+    done = await project.run("echo 'echo hi' >.envrc; mkdir .vscode; echo x >.git/config.worktree")
     assert done.tampered_files == (".envrc", ".git/config.worktree", ".vscode")
-    again = await place.run("echo more >plain")
+    again = await project.run("echo more >plain")
     assert again.tampered_files == ()
 
 
-async def test_what_appeared_is_guarded_from_then_on(place: Place) -> None:
-    (place.root / ".envrc").write_text("mine")
-    await place.run("true")
-    done = await place.run("echo yours >.envrc")
-    assert (place.root / ".envrc").read_text() == "mine"
-    assert done.denial == f"writing {place.root}/.envrc"
+async def test_what_appeared_is_guarded_from_then_on(project: SandboxedProject) -> None:
+    (project.root / ".envrc").write_text("mine")
+    await project.run("true")
+    done = await project.run("echo yours >.envrc")
+    assert (project.root / ".envrc").read_text() == "mine"
+    assert done.denial == f"writing {project.root}/.envrc"
 
 
-async def test_a_linked_worktree_can_commit(place: Place, tmp_path: Path) -> None:
-    git(place.root, "worktree", "add", "-q", str(tmp_path / "linked"))
+async def test_a_linked_worktree_can_commit(project: SandboxedProject, tmp_path: Path) -> None:
+    git(project.root, "worktree", "add", "-q", str(tmp_path / "linked"))
     (tmp_path / "second").mkdir()
-    linked = Place(tmp_path / "second", "bubblewrap", environ=WHO)
+    linked = SandboxedProject(tmp_path / "second", "bubblewrap", environ=WHO)
     linked.root.rmdir()
     (tmp_path / "linked").rename(linked.root)
-    git(place.root, "worktree", "repair", str(linked.root))
+    git(project.root, "worktree", "repair", str(linked.root))
     try:
         done = await linked.run("echo more >more && git add more && git commit -qm more && git log -1 --format=%s")
         assert (done.code, done.output) == (0, "more\n")
-        planted = await linked.run(f"touch {place.root}/.git/hooks/pre-commit")
+        planted = await linked.run(f"touch {project.root}/.git/hooks/pre-commit")
         assert planted.code != 0
-        outside = await linked.run(f"touch {place.root}/file2")
+        outside = await linked.run(f"touch {project.root}/file2")
         assert outside.code != 0
     finally:
         await linked.close()
@@ -121,15 +121,15 @@ def test_a_submodule_and_its_folder_name_each_other(tmp_path: Path) -> None:
     assert find_git_folders(str(part)) == []
 
 
-async def test_a_repository_starts_no_programs_of_its_own(place: Place) -> None:
-    trap = place.root / "trap"
+async def test_a_repository_starts_no_programs_of_its_own(project: SandboxedProject) -> None:
+    trap = project.root / "trap"
     trap.write_text("#!/bin/sh\ntouch ran\n")
     trap.chmod(0o755)
-    git(place.root, "config", "core.fsmonitor", str(trap))
-    git(place.root, "config", "log.showSignature", "true")
-    hook = place.root / ".git/hooks/post-index-change"
+    git(project.root, "config", "core.fsmonitor", str(trap))
+    git(project.root, "config", "log.showSignature", "true")
+    hook = project.root / ".git/hooks/post-index-change"
     hook.write_bytes(trap.read_bytes())
     hook.chmod(0o755)
-    for how in (LOOK, WRITE):
-        assert (await place.run("git status -s >/dev/null; git log -1 --format=%s", how)).output == "one\n"
-    assert not (place.root / "ran").exists()
+    for how in (READ_ONLY, WRITE):
+        assert (await project.run("git status -s >/dev/null; git log -1 --format=%s", how)).output == "one\n"
+    assert not (project.root / "ran").exists()

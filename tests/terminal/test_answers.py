@@ -10,7 +10,7 @@ import pytest
 from odin.testing import ScriptedServer, Turn, call, say
 from tests.terminal.emulator import Emulator, marked, terminal
 
-READY = "Esc denies it and stops the work."
+READY = "Esc denies and stops the work."
 """It is shown when the question takes keys."""
 
 
@@ -35,7 +35,7 @@ def test_every_answer(workspace: Path) -> None:
         odin.type("n")
         asked(odin, "│ touch wordy")
         odin.type("r")
-        odin.see("Why not?")
+        odin.see("Reason for the model:")
         odin.type("not on a Sunday\r")
         asked(odin, "│ touch edited")
         odin.type("e")
@@ -101,7 +101,7 @@ def test_prompts_that_wait(workspace: Path) -> None:
         odin.type("d")
         odin.see("› 1 edit a second")
         odin.type("e")
-        odin.see("a waiting prompt: Enter saves it")
+        odin.see("queued prompt: Enter saves")
         odin.type(" thought\r")
         odin.see("1 edit a second thought")
         odin.type("go on like this\x13")

@@ -150,14 +150,14 @@ def test_suspended_and_brought_back(workspace: Path) -> None:
 
 FAILS = """
 import asyncio, sys
-from odin.commands import run
+from odin.commands import main
 from odin.ui.plain import repl
 
 def broken(self, envelope):
     raise RuntimeError("the ground opened")
 
 repl._PlainRepl._observe = broken
-sys.exit(run(["--plain"]))
+sys.exit(main.run(["--plain"]))
 """
 
 

@@ -30,7 +30,7 @@ def test_a_whole_session(workspace: Path) -> None:
             odin.type("Mend the spelling in greet.py\r")
             odin.see("Edit", "greet.py", "hello")
             assert "helo" in target.read_text()
-            odin.see("Esc denies it and stops the work.")
+            odin.see("Esc denies and stops the work.")
             odin.type("y")
             odin.see("The greeting is spelled right now.")
             assert "hello" in target.read_text()

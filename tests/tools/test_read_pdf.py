@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from odin.tools.documents import PdfReader
 from odin.tools.files import Refusal
-from odin.tools.pdf import PdfReader
 from tests.pdfs import bomb, encrypted, pdf
 from tests.tools.toolbox import Toolbox
 
@@ -80,7 +80,7 @@ async def test_a_file_that_takes_for_ever_is_given_up(box: Toolbox, workspace: P
 
 
 async def test_what_was_read_in_time_is_shown_and_the_rest_is_named(box: Toolbox, workspace: Path) -> None:
-    from odin.tools.pdf import PdfText, format_pdf
+    from odin.tools.documents import PdfText, format_pdf
 
     output = format_pdf("/a.pdf", PdfText(["--- page 1 of 9 ---", "text"], 9, 1, False), 1, 2000)
     assert "(only pages 1-1 of 9 could be read within the time and size limits)" in output.text
@@ -105,6 +105,6 @@ async def test_a_pdf_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> Non
 
 
 async def test_half_characters_do_no_harm(box: Toolbox) -> None:
-    from odin.tools.pdf import _parse_line
+    from odin.tools.documents import _parse_line
 
     assert _parse_line(b'{"text": "a \\ud83d b \\ud83d\\ude00"}').text == "a \ufffd b \U0001f600"

@@ -35,13 +35,10 @@ from odin.core.op import (
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
-from odin.ui.tui.dialogs.help import HelpDialog
-from odin.ui.tui.dialogs.history import ContentsDialog, RewindPicker, RewindScopePicker
-from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
-from odin.ui.tui.dialogs.reports import ErrorsDialog, ReportDialog, Sheet, StatsDialog
+from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet, StatsDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
-from odin.ui.tui.dialogs.sessions import SessionPicker
+from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
 from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import Stage, all_painted
@@ -438,7 +435,7 @@ async def erred(scene: Scene) -> None:
 async def sure(scene: Scene) -> None:
     await listed("rules", RulesDialog)(scene)
     await scene.top.act("remove_rule", scene.top.rows.marked)
-    await scene.stage.shows("Take back")
+    await scene.stage.shows("Remove “")
 
 
 async def new_rule(scene: Scene) -> None:
@@ -532,7 +529,7 @@ CASES: tuple[Case, ...] = (
     Case("send", typed("hello"), prompted(None)),
     Case("steer", typed("hello"), prompted("steer")),
     Case("newline", typed("abc"), lambda scene: scene.app.composer.text == "abc\n"),
-    Case("edit_outside", typed("abc"), says("cannot be left to another program")),
+    Case("edit_outside", typed("abc"), says("does not support running another program")),
     Case("search_history", idle, lambda scene: scene.app.composer.searching),
     Case("paste_image", clipped, lambda scene: scene.app.composer.text == "from elsewhere"),
     Case("undo", typed("abc"), lambda scene: scene.app.composer.text != "abc"),
@@ -558,7 +555,6 @@ CASES: tuple[Case, ...] = (
     Case("suspend", no_suspending, lambda scene: scene.given == ["suspended"]),
     Case("next_agent", agents, lambda scene: scene.app.agent == "sub-1"),
     Case("models", idle, opened(ModelPicker)),
-    Case("servers", idle, says("MCP servers")),
     Case("diagnostics", idle, says("Diagnostics")),
     Case("contents", idle, opened(ContentsDialog)),
     Case("errors", idle, opened(ErrorsDialog)),
@@ -591,7 +587,7 @@ CASES: tuple[Case, ...] = (
     Case("copy_card", looking, says("Copied.")),
     Case("stats", looking, opened(StatsDialog)),
     Case("help_here", looking, opened(HelpDialog)),
-    Case("quit", looking, says("once more leaves Odin.")),
+    Case("quit", looking, says("again to exit.")),
     Case(
         "search_done",
         searching,
@@ -608,7 +604,7 @@ CASES: tuple[Case, ...] = (
     Case("deny_always", commanded, in_step("rule", allow=False, scope="session")),
     Case("edit_call", commanded, in_step("edit")),
     Case("show_call", commanded, lambda scene: scene.top._view == "all"),
-    Case("explain_keys", commanded, says("Change the arguments before it runs.")),
+    Case("explain_keys", commanded, says("Edit the arguments before the call runs.")),
     Case("stop_work", commanded, answered(allow=False, interrupt=True)),
     Case("next_option", questioned, lambda scene: scene.top._draft.cursor == 1),
     Case("previous_option", questioned, lambda scene: scene.top._draft.cursor == 2),
@@ -627,7 +623,7 @@ CASES: tuple[Case, ...] = (
     Case("asked_first", scrolled, lambda scene: page_at(scene) == 0),
     Case("asked_last", scrolled, lambda scene: page_at(scene) == scene.top.query_one(TextPage).max_scroll_y),
     Case("confirm", ruling, answered(rule="Bash(git push origin main)", remember="session")),
-    Case("use_arguments", step("edit_call", ASKED), says("Nothing was changed.")),
+    Case("use_arguments", step("edit_call", ASKED), says("No changes.")),
     Case("other", ruling, in_step("rule", scope="project")),
     Case("next_rule", ruling, lambda scene: _line(scene) == "Bash(git push:*)"),
     Case("previous_rule", ruling, lambda scene: _line(scene) == "Bash(git push:*)"),
@@ -637,7 +633,7 @@ CASES: tuple[Case, ...] = (
     Case("welcome_use", welcomed, lambda scene: [one.ref for one in scene.given] == ["anthropic/claude-sonnet-4-5"]),
     Case("welcome_next", welcomed, lambda scene: scene.top._cursor == 1),
     Case("welcome_previous", welcomed, lambda scene: scene.top._cursor == 1),
-    Case("welcome_key", welcomed, says("Whose key is it?")),
+    Case("welcome_key", welcomed, says("Which provider is the key for?")),
     Case("welcome_look", welcomed, says("ollama/qwen3")),
     Case("welcome_back", welcomed, lambda scene: scene.given == [None]),
     Case("close", SESSIONS, closed),
@@ -653,17 +649,17 @@ CASES: tuple[Case, ...] = (
     Case("rename_session", SESSIONS, lambda scene: scene.top.entry.has_focus),
     Case("copy_session", SESSIONS, lambda scene: scene.sessions.forked),
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
-    Case("delete_session", SESSIONS, says("for good?")),
+    Case("delete_session", SESSIONS, says("permanently?")),
     Case("look_for_servers", listed("models", ModelPicker), says("ollama/qwen3")),
     Case("add_rule", RULES, opened(NewRuleDialog)),
-    Case("remove_rule", RULES, says("Take back")),
-    Case("open_rule", RULES, says("This rule is in no file.")),
+    Case("remove_rule", RULES, says("Remove “")),
+    Case("open_rule", RULES, says("This rule is not stored in a file.")),
     Case("rule_action", new_rule, lambda scene: scene.top.action == "ask"),
     Case("rule_scope", new_rule, lambda scene: scene.top.scope == "project"),
     Case("redo_rewind", listed("rewind", RewindPicker), closed),
-    Case("force_rewind", how, says("also theirs")),
+    Case("force_rewind", how, says("overwriting foreign changes")),
     Case("fork_there", contents, lambda scene: scene.sessions.forked),
-    Case("copy_errors", erred, says("Copied 1.")),
+    Case("copy_errors", erred, says("Copied all errors.")),
     Case("read_down", reading, lambda scene: read_at(scene) == 5),
     Case("read_up", reading, lambda scene: read_at(scene) == 3),
     Case("read_page_down", reading, lambda scene: read_at(scene) == 7),
@@ -690,8 +686,8 @@ def _line(scene: Scene) -> str:
 MORE: tuple[Case, ...] = (
     Case("confirm", new_rule, lambda scene: scene.given == [AddRule("Bash", "allow", "session")]),
     Case("confirm", key_of_provider, lambda scene: scene.setup.stored == ["secret"]),
-    Case("back", key_of_provider, says("Whose key is it?")),
-    Case("no", sure, lambda scene: "Take back" not in scene.stage.screen()),
+    Case("back", key_of_provider, says("Which provider is the key for?")),
+    Case("no", sure, lambda scene: "Remove “" not in scene.stage.screen()),
     Case("yes", trusting, lambda scene: scene.given == [True]),
     Case("next_answer", commanded, lambda scene: scene.top.query_one(ChoiceBar).chosen == "allow_once"),
     Case("take_answer", trusting, lambda scene: scene.given == [False]),

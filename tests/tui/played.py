@@ -1,5 +1,7 @@
-"""A session without an engine: events that are given play, ops that are submitted are kept. Proof that the app needs no
-more than the three verbs, and the same pictures every time."""
+"""Sessions without an engine: they emit given events and record submitted ops.
+
+They show that the app needs nothing but the client protocol, and make screenshots reproducible.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
@@ -28,11 +30,11 @@ from odin.core.policy import CallbackHook, RuleLine
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow
 
 START = 1_700_000_000.0
-"""When everything that is played happens."""
+"""The timestamp of all played events."""
 
 
 class PlayedClient:
-    """One session. `play` lets events happen now; those given at the start happened before."""
+    """A session without an engine. `play` emits events now; those given to the constructor are in the past."""
 
     def __init__(self, past: Collection[AnyEvent] = (), *, session: str = "20260101120000000", **info: Any) -> None:
         self.submitted: list[Op] = []
@@ -127,7 +129,7 @@ class PlayedClient:
 
     @property
     def _executing(self) -> bool:
-        """Whether a turn of the main agent was begun and has not ended."""
+        """True if a turn of the main agent is running."""
         turns = [one.event for one in self._log if not one.agent and isinstance(one.event, TurnStarted | TurnEnded)]
         return bool(turns) and isinstance(turns[-1], TurnStarted)
 
@@ -185,7 +187,7 @@ class PlayedClient:
 
 
 class PlayedSessions:
-    """Sessions of a project that all are played."""
+    """The sessions of a project, all of them `PlayedClient`s."""
 
     def __init__(self, *clients: Any, summaries: Collection[SessionSummary] = ()) -> None:
         self._clients = {client.session: client for client in clients}

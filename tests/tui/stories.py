@@ -1,4 +1,4 @@
-"""Stories in tests: made of events, and compared by what the log can know of them."""
+"""Builds transcripts from events and compares them, ignoring what the log does not store."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -19,7 +19,7 @@ def story_of(events: Iterable[AnyEvent]) -> TranscriptModel:
 
 
 def known(block: TranscriptBlock) -> dict[str, Any]:
-    """What a block says, without what depends on when it was seen."""
+    """The fields of a block that do not depend on when it was seen."""
     found = {field.name: getattr(block, field.name) for field in fields(block) if field.name not in _NOT_IN_THE_LOG}
     if isinstance(block, StreamedBlock):
         found["text"] = block.text
@@ -41,7 +41,7 @@ def stories_of(envelopes: Iterable[Envelope]) -> TranscriptModels:
 
 
 def differences(one: TranscriptModels, other: TranscriptModels) -> list[str]:
-    """Where two tell something different, in words for whoever has to find out why."""
+    """Describe the differences between two sets of transcripts."""
     found: list[str] = []
     for agent in one.keys() | other.keys():
         left, right = told(one[agent]) if agent in one else [], told(other[agent]) if agent in other else []

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ def answers(client: PlayedClient) -> list[Op]:
     return [op for op in client.submitted if isinstance(op, AnswerPermission | AnswerQuestions)]
 
 
-def dialog(stage: Stage) -> RequestDialog:
+def dialog(stage: Stage) -> RequestDialog[Any]:
     assert isinstance(stage.app.screen, RequestDialog)
     return stage.app.screen
 
@@ -93,7 +94,7 @@ async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_fi
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(EDIT, COMMAND)
-        await asked(stage, "Odin asks to use Edit:", "1 more waits")
+        await asked(stage, "Odin asks to use Edit:", "1 more waiting")
         await stage.press("y", "y")
         await asked(stage, "Odin asks to use ExecuteCommand:")
         assert answers(client) == [AnswerPermission("ask-1", allow=True)]
@@ -116,7 +117,7 @@ async def test_esc_at_a_question_of_a_sub_agent_stops_all_of_the_work() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(COMMAND, agent="scout-1")
-        await asked(stage, "Esc denies it and stops the work.")
+        await asked(stage, "Esc denies and stops the work.")
         await stage.press("escape")
         await stage.until(lambda: client.submitted[-1:] == [Interrupt()])
         assert answers(client) == [AnswerPermission("ask-2", allow=False, interrupt=True)]
@@ -130,7 +131,7 @@ async def test_running_outside_the_sandbox_is_allowed_once_or_not_at_all() -> No
         await asked(stage, "Odin asks to run this again outside the sandbox:", "kept it from the network")
         assert "For this session" not in stage.screen()
         await stage.press("s", "d", "e")
-        await stage.shows("cannot be changed here")
+        await stage.shows("cannot be edited")
         await stage.press("y")
         await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
 
@@ -141,7 +142,7 @@ async def test_a_refused_answer_keeps_the_question() -> None:
         client.play(COMMAND)
         await asked(stage)
         await stage.press("s", "enter")
-        await stage.shows("That rule cannot be read. Write another.", "Enter Remember it")
+        await stage.shows("That rule cannot be read. Write another.", "Enter Save rule")
         await stage.press("enter")
         await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
         assert len(answers(client)) == 2
@@ -151,7 +152,7 @@ async def test_the_end_of_the_turn_closes_everything() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(EDIT, COMMAND, QUESTIONS)
-        await asked(stage, "2 more wait")
+        await asked(stage, "2 more waiting")
         client.play(TurnEnded("p1", "interrupted"))
         await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
         await stage.pilot.pause(0.3)
@@ -163,7 +164,7 @@ async def test_a_question_that_was_answered_before_is_not_asked_again() -> None:
     client = PlayedClient([BEGUN, EDIT, done, QUESTIONS, QuestionsAnswered("ask-3", "c3"), COMMAND])
     async with play(PlayedSessions(client)) as stage:
         await asked(stage, "git push origin main")
-        assert "more wait" not in stage.screen()
+        assert "more waiting" not in stage.screen()
 
 
 async def test_it_waits_until_another_dialog_is_closed() -> None:
@@ -184,7 +185,7 @@ async def test_the_answers_are_in_sight_at_every_size(size: tuple[int, int]) -> 
     async with play(PlayedSessions(client), size=size) as stage:
         client.play(EDIT)
         await asked(stage, "greet.py", " y ", " n ", " d ", " e ", "?")
-        for key, words in (("s", "Remember it"), ("r", "Deny it"), ("e", "Use this")):
+        for key, words in (("s", "Save rule"), ("r", "Reason for the model:"), ("e", "Use this")):
             await stage.press(key)
             await stage.shows(words, "Esc")
             await stage.press("escape")

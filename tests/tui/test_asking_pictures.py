@@ -77,7 +77,7 @@ def clock() -> float:
 async def test_permission(size: tuple[int, int], theme: str) -> None:
     async with play(client(EDIT, COMMAND), size=size, settings=settings(theme), clock=clock) as stage:
         await ready(stage)
-        await stage.shows("Odin asks to use Edit: · 1 more waits")
+        await stage.shows("Odin asks to use Edit: · 1 more waiting")
         await stage.pictured(f"permission-{shown(size, theme)}")
 
 

@@ -1,4 +1,4 @@
-"""Words that somebody types at a permission question are no answer to it."""
+"""Text typed while a permission dialog opens does not answer it."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.
 
 @pytest.fixture(autouse=True)
 def really(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A burst that a busy machine cannot spread out; the other tests go without."""
+    """Make bursts long enough for a busy machine."""
     monkeypatch.setattr(permission, "BURST_S", 20.0)
 
 
@@ -28,7 +28,7 @@ async def test_a_word_with_the_letter_of_an_answer_in_it(open_app: OpenApp, work
     async with open_app(SCRIPT) as stage:
         await asked(stage)
         await stage.type(words)
-        await stage.shows("burst of keys")
+        await stage.shows("typed in a burst")
         await stage.press("enter")
         await stage.pilot.pause(0.1)
         assert isinstance(stage.app.screen, RequestDialog)
@@ -42,7 +42,7 @@ async def test_a_rule_is_not_remembered_by_the_enter_behind_a_word(
     async with open_app(SCRIPT) as stage:
         await asked(stage)
         await stage.press("p", "u", "enter")
-        await stage.shows("burst of keys")
+        await stage.shows("typed in a burst")
         assert not (workspace / "made").exists()
         monkeypatch.setattr(permission, "BURST_S", 0.0)
         await stage.press("enter")
@@ -55,7 +55,7 @@ async def test_the_same_key_by_itself_is_an_answer(
     async with open_app(SCRIPT) as stage:
         await asked(stage)
         await stage.press("x", "y")
-        await stage.shows("burst of keys")
+        await stage.shows("typed in a burst")
         monkeypatch.setattr(permission, "BURST_S", 0.0)
         await stage.press("y")
         await stage.until(lambda: (workspace / "made").exists())

@@ -140,7 +140,7 @@ async def test_commands_are_listed_with_their_sentences_and_tab_completes() -> N
     client.custom = (CustomCommand("team/review", "Reviews what was changed.", "[FILE]"),)
     async with play(PlayedSessions(client)) as stage:
         await stage.type("/COMP")
-        await stage.shows("› /compact [WHAT MATTERS|cancel]", "Summarises the conversation", "/ a command")
+        await stage.shows("› /compact [INSTRUCTIONS|cancel]", "Summarize the conversation", "/ command")
         await stage.press("tab")
         assert stage.app.composer.text == "/compact "
         await stage.press("ctrl+u")

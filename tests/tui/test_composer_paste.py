@@ -10,7 +10,7 @@ from textual import events
 from odin.core.op import Prompt
 from odin.testing import say
 from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
-from odin.ui.tui.composer.paste import MAX_CHARS, clean_text, find_image_paths, read_clipboard
+from odin.ui.tui.composer.external_text import MAX_CHARS, clean_text, find_image_paths, read_clipboard
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -75,7 +75,7 @@ async def test_a_click_opens_a_piece() -> None:
         await stage.press("ctrl+c")
         await paste(stage, "z" * 30_000)
         await stage.pilot.click(composer, offset=(6, 1))
-        await stage.shows("too long to be shown here")
+        await stage.shows("Too long to show here")
         assert composer.text == "[pasted #1: 30,000 characters]"
 
 
@@ -117,12 +117,12 @@ async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
             await paste(stage, str(workspace / "a.png"))
             await stage.until(lambda number=number: f"#{number} " in composer.text)
         await paste(stage, str(workspace / "a.png"))
-        await stage.shows("At most five pictures")
+        await stage.shows("at most five images")
         await stage.press("ctrl+c")
         await paste(stage, str(workspace / "big.png"))
-        await stage.shows("5.0 MB; a picture may have 5 MB")
+        await stage.shows("5.0 MB; the limit for images is 5 MB")
         await paste(stage, str(workspace / "not.png"))
-        await stage.shows("is no picture that models take")
+        await stage.shows("is not a supported image")
         assert composer.draft.list_images() == ()
 
 
@@ -187,7 +187,7 @@ async def test_a_picture_of_the_clipboard(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_text_of_the_clipboard_and_programs_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import odin.ui.tui.composer.paste as clipboard
+    import odin.ui.tui.composer.external_text as clipboard
 
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9"}
     program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
@@ -208,7 +208,7 @@ async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(
     monkeypatch.delenv("DISPLAY", raising=False)
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.press("ctrl+v")
-        await stage.shows("nothing in the clipboard")
+        await stage.shows("The clipboard is empty or cannot be read")
         stage.app.copy_to_clipboard("copied here")
         await stage.press("ctrl+v")
         await stage.until(lambda: stage.app.composer.text == "copied here")

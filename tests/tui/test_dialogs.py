@@ -10,15 +10,12 @@ import pytest
 from odin.core.onboarding import TrustRequest
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.help import HelpDialog
-from odin.ui.tui.dialogs.history import ContentsDialog, RewindPicker, RewindScopePicker
-from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.dialogs.reports import ErrorsDialog, StatsDialog, make_diagnostics_report
+from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, StatsDialog, make_diagnostics_report
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
-from odin.ui.tui.dialogs.sessions import SessionPicker
+from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import play

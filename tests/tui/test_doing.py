@@ -1,4 +1,4 @@
-"""What is said of an agent at work, moment by moment."""
+"""How the activity of an agent is described at each moment."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity
 
 
 def told(*events: Any, now: float) -> ActivityText:
-    """The first event happens at second 0, each other one a second later."""
+    """Apply one event per second, starting at second 0, and describe the activity at `now`."""
     doing = AgentActivity()
     for second, event in enumerate(events):
         doing.apply(Envelope(second, float(second), "s", event))
@@ -85,7 +85,7 @@ def test_a_queued_call_is_not_said_to_run() -> None:
 def test_a_call_that_ended_is_no_longer_running() -> None:
     ended = ToolEnded("c1", "Bash", "success", "ok")
     said = told(BEGUN, ToolStarted("c1", "Bash", {}), ended, now=5)
-    assert said.text == "going on 3 s"
+    assert said.text == "continuing 3 s"
 
 
 def test_a_retry_is_counted_down() -> None:
@@ -105,21 +105,21 @@ def test_a_retry_is_counted_down() -> None:
 def test_a_cooldown_says_who_asks_for_it() -> None:
     scheduled = RetryScheduled(1, 6, 30.0, "Too many requests.", "rate_limit")
     said = told(BEGUN, scheduled, ActivityChanged("cooling", "cooldown 30s"), now=11)
-    assert said.text == "the server asks to wait: retry 1/6 in 20 s"
+    assert said.text == "rate limited: retry 1/6 in 20 s"
 
 
 def test_a_question_comes_before_everything_else() -> None:
     asked = PermissionAsked("a1", "c1", "Bash", {}, "it may change files")
     said = told(BEGUN, ToolStarted("c0", "Read", {}), asked, now=6)
     assert said.is_asking
-    assert (said.text, said.detail) == ("waiting for your answer: may it use Bash?", "4 s")
+    assert (said.text, said.detail) == ("waiting for your answer: allow Bash?", "4 s")
     assert not told(BEGUN, asked, PermissionAnswered("a1", "c1", True), now=6).is_asking
-    assert told(BEGUN, QuestionsAsked("q", "c1", ()), now=2).text == "waiting for your answer: it has a question"
+    assert told(BEGUN, QuestionsAsked("q", "c1", ()), now=2).text == "waiting for your answer: a question"
 
 
 def test_a_summary_made_while_nothing_runs_is_said() -> None:
     started = CompactionChanged("started")
-    assert told(started, now=3).text == "summarising the conversation 3 s"
+    assert told(started, now=3).text == "compacting the conversation 3 s"
     assert not told(started, CompactionChanged("succeeded"), now=3).is_busy
 
 

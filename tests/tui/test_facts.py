@@ -1,4 +1,4 @@
-"""What the panels know of a session, folded from its events."""
+"""Session facts of the panels, folded from events."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.ui.tui.format import format_count, format_seconds, format_usd, model_name_of
+from odin.ui.format import format_count, format_seconds, format_usd, model_name_of
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
 from odin.ui.tui.panels.side import SideSections
@@ -136,7 +136,7 @@ def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:
 
 
 def test_models_of_the_past_are_not_the_one_of_now() -> None:
-    """The session was resumed with another model than it had."""
+    """The session was resumed with a different model."""
     found = SessionFacts(INFO)
     past = (ModelChanged("openai/gpt-5"), RequestStarted(1, "gpt-5"), ModelChanged("xai/grok-4", "overloaded"))
     for seq, event in enumerate(past):

@@ -1,4 +1,4 @@
-"""What means ill in a text from outside: it steers no terminal, hides nothing from who decides, and stops no app."""
+"""Hostile text cannot control the terminal, hide anything from the user, or crash the app."""
 
 import random
 import time
@@ -86,7 +86,7 @@ def test_the_transcript_on_the_way_out_is_harmless(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("letter", ["x", "漢", "e\u0301", "👩\u200d👩"])
 def test_a_line_without_an_end_is_cut_by_looking_at_each_letter_once(letter: str) -> None:
-    """Ten times as much takes about ten times as long; it was a hundred times."""
+    """The time must grow linearly with the length of the line, not quadratically."""
     text = letter * 2_000
     assert "".join(segment.text for line in wrap_cells([Segment(text)], 78) for segment in line) == text
     assert all(sum(segment.cell_length for segment in line) <= 78 for line in wrap_cells([Segment(text)], 78))
@@ -160,7 +160,7 @@ async def test_what_was_never_on_the_screen_is_not_allowed() -> None:
         assert "reboot-now" not in stage.screen()
         for key in ("y", "s"):
             await stage.press(key)
-            await stage.shows("Look at all of it before you allow it.")
+            await stage.shows("Read the whole request before allowing it.")
             assert client.submitted == []
         await stage.press("end")
         await stage.shows("reboot-now")

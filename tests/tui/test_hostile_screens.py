@@ -1,4 +1,4 @@
-"""Everything about a session means ill at once: no screen of the app is steered by it, and the app goes on."""
+"""With hostile text in every field of a session, no screen emits control sequences and the app keeps running."""
 
 import random
 from typing import Any
@@ -21,7 +21,7 @@ TEXTS = pytest.mark.parametrize("nasty", [" ".join(NASTY[:6]), " ".join(NASTY[8:
 
 
 def written(stage: Stage) -> str:
-    """All of the screen, as it goes to a terminal."""
+    """The whole screen as written to a terminal."""
     app: Any = stage.app
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     return str(update.render_segments(app.console))

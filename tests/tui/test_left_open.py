@@ -1,4 +1,4 @@
-"""What an earlier run was told, or left open when it was killed, is not shown as if it were so now."""
+"""Settings of an earlier run, and work it left open when it was killed, are not shown as current."""
 
 import os
 from pathlib import Path
@@ -49,7 +49,7 @@ async def test_after_a_crash_nothing_looks_as_if_it_went_on(open_app: OpenApp, h
         await stage.idle()
         seen = stage.screen()
         assert "Esc stops" not in seen and "loop 3/10" not in seen
-        assert "running" not in seen and "Running on" not in seen
+        assert "running" not in seen and "Background" not in seen
         assert not stage.app.facts.agents.running and not stage.app.facts.agents.busy
         assert len(stage.app.screen_stack) == 1
         await stage.send("go on")
@@ -63,7 +63,7 @@ async def test_what_an_earlier_run_was_told_holds_no_longer(open_app: OpenApp, h
     async with open_app([say("Hello.")], resume="aa1") as stage:
         await stage.shows("hi", "Done.")
         await stage.idle()
-        assert "nothing is asked" not in stage.screen() and "bypass" not in stage.screen()
+        assert "permissions bypassed" not in stage.screen() and "bypass" not in stage.screen()
         assert stage.app.facts.budget_usd == 0.0
         await stage.press("ctrl+y")
         await stage.shows("permissions: acceptEdits")

@@ -1,4 +1,4 @@
-"""When the session is slow to come, does not come, ends elsewhere, or cannot write: the app says so and goes on."""
+"""The app reports a session that is slow to open, fails, ends elsewhere or cannot write, and keeps running."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ QUIET = TuiSettings(bell=False, title=False)
 
 
 class Cut(PlayedClient):
-    """A session whose events end, with an error when there is one."""
+    """A session whose event stream ends, optionally with an error."""
 
     def __init__(self, *past: Any, error: OdinError | None = None) -> None:
         super().__init__(past)
@@ -64,7 +64,7 @@ async def test_the_session_ends_elsewhere_in_the_middle_of_a_turn() -> None:
         client.play(TurnStarted("p2", "And?", "edit_mode"), TextStreamed("And there is"))
         await stage.shows("And there is")
         client.ended.set()
-        await stage.shows("The session has ended elsewhere", "odin --resume")
+        await stage.shows("The session was closed elsewhere", "odin --resume")
         assert not stage.app.executing
         await stage.shows("failed")
         await stage.type("still here")
@@ -97,7 +97,7 @@ async def test_a_fault_of_a_watcher_is_not_silent() -> None:
 
 
 async def test_every_key_while_the_session_is_still_being_opened() -> None:
-    """What is written meanwhile is sent when it is there, in order; no key needs a session that is not."""
+    """Prompts typed before the session is open are sent afterwards, in order; no key fails without a session."""
     client = PlayedClient()
     there = asyncio.Event()
 
@@ -152,7 +152,7 @@ async def test_a_session_that_cannot_be_opened_is_the_failure_of_the_app(model: 
 
 
 class Slow(PlayedSessions):
-    """Going to another session takes as long as the test wants; each is a session of its own."""
+    """Resuming a session takes until the test releases it."""
 
     def __init__(self, *clients: Any) -> None:
         super().__init__(*clients)
@@ -167,7 +167,7 @@ class Slow(PlayedSessions):
 
 
 class Late(PlayedClient):
-    """Says what it is when the test wants."""
+    """`get_info` returns when the test releases it."""
 
     gate: asyncio.Event | None = None
 
@@ -204,7 +204,7 @@ async def test_who_goes_to_two_sessions_at_once_sees_the_one_that_is_open() -> N
 async def test_a_log_that_cannot_be_written_any_more(
     open_app: OpenApp, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was sent comes back, the reason is said, and when there is room again it is sent."""
+    """The prompt returns to the composer with the reason, and can be sent once the disk has room again."""
     from odin.session import log
 
     with ScriptedServer([say("One."), say("Two.")]) as server:

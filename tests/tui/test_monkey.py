@@ -1,4 +1,4 @@
-"""Anything at any moment in the app: it goes on, nothing written is lost, and nothing happens that nobody asked for."""
+"""Random input at random moments: the app keeps running, loses no text, and does nothing that was not asked for."""
 
 import asyncio
 import os

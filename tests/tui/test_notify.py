@@ -31,7 +31,7 @@ _QUIET: dict[str, Any] = {"title": False}
 
 
 class Terminal:
-    """A notifier whose bytes are kept. `at` is the second at which the next events happen."""
+    """A notifier with recorded output. `at` is the time of the next events in seconds."""
 
     def __init__(self, env: dict[str, str] | None = None, **settings: Any) -> None:
         chosen = TuiSettings(**{**_QUIET, **settings})
@@ -44,7 +44,7 @@ class Terminal:
         self.written += text
 
     def happens(self, *events: Any, at: float = 0.0, live: bool = True, agent: str = "") -> str:
-        """What is written when these happen and the next frame is drawn."""
+        """The output for these events and the next frame."""
         self.written = ""
         for event in events:
             self.notifier.handle_event(Envelope(0, at, "s", event, agent), live)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,7 +66,7 @@ def call(state: CallState = "success", **more: object) -> CallBlock:
         (call(result="first\nsecond"), "✓ Read src/a.py  first (+1 lines)"),
         (
             call(name="Spawn", args={"command": "make"}, note="Started spawn-1 (make)", background=True),
-            "✓ Spawn make  Started spawn-1 · goes on in the background",
+            "✓ Spawn make  Started spawn-1 · continues in the background",
         ),
         (
             call(name="Grep", description="TAX in a.py", note="Searched 'TAX' in a.py: 2 matches"),
@@ -76,7 +75,7 @@ def call(state: CallState = "success", **more: object) -> CallBlock:
         (call("error", result="No such file"), "✗ Read src/a.py  failed"),
         (call("cancelled"), "– Read src/a.py  cancelled"),
         (call("denied", explanation="denied by you"), "⊘ Read src/a.py  denied"),
-        (call("discarded", explanation="it was interrupted"), "– Read src/a.py  does not count"),
+        (call("discarded", explanation="it was interrupted"), "– Read src/a.py  discarded"),
         (
             call(name="X", args={"command": "make\ntest"}, note="Ran: make (exit code 1)"),
             "✓ X make test  Ran: make (exit code 1)",
@@ -123,12 +122,11 @@ def test_a_list_of_tasks_is_folded_because_it_has_a_panel() -> None:
 
 
 def test_what_somebody_changed_or_took_out_is_told_on_the_card() -> None:
-    changed: dict[str, Any] = {"args": {"a": 2}, "original_args": {"a": 1}, "changed_by": "user"}
-    block = call(**changed, redacted=("an API key",), for_user="Look at it.")
+    block = call(args={"a": 2}, original_args={"a": 1}, changed_by="user", redacted=("an API key",), for_user="See it.")
     said = "\n".join(lines(block))
-    assert "changed by you" in said and "an API key" in said and "Look at it." in said
+    assert "changed by you" in said and "an API key" in said and "See it." in said
     block.folded = False
-    assert "the model had asked for:" in "\n".join(lines(block)) and "a: 1" in "\n".join(lines(block))
+    assert "the model asked for:" in "\n".join(lines(block)) and "a: 1" in "\n".join(lines(block))
 
 
 def test_output_keeps_colours_and_nothing_else_of_a_terminal() -> None:
@@ -207,10 +205,10 @@ def test_the_cards_beside_the_answer() -> None:
     agent = AgentBlock(key="agent-1", task="Look at it", mode="ask_mode", ts=1_000.0, doing="Grep todo", calls=2)
     assert lines(agent)[1:] == ["◑ agent-1 Look at it  working · 12 s · 2 calls", "  Grep todo"]
     process = ProcessBlock(key="spawn-1", command="make", status="failed", code=2, output="boom", ts=1.0, ended=4.0)
-    assert lines(process)[1:] == ["✗ spawn-1 make  failed with code 2 · 3.0 s", "  boom"]
+    assert lines(process)[1:] == ["✗ spawn-1 make  failed with exit code 2 · 3.0 s", "  boom"]
     assert lines(NoticeBlock(key="n", text="Mind this.", level="warn"))[1:] == ["! Mind this."]
     summary = SummaryBlock(key="s", text="## Done\nAll.", tokens_before=9000, tokens_after=900)
-    assert lines(summary)[1:] == ["▸ The conversation was summarised: 9,000 → 900 tokens"]
+    assert lines(summary)[1:] == ["▸ Conversation compacted: 9,000 → 900 tokens"]
     summary.folded = False
     assert lines(summary)[2:] == ["  Done", "  All."]
 

@@ -28,7 +28,7 @@ def text(strips: list[Strip]) -> str:
 
 def test_a_change_is_painted_with_the_numbers_of_its_lines():
     shown = text(paint_change(DIFF, CANVAS))
-    assert "What would change:" in shown
+    assert "Preview of the change:" in shown
     assert "1   def greet(name):" in shown
     assert '2 -     print("Hello", name)' in shown
 
@@ -99,4 +99,4 @@ def test_a_rule_has_a_scope_and_others_beside_it():
     assert rule.switch(1) == "two"
     assert rule.switch(1) == "one"
     rule.switch_scope()
-    assert rule.format_label() == "Allow it and remember in this project (rule 1 of 2):"
+    assert rule.format_label() == "Allow and save this rule in this project (rule 1 of 2):"

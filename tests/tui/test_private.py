@@ -1,7 +1,7 @@
-"""Which names of Textual's own the app takes or replaces: those that are known, and none by accident.
+"""The app overrides private names of Textual only on purpose.
 
-A part of the app that gives something of its own a name that Textual uses inside breaks it in ways nobody would look
-for. Those that are meant are in ARCHITECTURE.md; with another version of Textual they are what to look at first.
+An attribute that accidentally has the name of a private one of Textual breaks the app in obscure ways. The intended
+overrides are listed below; check them first after an update of Textual.
 """
 
 import ast
@@ -33,7 +33,7 @@ MEANT = {
 
 
 def ours() -> Iterator[type[object]]:
-    """The classes of the app that are also Textual's."""
+    """The classes of the app that derive from Textual's."""
     seen: set[type[object]] = {OdinDriver}
     yield OdinDriver
     for module in pkgutil.walk_packages(odin.ui.tui.__path__, "odin.ui.tui."):
@@ -46,7 +46,7 @@ def ours() -> Iterator[type[object]]:
 
 @cache
 def names(cls: type[object]) -> frozenset[str]:
-    """What a class gives a private name: its methods, and what its methods keep in `self`."""
+    """The private names a class defines: its methods, and the attributes set on `self`."""
     found = {name for name in vars(cls) if name.startswith("_") and not name.startswith("__")}
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     for node in ast.walk(tree):
@@ -59,7 +59,7 @@ def names(cls: type[object]) -> frozenset[str]:
 
 
 def taken(cls: type[object]) -> set[str]:
-    """Private names of Textual's that this class gives another meaning."""
+    """Private names of Textual that this class overrides."""
     theirs = {name for base in cls.__mro__ if base.__module__.startswith("textual") for name in names(base)}
     return set(names(cls)) & theirs - _MADE
 
@@ -70,7 +70,7 @@ _MADE = frozenset(
         *("_computes", "_decorated_handlers", "_css_bases", "_inherit_component_classes", "_abc_impl"),
     )
 )
-"""What Textual itself writes into every class."""
+"""Names that Textual itself sets on every class."""
 
 
 def test_no_name_of_textual_is_taken_by_accident() -> None:
@@ -79,6 +79,6 @@ def test_no_name_of_textual_is_taken_by_accident() -> None:
 
 
 def test_what_is_meant_is_still_there() -> None:
-    """With another Textual: a name that is gone would be a method that nobody calls any more."""
+    """If Textual removes a name, the override is never called."""
     bases = {base for cls in ours() for base in cls.__mro__ if base.__module__.startswith("textual")}
     assert set(MEANT) - {name for base in bases for name in names(base)} == set()

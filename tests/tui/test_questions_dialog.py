@@ -91,7 +91,7 @@ async def test_several_in_turn_with_a_way_back_and_a_review(open_app: OpenApp) -
         await stage.shows("(3 of 3): Name")
         await stage.press("down", "down", "enter")
         await stage.send("Cid")
-        await stage.shows("Your answers", "Red", "S, M", "Cid", "Enter Send them")
+        await stage.shows("Your answers", "Red", "S, M", "Cid", "Enter Submit")
         assert len(stage.server.requests) == 1
         await stage.press("enter")
         found = await answered(stage)
@@ -111,7 +111,7 @@ async def test_esc_is_a_no_and_asks_before_answers_are_lost(open_app: OpenApp) -
         await stage.press("1")
         await stage.shows("(2 of 3)")
         await stage.press("escape")
-        await stage.shows("Esc again cancels all of them")
+        await stage.shows("Esc again cancels all questions")
         assert len(stage.server.requests) == 1
         await stage.press("escape")
         assert "cancelled by user" in (await answered(stage)).casefold()
@@ -132,7 +132,7 @@ async def test_by_mouse(open_app: OpenApp) -> None:
         await stage.shows("(3 of 3)")
         await click(stage, "2 ○ Bob")
         await stage.shows("Your answers")
-        await click(stage, "Send them")
+        await click(stage, "Submit")
         found = await answered(stage)
         assert all(word in found for word in ("Blue", "M", "Bob"))
 
@@ -144,12 +144,12 @@ async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: Ope
         assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerQuestions(ask_id, (("Blue",),), by="phone"))
-        await stage.shows("This was answered elsewhere.")
+        await stage.shows("Answered elsewhere.")
         assert "Blue" in await answered(stage)
     async with open_app(script(ONE), config={"question_timeout_s": 1.5}) as stage:
         await stage.send("Ask me.")
         await stage.shows("s left")
-        await stage.shows("No answer came in time", "Done.")
+        await stage.shows("No answer in time", "Done.")
 
 
 async def test_it_can_be_answered_on_a_small_screen(open_app: OpenApp) -> None:

@@ -64,7 +64,7 @@ async def test_after_an_interrupt_it_is_told_that_they_joined() -> None:
     async with play(PlayedSessions(client)) as stage:
         await busy(stage, client)
         client.play(PromptInjected("p1", "then this", "plan_mode"), PromptInjected("p2", "last", "edit_mode"))
-        await stage.shows("The 2 prompts that waited joined the conversation")
+        await stage.shows("2 queued prompts were added to the conversation")
         assert not stage.app.input_panel.queue.display
 
 
@@ -74,7 +74,7 @@ async def test_a_waiting_prompt_is_edited() -> None:
         await busy(stage, client)
         await stage.type("my draft")
         await stage.press("ctrl+q", "up", "e")
-        await stage.shows("a waiting prompt", "─ plan ─")
+        await stage.shows("queued prompt:", "─ plan ─")
         assert stage.app.composer.text == "then this\nand that"
         await stage.type("!")
         await stage.press("tab", "enter")
@@ -118,7 +118,7 @@ async def test_each_key_of_the_list(key: str, op: Op) -> None:
         await until_submitted(stage, client, op)
         client.answers[type(op)] = False
         await stage.press(key)
-        await stage.shows("It was taken or dropped meanwhile.")
+        await stage.shows("This prompt has already left the queue.")
 
 
 @pytest.mark.parametrize("key", ["escape", "i", "ctrl+q"])
@@ -146,7 +146,7 @@ async def test_the_list_by_mouse() -> None:
 async def test_ctrl_q_says_when_nothing_waits() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.press("ctrl+q")
-        await stage.shows("Nothing waits.")
+        await stage.shows("The queue is empty.")
         assert stage.app.composer.has_focus
 
 
@@ -167,7 +167,7 @@ async def test_what_is_taken_while_it_is_edited_is_no_loss() -> None:
         await stage.press("up")
         await stage.type(" words of mine")
         client.play(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
-        await stage.shows("was taken meanwhile")
+        await stage.shows("has already been sent")
         assert stage.app.composer.text == "last words of mine"
         assert stage.app.composer.editing_id == ""
 
@@ -180,14 +180,14 @@ async def test_what_could_not_be_saved_is_a_draft_again() -> None:
         await stage.press("up")
         await stage.type("!")
         await stage.press("enter")
-        await stage.shows("It was taken or dropped meanwhile.")
+        await stage.shows("This prompt has already left the queue.")
         assert stage.app.composer.text == "last!"
 
 
 async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
     client = PlayedClient([PromptQueued("old", "left over", "edit_mode")])
     async with play(PlayedSessions(client)) as stage:
-        await stage.shows("1 edit rests left over")
+        await stage.shows("1 edit paused left over")
         await stage.send("go on")
         await until_submitted(stage, client, ChangePrompt("old", delivery="queue"))
         assert isinstance(client.submitted[0], Prompt)
@@ -204,12 +204,12 @@ async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(
         await stage.send("then this")
         await stage.shows("1 edit then this")
         await stage.press("escape")
-        await stage.shows("1 edit rests then this")
+        await stage.shows("1 edit paused then this")
         gate.set()
         await stage.send("new")
         await stage.shows("Something new.")
         await stage.idle()
-        await stage.shows("1 edit rests then this")
+        await stage.shows("1 edit paused then this")
         await stage.press("ctrl+q", "w")
         await stage.shows("What waited.")
         await stage.until(lambda: not stage.app.input_panel.queue.display)
@@ -269,7 +269,7 @@ async def test_pictures_of_what_waits(size: tuple[int, int], theme: str) -> None
     client = PlayedClient(past)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
         client.play(PromptQueued("p1", "how would we split it?\n1. by room", "plan_mode", "steer"))
-        await stage.shows("rests", "2 plan")
+        await stage.shows("paused", "2 plan")
         await stage.type("and a test for it")
         await stage.press("ctrl+q")
         await stage.shows("› 2 plan")

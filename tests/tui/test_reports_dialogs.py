@@ -112,29 +112,23 @@ async def test_a_dollar_sign_in_the_conversation_shows_them() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [("ctrl+o", "No MCP servers are connected"), ("ctrl+g", "The key is old.")],
-)
-async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: tuple[int, int]) -> None:
+async def test_what_is_connected_and_what_is_wrong(size: tuple[int, int]) -> None:
     client = PlayedClient(warnings=("The key is old.",), sandbox="", log_file="/srv/state/logs/odin.log")
     async with play(PlayedSessions(client), size=size, clock=lambda: client.now) as stage:
         client.play(Warned("Broken.", "error"))
         await stage.until(lambda: stage.app.error_log.count == 1)
-        await stage.press(key)
+        await stage.press("ctrl+g")
         await stage.until(lambda: isinstance(stage.app.screen, ReportDialog))
-        await stage.shows(words)
+        await stage.shows("The key is old.")
         await stage.press("y")
-        assert words in stage.app.clipboard
-        if key == "ctrl+g":
-            assert "1 error since Odin was started" in stage.app.clipboard
-            assert "no sandbox" in stage.app.clipboard
-            assert "/srv/state/logs/odin.log" in stage.app.clipboard
-            assert "No language servers are connected" in stage.app.clipboard
-            await stage.press("end")
-            await stage.shows("odin doctor")
-            await stage.press("home", "j", "k", "pagedown", "pageup", "G", "g")
-            await stage.shows("The key is old.")
+        assert "The key is old." in stage.app.clipboard
+        assert "1 error since Odin started" in stage.app.clipboard
+        assert "no sandbox" in stage.app.clipboard
+        assert "/srv/state/logs/odin.log" in stage.app.clipboard
+        await stage.press("end")
+        await stage.shows("odin doctor")
+        await stage.press("home", "j", "k", "pagedown", "pageup", "G", "g")
+        await stage.shows("The key is old.")
         await click_on(stage, "close")
         assert not isinstance(stage.app.screen, ReportDialog)
 
@@ -148,7 +142,7 @@ async def test_picture(name: str, size: tuple[int, int], theme: Any) -> None:
         await stage.app.run_command(name)
         await stage.until(lambda: len(stage.app.screen_stack) == 2)
         if name == "stats":
-            await stage.shows("whose")
+            await stage.shows("scope")
             await stage.press("tab", "right")
             await stage.shows("ollama/qwen3")
         await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")

@@ -9,10 +9,10 @@ from odin.core.event import Replied, ToolEnded, ToolStarted, TurnEnded, TurnStar
 from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.core.onboarding import TrustRequest
 from odin.core.tui_settings import ThemeSetting
-from odin.ui.tui.dialogs.history import ContentsDialog, RewindScopePicker
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog
-from odin.ui.tui.panels.toasts import TOAST_SECONDS
+from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindScopePicker
+from odin.ui.tui.panels.status import TOAST_SECONDS
 from tests.tui.conftest import LOOKS, SNAPSHOTS, Stage, play
 from tests.tui.key_cases import FakeSetup
 from tests.tui.played import START, PlayedClient, PlayedSessions
@@ -67,7 +67,7 @@ async def files(this: Set) -> None:
 
 
 async def history(this: Set) -> None:
-    this.stage.app.composer.load_history(["Make the parser faster", "What is a parser?", "Write tests"])
+    this.stage.app.composer.prompt_history.add_older(["Make the parser faster", "What is a parser?", "Write tests"])
     await this.stage.press("ctrl+r")
     await this.stage.type("pars")
     await this.stage.shows("What is a parser?")
@@ -118,7 +118,7 @@ async def permission_all(this: Set) -> None:
 
 async def permission_keys(this: Set) -> None:
     await this.asks(COMMAND, "question_mark")
-    await this.stage.shows("Allow it this once.")
+    await this.stage.shows("Allow once.")
 
 
 async def questions_several(this: Set) -> None:
@@ -133,25 +133,25 @@ async def questions_words(this: Set) -> None:
 
 async def questions_review(this: Set) -> None:
     await this.asks(QUESTIONS, "enter", "space", "enter")
-    await this.stage.shows("Your answers", "Send them")
+    await this.stage.shows("Your answers", "Submit")
 
 
 async def trust(this: Set) -> None:
     await this.push(TrustDialog(WISH))
-    await this.stage.shows("make lint", "Trust it")
+    await this.stage.shows("make lint", "y Trust")
 
 
 async def welcome_provider(this: Set) -> None:
     await this.push(OnboardingDialog(FakeSetup()))
     await this.stage.press("k")
-    await this.stage.shows("Whose key is it?")
+    await this.stage.shows("Which provider is the key for?")
 
 
 async def welcome_key(this: Set) -> None:
     await welcome_provider(this)
     await this.stage.press("enter")
     await this.stage.type("secret")
-    await this.stage.shows("The key of")
+    await this.stage.shows("API key for")
 
 
 async def new_rule(this: Set) -> None:
@@ -163,7 +163,7 @@ async def sure(this: Set) -> None:
     await this.command("rules")
     await this.stage.shows("Bash(git log:*)")
     await this.stage.press("d")
-    await this.stage.shows("Take back")
+    await this.stage.shows("Remove “")
 
 
 async def rewind_how(this: Set) -> None:
@@ -187,14 +187,9 @@ async def stats_days(this: Set) -> None:
     await this.stage.shows("2023-11-14")
 
 
-async def servers(this: Set) -> None:
-    await this.stage.press("ctrl+o")
-    await this.stage.shows("MCP servers")
-
-
 async def usage(this: Set) -> None:
     await this.command("usage")
-    await this.stage.shows("What this session has spent")
+    await this.stage.shows("Usage of this session")
 
 
 PICTURES: dict[str, Callable[[Set], Awaitable[None]]] = {
@@ -221,7 +216,6 @@ PICTURES: dict[str, Callable[[Set], Awaitable[None]]] = {
     "contents": contents,
     "stats-overview": stats_overview,
     "stats-days": stats_days,
-    "servers": servers,
     "usage": usage,
 }
 """Taken here; the others with the tests of their own parts."""

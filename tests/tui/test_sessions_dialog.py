@@ -68,7 +68,7 @@ async def test_resume_without_an_id_opens_the_list_and_enter_goes_there(open_app
     async with open_app(SAID) as stage:
         first, second = await two_sessions(stage)
         await stage.send("/resume")
-        await stage.shows("Sessions", "Explain parsers", "Explain lexers", "this one")
+        await stage.shows("Sessions", "Explain parsers", "Explain lexers", "current")
         await stage.type("pars")
         await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [first])
         await stage.shows("Parsers make trees.")
@@ -120,7 +120,7 @@ async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: O
         first, second = await two_sessions(stage)
         await opened(stage)
         await stage.press("down", "f2")
-        await stage.shows("give it this title")
+        await stage.shows("new title")
         picker(stage).entry.value = ""
         await stage.type("Trees and leaves")
         await stage.press("enter")
@@ -146,7 +146,7 @@ async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
         await opened(stage, "parsers")
         await stage.until(lambda: picker(stage).rows.marked is not None)
         await stage.press("f5")
-        await stage.shows("This is now a copy.", "Parsers make trees.")
+        await stage.shows("Continuing in a copy.", "Parsers make trees.")
         info = await stage.app.client.get_info()
         assert info.session not in (first, second)
         assert any(item.forked_from == first for item in await stage.app.sessions.list_sessions())
@@ -190,7 +190,7 @@ async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
         await stage.until(lambda: len(rows.items) == 1)
         assert "Session 13" in stage.screen() and "Session 12" not in stage.screen()
         await stage.press("f6")
-        await stage.shows("Written to")
+        await stage.shows("Exported to")
         await stage.press("escape")
         assert not isinstance(stage.app.screen, SessionPicker)
 
@@ -200,7 +200,7 @@ async def test_letters_act_where_nothing_is_typed() -> None:
     async with play(sessions, clock=lambda: START) as stage:
         await opened(stage)
         await stage.press("tab", "j", "r")
-        await stage.shows("give it this title")
+        await stage.shows("new title")
         await stage.press("escape")
         assert isinstance(stage.app.screen, SessionPicker)
         await stage.press("r")
@@ -221,8 +221,8 @@ async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> N
         await stage.pilot.click(shown.rows, offset=(5, 1))
         assert shown.rows.mark == 1
         await click_on(stage, "rename")
-        await stage.shows("give it this title")
-        await click_on(stage, "leave it")
+        await stage.shows("new title")
+        await click_on(stage, "cancel")
         await click_on(stage, "delete")
         await stage.shows("Delete “Session 1", "good?")
         await click_on(stage, "no")

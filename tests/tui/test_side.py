@@ -1,4 +1,4 @@
-"""The panel at the side and the list of tasks: when they are there, and what a click does."""
+"""The side panel and the todo list: when they are shown, and what a click does."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def todos(*done: int, now: int = 0) -> TodosChanged:
 
 
 def line_of(stage: Stage, words: str) -> tuple[int, int]:
-    """Where on the screen these words are."""
+    """The row of the screen with these words."""
     for y, line in enumerate(stage.screen().split("\n")):
         if words in line:
             return line.index(words), y

@@ -1,4 +1,4 @@
-"""Every size of a terminal, and sizes that change all the time."""
+"""All terminal sizes, and bursts of resizes."""
 
 import random
 

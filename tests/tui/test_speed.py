@@ -1,4 +1,4 @@
-"""What keeps the app quick, held by counting what is done, not by the clock."""
+"""The app stays fast: counts work instead of measuring time."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ LATE = {
     "rich.traceback",
     "sqlite3",
 }
-"""Modules, and whole packages, that the first picture of the app does without."""
+"""Modules and packages that must not be loaded before the first frame."""
 
 FIRST_PICTURE = """
 import asyncio, os, sys
@@ -71,7 +71,7 @@ def test_the_first_picture_waits_for_nothing_it_does_not_need() -> None:
 
 
 async def test_an_answer_that_streams_in_moves_no_widget() -> None:
-    """Where everything is has to be found out only when something has another size."""
+    """Textual's layout pass runs only when a widget changes its size."""
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(TextStreamed("line 0\n\n"))
@@ -117,7 +117,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_only_so_much_of_an_answer_is_painted_again(shape: str) -> None:
-    """Of 12,000 lines without an empty one between them, a frame parses no more than of a hundred."""
+    """Of 12,000 lines without a blank line, a frame parses only a bounded part."""
     splitter, again = MarkdownSplitter(), 0
     for number in range(12_000):
         splitter.feed(SHAPES[shape](number))

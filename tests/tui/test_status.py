@@ -1,4 +1,4 @@
-"""The lines above and below the composer, over a real session."""
+"""The activity line and the status line, over a real session."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ from tests.tui.played import PlayedClient, PlayedSessions
 
 
 def row(stage: Stage, word: str) -> str:
-    """The lowest row of the screen with this in it."""
+    """The lowest row of the screen that contains this."""
     return next((line for line in reversed(stage.screen().split("\n")) if word in line), "")
 
 
@@ -62,9 +62,9 @@ async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:
     app = OdinApp(connect, TuiSettings(bell=False, title=False))
     async with app.run_test(size=(80, 24)) as pilot:
         stage = Stage(app, pilot, None)
-        await stage.shows("opening the session")
+        await stage.shows("opening session")
         going.set()
-        await stage.until(lambda: "opening the session" not in stage.screen())
+        await stage.until(lambda: "opening session" not in stage.screen())
 
 
 async def test_the_mode_is_always_in_sight(open_app: OpenApp) -> None:
@@ -125,7 +125,7 @@ async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> No
 
 
 def told(stage: Stage) -> str:
-    """The row of the activity."""
+    """The activity line."""
     place = stage.app.query_one("#activity").region.y
     return stage.screen().split("\n")[place]
 
@@ -170,7 +170,7 @@ async def test_nothing_ticks_when_nothing_happens() -> None:
 
 
 class Counting:
-    """A watcher that counts the frames."""
+    """An observer that counts frames."""
 
     def __init__(self, frames: list[int]) -> None:
         self._frames = frames

@@ -1,4 +1,4 @@
-"""Whoever looks on while a session runs sees in the end what its log tells, block by block."""
+"""A transcript followed live equals the transcript read from the log, block by block."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ SEEDS = range(int(os.environ.get("ODIN_MONKEY_FROM", "0")), int(os.environ.get("
 
 
 class Onlooker(Person):
-    """A person with the app open: everything that happens becomes blocks at once."""
+    """A user with the app open: every event is folded into blocks at once."""
 
     compared = 0
 

@@ -1,4 +1,4 @@
-"""Colours that can be read: on dark and on light, in millions of colours, in 256 and in sixteen."""
+"""Readable colors in the dark and the light theme, with truecolor, 256 and 16 colors."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ TEXTS = ("text", "dim", "strong", "accent", "user", "good", "warn", "bad", "link
 
 
 def contrast(one: Color, other: Color) -> float:
-    """As WCAG 2 counts it, from 1 to 21."""
+    """The contrast ratio of WCAG 2, from 1 to 21."""
     lighter, darker = sorted((_light(one), _light(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -1,4 +1,4 @@
-"""The conversation under the keys and the mouse: cards, folding, searching, copying, and staying where one is."""
+"""The transcript under keys and mouse: cards, folding, search, copying, and keeping the scroll position."""
 
 import asyncio
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def sessions(events: list[AnyEvent]) -> tuple[PlayedClient, PlayedSessions]:
 
 
 async def looking(stage: Stage, count: int) -> TranscriptView:
-    """The transcript, with the focus, when all of the past is on it."""
+    """The focused transcript, once all past events are shown."""
     view = stage.app.transcript
     await stage.until(lambda: len(view.blocks) >= count)
     await stage.press("ctrl+up")
@@ -59,7 +59,7 @@ async def looking(stage: Stage, count: int) -> TranscriptView:
 
 
 def rows(stage: Stage) -> list[str]:
-    """What is on the screen without the scroll bar."""
+    """The rows of the screen without the scroll bar."""
     return [line[:95].rstrip() for line in stage.screen().split("\n")][2:20]
 
 
@@ -119,7 +119,7 @@ async def test_searching_finds_what_is_folded_and_far_away() -> None:
         await stage.until(lambda: "11 of 11" not in stage.screen())
         await stage.press("slash")
         await stage.type("nowhere at all")
-        await stage.shows("nothing found")
+        await stage.shows("no matches")
         await stage.press("escape")
         assert stage.app.transcript.has_focus
 
@@ -270,7 +270,7 @@ async def test_the_work_of_another_agent() -> None:
         client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
         await stage.shows("agent-1 Look at the tests", "working", "Grep slow")
         await stage.press("shift+tab")
-        await stage.shows("agent-1 at work: Look at the tests", "running")
+        await stage.shows("agent-1: Look at the tests", "running")
         assert "Answer 0." not in stage.screen()
         await stage.press("shift+tab")
         await stage.shows("Answer 0.")

@@ -17,7 +17,7 @@ async def test_the_rest_of_the_conversation_stays(open_app: OpenApp, monkeypatch
     monkeypatch.setitem(painter._PAINTERS, EndBlock, fails)
     async with open_app([say("Hello."), say("Still here.")], faults=1) as stage:
         await stage.send("hi")
-        await stage.shows("Hello.", "This cannot be shown (ZeroDivisionError).")
+        await stage.shows("Hello.", "Could not display this block (ZeroDivisionError).")
         await stage.send("and now?")
         await stage.shows("Still here.")
         assert any("a number nobody thought of" in item.detail for item in stage.app.error_log.newest_first)

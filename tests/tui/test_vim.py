@@ -3,7 +3,7 @@
 from odin.core.event import TurnStarted
 from odin.core.op import Interrupt
 from odin.core.tui_settings import TuiSettings
-from odin.ui.tui.dialogs.help import HelpDialog
+from odin.ui.tui.dialogs.reports import HelpDialog
 from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import play
 from tests.tui.key_cases import Scene, cursor, folds
@@ -60,7 +60,7 @@ async def test_q_twice_leaves() -> None:
         await stage.press("q")
         assert scene.app.composer.text == "q"
         await stage.press("escape", "q")
-        await stage.shows("q once more leaves Odin.")
+        await stage.shows("Press q again to exit.")
         assert not scene.app._exit
         await stage.press("q")
         assert scene.app._exit

@@ -95,7 +95,7 @@ def begin(workspace: Path) -> Any:
 
 async def welcomed(stage: Stage) -> None:
     await stage.until(lambda: isinstance(stage.app.screen, OnboardingDialog) and stage.app.screen.ready)
-    await stage.shows("Welcome to Odin", "Enter Use it")
+    await stage.shows("Welcome to Odin", "Enter Use this model")
 
 
 async def opened(stage: Stage) -> None:
@@ -113,7 +113,7 @@ async def test_one_key_and_the_conversation_begins(begin: Any, home: Path) -> No
     with ScriptedServer([say("Hello yourself.")]) as server:
         async with begin(key_of(server)) as stage:
             await welcomed(stage)
-            await stage.shows("anthropic/", "ANTHROPIC_API_KEY", "Without a model")
+            await stage.shows("anthropic/", "ANTHROPIC_API_KEY", "No model")
             assert server.requests == []
             await stage.press("enter")
             await opened(stage)
@@ -156,7 +156,7 @@ async def test_going_without_a_model_holds_for_this_run_only(begin: Any, home: P
             await welcomed(stage)
             await stage.press(*keys)
             await opened(stage)
-            await stage.shows("The offline planner answers for now.")
+            await stage.shows("Using the offline planner.")
             await stage.send("hello")
             await stage.idle()
             assert stage.app.info is not None
@@ -190,7 +190,7 @@ async def test_servers_are_looked_for_only_when_asked(begin: Any, counting: Coun
         await welcomed(stage)
         assert counting.knocks == 0
         await stage.press("l")
-        await stage.shows("No server answered on this machine.")
+        await stage.shows("No local model server found.")
         assert counting.knocks > 0
         await stage.press("escape")
         await opened(stage)
@@ -201,19 +201,19 @@ async def test_a_key_is_hidden_and_stored_for_this_user_alone(begin: Any, home: 
     async with begin() as stage:
         await welcomed(stage)
         await stage.press("k")
-        await stage.shows("Whose key is it?", "anthropic")
+        await stage.shows("Which provider is the key for?", "anthropic")
         for _ in range(40):
             if "› 1 anthropic" in stage.screen() or "anthropic" in _line(stage, "›"):
                 break
             await stage.press("down")
         await stage.press("enter")
-        await stage.shows("The key of anthropic.")
+        await stage.shows("API key for anthropic")
         await stage.press("enter")
         await stage.shows("The key is empty.")
         await stage.type(secret)
         assert secret[:12] not in stage.screen()
         await stage.press("enter")
-        await stage.shows("Stored in ~/.config/odin/auth.json", "anthropic/")
+        await stage.shows("Saved to ~/.config/odin/auth.json", "anthropic/")
         file = home / ".config" / "odin" / "auth.json"
         assert secret in file.read_text()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -232,24 +232,24 @@ async def test_esc_goes_back_a_step_and_wrong_keys_are_refused(begin: Any, home:
     async with begin() as stage:
         await welcomed(stage)
         await stage.press("k", "enter")
-        await stage.shows("The key of")
+        await stage.shows("API key for")
         await stage.type("a b")
         await stage.press("enter")
         await stage.shows("That is no key")
         await stage.press("escape")
-        await stage.shows("Whose key is it?")
+        await stage.shows("Which provider is the key for?")
         await stage.press("escape")
-        await stage.shows("Enter Use it")
+        await stage.shows("Enter Use this model")
         assert not (home / ".config" / "odin" / "auth.json").exists()
 
 
 async def test_by_mouse(begin: Any) -> None:
     async with begin() as stage:
         await welcomed(stage)
-        await click(stage, "Enter a key")
-        await stage.shows("Whose key is it?")
+        await click(stage, "Enter an API key")
+        await stage.shows("Which provider is the key for?")
         await click(stage, "Back")
-        await stage.shows("Odin works with a model of your choice.")
+        await stage.shows("Choose a model.")
         await click(stage, "offline planner")
         await opened(stage)
 
@@ -281,7 +281,7 @@ async def test_how_it_looks(begin: Any, size: tuple[int, int], theme: str) -> No
 async def test_it_fits_a_small_screen(begin: Any) -> None:
     async with begin({"ANTHROPIC_API_KEY": "sk-ant-api03-0123456789abcdefghijkl"}, size=(40, 12)) as stage:
         await welcomed(stage)
-        await stage.shows("Enter Use it", "Esc")
+        await stage.shows("Enter Use this model", "Esc")
         await stage.press("down", "enter")
         await opened(stage)
 
@@ -298,7 +298,7 @@ async def test_a_folder_is_trusted_only_with_a_yes(begin: Any, workspace: Path, 
     (home / ".config" / "odin" / "odinconfig.json").write_text('{"model": "offline/planner"}')
     async with begin(trust=True) as stage:
         await stage.until(lambda: isinstance(stage.app.screen, TrustDialog) and stage.app.screen.ready)
-        await stage.shows("brings settings of its own", "./spy.sh", "Bash(make:*)")
+        await stage.shows("has its own settings", "./spy.sh", "Bash(make:*)")
         assert stage.app.info is None
         await stage.press("y" if yes else "enter")
         await opened(stage)

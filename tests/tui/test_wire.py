@@ -1,4 +1,4 @@
-"""The app is only a client: behind a wire over which nothing but JSON goes it shows the same."""
+"""The app is only a client: over a connection that carries nothing but JSON it shows the same."""
 
 import re
 from typing import Any
@@ -34,7 +34,7 @@ def script() -> list[Any]:
 
 
 async def a_while(stage: Stage) -> str:
-    """A prompt with a permission and a question, a command of one's own, another session and back again."""
+    """A prompt with a permission request and a question, a user shell command, another session and back."""
     app = stage.app
     await stage.send("do it")
     await stage.until(lambda: isinstance(app.screen, PermissionDialog) and app.screen.ready)
@@ -46,7 +46,7 @@ async def a_while(stage: Stage) -> str:
     await stage.send("!echo mine")
     await stage.shows("mine")
     await stage.send("/rename The first")
-    await stage.shows("This session is now called")
+    await stage.shows("Renamed this session to")
     await stage.press("ctrl+y")
     first = app.info.session if app.info else ""
     await stage.send("/new")
@@ -63,7 +63,7 @@ async def a_while(stage: Stage) -> str:
 
 
 def as_always(screen: str) -> str:
-    """Without what is different every time: how long things took, and which session it is."""
+    """The screen without durations and session ids."""
     screen = re.sub(r"\d{17}", "SESSION", screen)
     screen = re.sub(r"done( in \S+ m?s)? +F1", "done F1", screen)
     return re.sub(r"\d+(\.\d+)? (ms|s)\b( · )?", "", screen)

@@ -1,4 +1,4 @@
-"""What must be true of the app whatever a person does, looked at after every step and whenever all is quiet."""
+"""Invariants of the app, checked after every step and whenever it is idle."""
 
 import time
 from pathlib import Path
@@ -27,7 +27,7 @@ STOPPING = ("escape", "ctrl+c", "click", "/")
 
 
 class Watch:
-    """A watcher of the app, too: so it knows which events the app has seen."""
+    """Also a session observer, to know which events the app has seen."""
 
     def __init__(self, stage: Stage, hands: Hands, far: FarSessions) -> None:
         self.stage = stage
@@ -67,7 +67,7 @@ class Watch:
         self.app.exit = self._exit
 
     def _exit(self, code: int = 0) -> None:
-        """Leaving would end the test; that it was asked for is kept."""
+        """Record the exit instead of leaving, which would end the test."""
         self.exits.append(len(self.hands.done))
 
     # --- as a watcher ---
@@ -84,7 +84,7 @@ class Watch:
     # --- what is asked of the session ---
 
     def _heard(self, op: Op) -> None:
-        """Nothing is asked of the session that the person has not asked for."""
+        """Every op sent to the session was caused by the user."""
         done = self.hands.done
         if isinstance(op, AnswerPermission | AnswerQuestions):
             kind = PermissionDialog if isinstance(op, AnswerPermission) else QuestionsDialog
@@ -128,7 +128,7 @@ class Watch:
     # --- when all is quiet ---
 
     async def at_rest(self) -> None:
-        """Let it come to rest as a person does: answer what is asked, close what is open, stop what goes on and on."""
+        """Bring the app to rest as a user would: answer questions, close dialogs, stop endless turns."""
         began = time.monotonic()
         quiet = 0
         while quiet < 3:
@@ -171,7 +171,7 @@ class Watch:
         self._same_paint()
 
     def _arrived(self) -> None:
-        """Everything that was sent came to the session, or came back."""
+        """Every sent prompt reached the session or returned to the composer."""
         asked = [op.text for op in self.far.ops if isinstance(op, Prompt)]
         asked += [op.command for op in self.far.ops if isinstance(op, RunUserShell)]
         for draft in self.sent:
@@ -181,7 +181,7 @@ class Watch:
             assert own or ran in asked or draft in self.given_back, f"{text!r} was sent and came nowhere"
 
     def _same_story(self, session: str) -> None:
-        """What was seen live is what the log tells."""
+        """The live transcript equals the one read from the log."""
         folder = Path.home() / ".local" / "state" / "odin" / "sessions"
         log = stories_of(read_log(next(folder.glob(f"*/{session}/main.jsonl"))))
         live = TranscriptModels()
@@ -199,7 +199,7 @@ class Watch:
                 live[agent]._block_list.blocks = blocks
 
     def _same_paint(self) -> None:
-        """What is on the screen is what a fresh look at the story would paint."""
+        """The screen equals a fresh painting of the transcript."""
         view = self.app.transcript
         view.sync()
         assert [id(block) for block in view.blocks] == [id(block) for block in view.model.blocks]
@@ -228,7 +228,7 @@ class Watch:
         assert not view.following or view.scroll_offset.y == view.max_scroll_y
 
     async def one_more_prompt(self) -> None:
-        """After everything, one more prompt is taken and ends."""
+        """A last prompt is accepted and completes."""
         app = self.app
         await self.stage.pilot.resize_terminal(100, 30)
         for _ in range(4):
@@ -245,5 +245,5 @@ class Watch:
 
 
 def _only_live(block: object) -> bool:
-    """Notices may be of warnings, which the log does not keep."""
+    """Notices may show warnings, which the log does not store."""
     return isinstance(block, NoticeBlock)

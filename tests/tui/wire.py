@@ -1,6 +1,6 @@
-"""Sessions at the other end of a wire: whatever goes there or comes from there is JSON on its way.
+"""Remote sessions: every argument and result passes through JSON.
 
-What the app can do over this it can do over a session in another process or on another machine.
+The app works over this, so it works with a session in another process or on another machine.
 """
 
 import inspect
@@ -18,17 +18,17 @@ Heard = Callable[[Op], None]
 
 
 def over(value: Any, kind: Any) -> Any:
-    """The value as it arrives."""
+    """Encode and decode the value, as if sent over the wire."""
     return msgspec.json.decode(msgspec.json.encode(value), type=kind)
 
 
 def _refused(error: OdinError) -> OdinError:
-    """Of an error only its words arrive."""
+    """Only the messages of an error are transferred."""
     return OdinError(over(str(error), str), over(error.hint, str))
 
 
 async def _asked(near: Any, protocol: type[Any], name: str, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
-    """One question and its answer, both by the types that the protocol gives them."""
+    """Call a method with arguments and result converted by the type hints of the protocol."""
     told = getattr(protocol, name)
     hints = get_type_hints(told)
     given = inspect.signature(told).bind(None, *args, **more).arguments
@@ -41,7 +41,7 @@ async def _asked(near: Any, protocol: type[Any], name: str, args: tuple[Any, ...
 
 
 class FarClient:
-    """A client whose session is elsewhere. `heard` is told of every op that went over."""
+    """A client with a remote session. `heard` is called with every op sent."""
 
     def __init__(self, near: Client, heard: Heard) -> None:
         self.near = near
@@ -75,9 +75,9 @@ class FarClient:
 
 
 class FarSessions:
-    """`ops` is everything that was asked of any of them, in order; `heard` is told of each when it comes.
+    """`ops` are all ops sent to any session, in order; `heard` is called with each of them.
 
-    `asked` are the names of the questions about sessions.
+    `asked` are the names of the methods called on the sessions.
     """
 
     def __init__(self, near: Sessions) -> None:

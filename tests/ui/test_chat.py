@@ -59,7 +59,7 @@ def test_the_second_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Pat
         terminal.see("Hello.")
         terminal.see("Hello.\r\nedit> ")
         terminal.type("\x03")
-        terminal.see("Ctrl-C once more ends Odin, and so does Ctrl-D.\r\nedit> ")
+        terminal.see("Press Ctrl-C again or Ctrl-D to exit.\r\nedit> ")
         terminal.type("\x03")
         assert terminal.end()[0] == 0
         assert "Traceback" not in terminal.shown

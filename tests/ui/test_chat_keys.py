@@ -62,7 +62,7 @@ def test_a_prompt_that_waited_is_shown_when_it_begins(workspace: Path) -> None:
         terminal.type("first\n")
         server.wait_for(1)
         terminal.type("/ask second\n")
-        terminal.see("Waits as number 1: second")
+        terminal.see("Queued #1: second")
         gate.set()
         shown = terminal.see("Two.\r\n")
         assert "ask> second\r\n" in shown[shown.index("One.") :]
@@ -103,18 +103,18 @@ def test_ctrl_c_leaves_the_list_of_sessions_and_not_odin(workspace: Path) -> Non
         terminal.type("first\n")
         terminal.see("One.\r\nedit> ")
         terminal.type("/new\n/resume\n")
-        terminal.see("or nothing to leave: ")
+        terminal.see("or Enter to cancel: ")
         terminal.type("\x03")
-        terminal.match(r"leave: [^a-z]*edit> ")
+        terminal.match(r"cancel: [^a-z]*edit> ")
         terminal.type("second\n")
         terminal.see("Two.\r\nedit> ")
         assert "Ctrl-C once more" not in terminal.shown
         terminal.type("\x03")
-        terminal.see("Ctrl-C once more ends Odin")
+        terminal.see("Press Ctrl-C again")
         terminal.type("/queue\n")
-        terminal.see("Nothing waits.")
+        terminal.see("The queue is empty.")
         terminal.type("\x03")
-        terminal.see("Ctrl-C once more ends Odin", times=2)
+        terminal.see("Press Ctrl-C again", times=2)
         terminal.type("\x03")
         assert terminal.end()[0] == 0
 
@@ -136,21 +136,21 @@ def test_the_keyboard_is_free_while_a_summary_is_made_and_ctrl_c_gives_it_up(wor
             terminal.see("That was it.\r\nedit> ", times=number)
         asked = len(server.requests)
         terminal.type("/compact\n")
-        terminal.see("Summarising…\r\nedit> ")
+        terminal.see("Compacting…\r\nedit> ")
         wait_until(lambda: len(server.requests) > asked)
         terminal.type("and this meanwhile\n")
         terminal.see("That was it.\r\nedit> ", times=4)
         terminal.type("\x03")
-        terminal.see("The summary was given up.\r\nedit> ")
+        terminal.see("Compaction canceled.\r\nedit> ")
         terminal.type("/compact\n")
-        terminal.see("Summarising…\r\nedit> ", times=2)
+        terminal.see("Compacting…\r\nedit> ", times=2)
         terminal.type("/compact cancel\n")
-        terminal.see("The summary was given up.\r\nedit> ", times=2)
+        terminal.see("Compaction canceled.\r\nedit> ", times=2)
         terminal.type("/compact cancel\n")
-        terminal.see("No summary is being made.")
+        terminal.see("No compaction is running.")
         terminal.type("/exit\n")
         assert terminal.end()[0] == 0
-        assert terminal.shown.count("The summary was given up.") == 2, "nothing is said twice"
+        assert terminal.shown.count("Compaction canceled.") == 2, "nothing is said twice"
 
 
 def test_a_session_of_the_list_is_one_row_whatever_it_is_called() -> None:
@@ -169,4 +169,4 @@ def test_a_session_of_the_list_is_one_row_whatever_it_is_called() -> None:
         assert width_of(format_session(about, columns)) < columns
         assert width_of(format_session(held, columns)) < columns
     assert format_session(held, 120).endswith("(1234 prompts, fork, open: PID 4711)")
-    assert format_session(held, 120, here=held.id).endswith("(1234 prompts, fork, this one)")
+    assert format_session(held, 120, here=held.id).endswith("(1234 prompts, fork, current)")

@@ -23,11 +23,11 @@ def test_a_loop_is_shown_and_ends_by_itself(workspace: Path) -> None:
         terminal.see("First.")
         terminal.see("edit> Loop mode, iteration 2 of 10: The last reply did not say that everything is done.")
         terminal.see("All is well.")
-        terminal.see("Loop mode is over, the goal is reached: looked at everything")
+        terminal.see("Loop mode ended: goal reached. looked at everything")
         terminal.type("/loop\n")
         terminal.see("looked at everything (2 of 10 iterations")
         terminal.type("/loop sideways\n")
-        terminal.see("/loop does not know 'sideways'.")
+        terminal.see("Unknown argument 'sideways'.")
         leave(terminal)
         assert len(server.requests) == 2, "no command reaches the model"
 
@@ -69,7 +69,7 @@ def test_custom_commands_are_listed_and_sent_as_what_they_stand_for(workspace: P
         terminal.type("hello\n")
         asked(server, 1)
         terminal.type("/fix 12\n")
-        terminal.see("Waits as number 1: /fix 12")
+        terminal.see("Queued #1: /fix 12")
         terminal.type("/queue\n")
         terminal.match(r"1  edit +/fix 12")
         gate.set()

@@ -43,9 +43,9 @@ def test_the_list_shows_everything_as_it_is() -> None:
     assert format_rules(lines) == (
         "  –  default  deny   Bash(sudo:*)   (odinconfig.json)\n"
         "  1  session  allow  Bash(make\\u202e)\n"
-        "/rules remove N takes a numbered one back.\n"
+        "/rules remove N removes a numbered rule.\n"
     )
-    assert format_rules(()).startswith("There are no rules")
+    assert format_rules(()).startswith("No rules besides the defaults.")
 
 
 def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
@@ -56,18 +56,18 @@ def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("/rules add Bash(touch made)\n")
-        terminal.see("Remembered for this session: allow Bash(touch made)\r\n")
+        terminal.see("Rule added for this session: allow Bash(touch made)\r\n")
         terminal.see("edit> ", 2)
         terminal.type("go\n")
         terminal.see("Made.")
         terminal.see("edit> ", 3)
         assert "say why not" not in terminal.shown
         terminal.type("/rules\n")
-        shown = terminal.see("/rules remove N takes")
+        shown = terminal.see("/rules remove N removes")
         numbers = re.findall(r"^ *(\d+)  session  allow  Bash\(touch made\)", shown, re.MULTILINE)
         terminal.see("edit> ", 4)
         terminal.type(f"/rules remove {numbers[0]}\n")
-        terminal.see("Removed: allow Bash(touch made)\r\n")
+        terminal.see("Rule removed: allow Bash(touch made)\r\n")
         terminal.see("edit> ", 5)
         terminal.type("again\n")
         terminal.see("say why not: ")
@@ -80,13 +80,13 @@ def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("/rules remove 99", "There is no rule number '99' to remove."),
-        ("/rules remove x", "There is no rule number 'x' to remove."),
-        ("/rules frobnicate", "/rules does not know 'frobnicate'."),
-        ("/rules add", "/rules add needs the text of a rule."),
-        ("/yolo perhaps", "/yolo does not know 'perhaps'."),
+        ("/rules remove 99", "No rule number '99'."),
+        ("/rules remove x", "No rule number 'x'."),
+        ("/rules frobnicate", "Unknown argument 'frobnicate'."),
+        ("/rules add", "/rules add needs a rule."),
+        ("/yolo perhaps", "Unknown argument 'perhaps'."),
         ("/permissions anything", "anything"),
-        ("/permissions", "Permission mode: default (of default, acceptEdits"),
+        ("/permissions", "Permission mode: default (one of default, acceptEdits"),
         ("/yolo", "/yolo is off. Permission mode: default"),
     ],
 )
@@ -112,16 +112,16 @@ def test_yolo_is_plain_to_see_and_goes_back_to_what_was(workspace: Path) -> None
     ):
         first = terminal.see("edit> ")
         terminal.type("/yolo on\n")
-        terminal.see("edit (yolo: nothing is asked)> ")
+        terminal.see("edit (yolo: no permission prompts)> ")
         terminal.type("go\n")
         terminal.see("Made.")
-        terminal.see("edit (yolo: nothing is asked)> ", 2)
+        terminal.see("edit (yolo: no permission prompts)> ", 2)
         assert "say why not" not in terminal.shown
         terminal.type("/yolo off\n")
-        terminal.see("Questions are asked again. Permission mode: acceptEdits\r\n")
+        terminal.see("Permission prompts are on. Permission mode: acceptEdits\r\n")
         terminal.see("edit> ", 2)
         terminal.type("/exit\n")
         assert terminal.end()[0] == 0
     assert (workspace / "made").exists()
     assert re.search(r"^Odin \S+ · anthropic/\S+ · /", first)
-    assert re.search(r"^edit · permissions acceptEdits · commands in .*network off\r$", first, re.MULTILINE)
+    assert re.search(r"^edit · permissions: acceptEdits · sandbox: .*network off\r$", first, re.MULTILINE)

@@ -38,16 +38,16 @@ def test_new_resume_and_the_list(workspace: Path, home: Path) -> None:
     ):
         terminal.see(PROMPT)
         _ask(terminal, "mend the login page", "Answer one.")
-        _do(terminal, "/new", r"A new session: \d+")
+        _do(terminal, "/new", r"New session \d+")
         _ask(terminal, "paint it blue", "Answer two.")
         first, _second = _ids(home, workspace)
         assert "login" not in server.requests[1].body.decode()
         listed = _do(terminal, "/sessions", f"{first}.*mend the login page.*edit> ")
-        assert "(1 prompt, this one)" in listed
+        assert "(1 prompt, current)" in listed
         assert _do(terminal, "/sessions answer one", "answer: Answer one.")
         _do(terminal, "/resume nowhere", "There is no session nowhere")
-        _do(terminal, "/resume", "or nothing to leave: ")
-        _do(terminal, "blue", "No session fits these words.")
+        _do(terminal, "/resume", "or Enter to cancel: ")
+        _do(terminal, "blue", "No matching sessions.")
         _do(terminal, "login", f"1  {first}")
         _do(terminal, "1", f"Resumed {first}: .*1 prompt")
         _ask(terminal, "go on", "Answer three.")
@@ -67,7 +67,7 @@ def test_a_fork_gives_the_prompt_back_to_be_changed(workspace: Path, home: Path)
         terminal.see(PROMPT)
         _ask(terminal, "xalpha", "Answer one.")
         _ask(terminal, "xbeta", "Answer two.")
-        _do(terminal, "/fork 7", "There is no prompt number 7")
+        _do(terminal, "/fork 7", "No prompt number 7")
         _do(terminal, "/fork 1", "edit> xbeta")
         terminal.type(" and xgamma\n")
         terminal.see("Answer three.")
@@ -77,11 +77,11 @@ def test_a_fork_gives_the_prompt_back_to_be_changed(workspace: Path, home: Path)
         assert "Answer two." not in sent
         original, copy = _ids(home, workspace)
         assert "xgamma" not in (SessionStore(home / ".local/state/odin", str(workspace)).path_of(original)).read_text()
-        _do(terminal, "/rename My \x1b[31mtitle", "This session is now called My")
+        _do(terminal, "/rename My \x1b[31mtitle", "Renamed this session to My")
         _do(terminal, f"/delete {copy}", "The current session cannot be deleted")
         _do(terminal, f"/delete {original}", f"Deleted session {original}")
         assert _ids(home, workspace) == [copy]
-        path = re.search(r"Written to (\S+)", _do(terminal, "/export out.json", r"Written to \S+json"))
+        path = re.search(r"Exported to (\S+)", _do(terminal, "/export out.json", r"Exported to \S+json"))
         assert path is not None
         assert json.loads((workspace / "out.json").read_text())
         terminal.type("/exit\n")
@@ -94,9 +94,9 @@ def test_resume_without_an_id_lets_a_person_choose(workspace: Path, home: Path) 
             with screen("-p", text, cwd=workspace, env=server.env("anthropic")) as terminal:
                 assert terminal.end()[0] == 0
         with screen("--resume", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
-            terminal.see("or nothing to leave: ")
+            terminal.see("or Enter to cancel: ")
             terminal.type("apples\n")
-            terminal.see("or nothing to leave: ", 2)
+            terminal.see("or Enter to cancel: ", 2)
             terminal.type("1\n")
             terminal.see(PROMPT)
             _ask(terminal, "more", "three")
@@ -104,7 +104,7 @@ def test_resume_without_an_id_lets_a_person_choose(workspace: Path, home: Path) 
             terminal.type("/exit\n")
             assert terminal.end()[0] == 0
         with screen("--resume", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
-            terminal.see("or nothing to leave: ")
+            terminal.see("or Enter to cancel: ")
             terminal.type("\n")
             assert terminal.end()[0] == 0
 
@@ -154,8 +154,8 @@ def test_words_alone_delete_nothing(workspace: Path, home: Path) -> None:
         with screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
             terminal.see(PROMPT)
             (apples,) = _ids(home, workspace)
-            _do(terminal, "/delete pears", "There is no session pears")
-            _do(terminal, "/delete apples", f"Write /delete {apples} to delete it for good.")
+            _do(terminal, "/delete pears", "No session pears")
+            _do(terminal, "/delete apples", f"Type /delete {apples} to delete it permanently.")
             assert _ids(home, workspace) == [apples]
             _do(terminal, f"/delete {apples}", f"Deleted session {apples}.")
             assert _ids(home, workspace) == []

@@ -34,22 +34,22 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
     ):
         terminal.see("edit> ")
         terminal.type("/usage\n")
-        terminal.see("No model was asked yet.")
+        terminal.see("No usage yet.")
         terminal.type("look around\n")
         terminal.see("The session budget of $1.00 is used up: $2.00 spent.")
         assert len(server.requests) == 1
         terminal.type("/budget lots\n")
-        terminal.see("'lots' is not a number of US dollars.")
+        terminal.see("Not an amount in US dollars: 'lots'.")
         terminal.type("/budget 1.5\n")
-        terminal.see("This session may cost $1.50.")
+        terminal.see("Budget of this session: $1.50")
         terminal.type("/budget 5\n")
-        terminal.see("This session may cost $5.00.")
+        terminal.see("Budget of this session: $5.00")
         terminal.see("All seen.")
         assert len(server.requests) == 2
         terminal.type("/cost\n")
         terminal.see(
             "This session (anthropic/m): 2 calls, 202 input, 300 cache read, 0 cache write, 0 output, "
-            "60% from the cache, $202.00"
+            "60% cached, $202.00"
         )
         terminal.see("Budget: $5.00.")
         terminal.type("/context\n")
@@ -66,11 +66,11 @@ def test_an_estimate_is_called_one_and_an_unknown_window_too() -> None:
     parts = (ContextPart("tools", 30, 17), ContextPart("prompts", 70))
     shown = format_context(ContextReport("m", 100, 0, 0, measured=False, parts=parts))
     assert shown.splitlines() == [
-        "m: about 100 tokens; how many it can hold is not known",
+        "m: about 100 tokens; window size unknown",
         "  prompts         70   70%",
-        "  tools           30   30%   17 of them",
-        "All of it is an estimate until the next reply.",
+        "  tools           30   30%   (17 items)",
+        "All numbers are estimates until the next reply.",
     ]
     shown = format_context(ContextReport("m", 1_500, 1_000, 800, measured=True, parts=parts))
     assert "1,500 tokens of 1,000 (150%)" in shown
-    assert "At 800 tokens" in shown
+    assert "Auto-compacts at 800 tokens" in shown

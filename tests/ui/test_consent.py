@@ -43,7 +43,7 @@ def test_a_no_reaches_the_model_with_its_reason_and_the_person_reads_it(workspac
         terminal.type(typed)
         assert terminal.end() == (0, "So be it.\n")
         assert told in server.requests[1].results["toolu_c"]
-        assert "ExecuteCommand was not run. You said no" in terminal.shown
+        assert "ExecuteCommand was not run. You denied it" in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -70,7 +70,7 @@ def test_help_and_view_answer_nothing(workspace: Path) -> None:
     ):
         terminal.see(ASKED)
         terminal.type("?\n")
-        assert "y    allow it this once" in terminal.see(ASKED, 2)
+        assert "y    allow once" in terminal.see(ASKED, 2)
         terminal.type("v\n")
         shown = terminal.see(ASKED, 3)
         terminal.type("y\n")
@@ -84,8 +84,8 @@ def test_help_and_view_answer_nothing(workspace: Path) -> None:
     ("key", "scope", "told"),
     [
         ("s", "session", "for this session"),
-        ("p", "project", "in this project"),
-        ("u", "user", "everywhere"),
+        ("p", "project", "for this project"),
+        ("u", "user", "for all projects"),
     ],
 )
 def test_a_yes_is_remembered_in_the_words_that_were_shown(workspace: Path, key: str, scope: str, told: str) -> None:
@@ -96,12 +96,12 @@ def test_a_yes_is_remembered_in_the_words_that_were_shown(workspace: Path, key: 
     ):
         terminal.see(ASKED)
         terminal.type(f"{key}\n")
-        terminal.see(f"Allow it and remember {told}:")
+        terminal.see(f"Allow and add a rule {told}:")
         rule = the_rule(terminal)
         terminal.type("1\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert f"Remembered {told}: allow {rule}\r\n" in terminal.shown
+        assert f"Rule added {told}: allow {rule}\r\n" in terminal.shown
     assert "touch made" in rule
 
 
@@ -132,7 +132,7 @@ def test_going_back_from_a_rule_keeps_the_question_open(workspace: Path) -> None
         terminal.see(ASKED, 2)
         terminal.type("n\n")
         assert terminal.end() == (0, "Done.\n")
-        assert "Remembered" not in terminal.shown
+        assert "Rule added" not in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -152,7 +152,7 @@ def test_a_rule_can_be_rewritten_before_it_is_kept(workspace: Path) -> None:
         terminal.type("\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert "Remembered for this session: allow Bash(touch:*)" in terminal.shown
+        assert "Rule added for this session: allow Bash(touch:*)" in terminal.shown
     assert (workspace / "two").exists()
 
 
@@ -164,14 +164,14 @@ def test_a_no_can_be_remembered(workspace: Path) -> None:
     ):
         terminal.see(ASKED)
         terminal.type("d\n")
-        terminal.see("Deny it and remember:")
+        terminal.see("Deny and add a rule:")
         rule = the_rule(terminal)
         terminal.type("1\n")
-        terminal.see("Enter for s: ")
+        terminal.see("all projects of this [u]ser: ")
         terminal.type("\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert f"Remembered for this session: deny {rule}\r\n" in terminal.shown
+        assert f"Rule added for this session: deny {rule}\r\n" in terminal.shown
         assert "enied" in server.requests[2].results["toolu_2"]
     assert not (workspace / "made").exists()
 
@@ -185,7 +185,7 @@ def test_a_command_is_changed_on_the_line(workspace: Path) -> None:
         terminal.type("e\n")
         terminal.see("Command: touch one")
         terminal.type("\x7f\x7f\x7ftwo\n")
-        terminal.see("Instead of what was asked:\r\n  | touch two\r\n")
+        terminal.see("Changed to:\r\n  | touch two\r\n")
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
     assert not (workspace / "one").exists()
@@ -208,7 +208,7 @@ def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) ->
     ):
         terminal.see(ASKED)
         terminal.type("e\n")
-        shown = terminal.see("anything else goes back: ")
+        shown = terminal.see("or Enter to go back: ")
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
     assert f'"file_path":"{workspace}/two"' in shown
@@ -219,12 +219,12 @@ def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("editor", "said"),
     [
-        ("false", "The editor false ended with exit code 1, so nothing was changed."),
-        ("true", "Nothing was changed."),
-        ("/no/such/editor", "cannot be started"),
-        ("sed -i s/{/[/", "That is not JSON"),
-        ("sed -i '1 s/.*/7/; 2,$ d'", "have to be one JSON object"),
-        ("it's", "$VISUAL cannot be read as a command"),
+        ("false", "The editor false failed with exit code 1; nothing was changed."),
+        ("true", "Nothing changed."),
+        ("/no/such/editor", "Cannot start the editor"),
+        ("sed -i s/{/[/", "Invalid JSON"),
+        ("sed -i '1 s/.*/7/; 2,$ d'", "must be a JSON object"),
+        ("it's", "Cannot parse $VISUAL"),
     ],
 )
 def test_an_editor_that_gives_nothing_leaves_the_question_open(workspace: Path, editor: str, said: str) -> None:
@@ -330,4 +330,4 @@ def test_at_eighty_columns_no_word_of_the_question_is_torn(workspace: Path) -> N
     assert all(len(row) < 80 for row in question.split("\r\n"))
     assert re.search(r"  \| touch x+\r\n  : x+ made\r\n", question)
     told = after.partition("ExecuteCommand was not run. ")[2].replace("\r\n", " ")
-    assert "You said no: it has a name that nobody could ever read aloud without taking a breath" in told
+    assert "You denied it: it has a name that nobody could ever read aloud without taking a breath" in told

@@ -151,7 +151,7 @@ def test_no_path_is_listed_twice() -> None:
 
 def test_a_question_whose_beginning_is_not_on_the_screen_says_so() -> None:
     assert warn_if_too_tall("one\n" * 22, 24) == ""
-    assert "further up" in warn_if_too_tall("one\n" * 23, 24)
+    assert "scroll up" in warn_if_too_tall("one\n" * 23, 24)
 
 
 def test_a_question_without_a_subject_shows_the_arguments() -> None:
@@ -193,7 +193,7 @@ def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
     shown = format_permission_question(asked)
     assert f"+line {PREVIEW_LINES - 1}\n" in shown
     assert f"+line {PREVIEW_LINES}\n" not in shown
-    assert f"  … {100 - PREVIEW_LINES} more lines, v shows them\n" in shown
+    assert f"  … {100 - PREVIEW_LINES} more lines; v shows them\n" in shown
     assert "+line 99\n" in format_all_details(asked)
 
 

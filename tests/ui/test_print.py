@@ -68,7 +68,7 @@ def test_verbose_names_the_sandbox(run_odin: Run, form: str) -> None:
         quiet = run_odin("-p", "Hello.", "--output-format", form, env=server.env("anthropic"))
         ran = run_odin("-p", "Hello.", "--output-format", form, "--verbose", env=server.env("anthropic"))
     assert quiet.stderr == ""
-    assert ran.stderr.startswith("Commands run in ")
+    assert ran.stderr.startswith("Sandbox: ")
 
 
 def test_the_limit_of_turns(run_odin: Run, workspace: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_retry_is_said(run_odin: Run) -> None:
     with ScriptedServer([fault(529, {"retry-after": "0"}), say("Here.")]) as server:
         ran = run_odin("-p", "Hello.", env=server.env("anthropic"))
     assert (ran.returncode, ran.stdout) == (0, "Here.\n")
-    assert "Trying again in" in ran.stderr
+    assert "Retrying in" in ran.stderr
 
 
 def test_without_a_terminal_what_needs_approval_is_refused(run_odin: Run, workspace: Path) -> None:

@@ -89,7 +89,7 @@ def test_questions_are_asked_one_after_the_other(workspace: Path) -> None:
         shown = terminal.see("Ctrl-D cancels): ")
         assert "What name?" not in shown
         terminal.type("1,2\n")
-        terminal.see("Only one of them: ")
+        terminal.see("Choose only one: ")
         terminal.type("2\n")
         terminal.see("→ Blue")
         terminal.see("(2 of 2): Name: What name?")

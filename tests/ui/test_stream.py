@@ -129,7 +129,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_goes_on(run_odin_process: Run)
     messages = lines(ran.stdout)
     errors = [message for message in messages if message.get("subtype") == "input_error"]
     assert [error["line"] for error in errors] == [1, 2, 3, 5, 6, 7, 8]
-    assert all(error["error"].startswith(f"Line {error['line']} ") for error in errors)
+    assert all(error["error"].startswith(f"Input line {error['line']} ") for error in errors)
     results = of_type(messages, "result")
     assert [result["error_kind"] for result in results] == ["EmptyPrompt", "UnknownMode", ""]
     assert results[-1]["result"] == "Still here."

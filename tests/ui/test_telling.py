@@ -32,20 +32,20 @@ def line(event: Event, agent: str = "") -> str:
         (Warned("Mind the gap."), "Mind the gap."),
         (HookRan("tool_call", "lint", "failed", "no JSON"), ""),
         (HookRan("stop", "lint", "timed_out"), ""),
-        (HookRan("tool_call", "lint", "denied", "not today"), "The hook lint (tool_call) said no: not today"),
-        (HookRan("tool_call", "lint", "denied"), "The hook lint (tool_call) said no"),
-        (HookRan("stop", "lint", "halted", "enough"), "The hook lint (stop) ended the turn: enough"),
+        (HookRan("tool_call", "lint", "denied", "not today"), "Hook lint (tool_call) denied it: not today"),
+        (HookRan("tool_call", "lint", "denied"), "Hook lint (tool_call) denied it"),
+        (HookRan("stop", "lint", "halted", "enough"), "Hook lint (stop) ended the turn: enough"),
         (HookRan("tool_call", "lint", "silent"), ""),
         (HookRan("tool_call", "lint", "allowed"), ""),
-        (RuleAdded("Bash(make)", "allow", "project"), "Remembered in this project: allow Bash(make)"),
-        (RuleRemoved("Bash(make)", "deny", "user"), "No longer remembered everywhere: deny Bash(make)"),
+        (RuleAdded("Bash(make)", "allow", "project"), "Rule added for this project: allow Bash(make)"),
+        (RuleRemoved("Bash(make)", "deny", "user"), "Rule removed for all projects: deny Bash(make)"),
         (
             ToolEnded("c", "Bash", "denied", "Denied by rule Bash(x): no.\nNothing was done."),
             "Bash was not run. Denied by rule Bash(x): no.",
         ),
         (
             ToolEnded("c", "Read", "success", "…", redacted=("an API key", "a token")),
-            "Taken out of the result of Read: an API key, a token.",
+            "Redacted from the result of Read: an API key, a token.",
         ),
         (ToolEnded("c", "Read", "success", "fine"), ""),
         (TextStreamed("fine"), ""),
@@ -65,12 +65,12 @@ def test_the_no_of_a_hook_is_told_once_with_the_call() -> None:
     ]
     lines = [telling.format_line(Envelope(1, 0.0, "s", event)) for event in events]
     assert [line for line in lines if line] == [
-        "Bash was not run. The hook guard (tool_call) said no: not today",
-        "The hook lint (tool_result) said no: ugly",
+        "Bash was not run. Hook guard (tool_call) denied it: not today",
+        "Hook lint (tool_result) denied it: ugly",
     ]
 
 
-@pytest.mark.parametrize(("reason", "said"), [("", "You said no."), ("not here", "You said no: not here")])
+@pytest.mark.parametrize(("reason", "said"), [("", "You denied it."), ("not here", "You denied it: not here")])
 def test_a_person_is_told_their_own_no_in_their_own_words(reason: str, said: str) -> None:
     telling = EventLines()
     assert telling.format_line(Envelope(1, 0.0, "s", PermissionAnswered("a", "c", allowed=False, reason=reason))) == ""

@@ -57,10 +57,10 @@ def test_a_wait_is_counted_down(screen: Screen, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("odin.ui.progress.time.monotonic", lambda: now)
     progress = ProgressLine(screen)
     see(progress, RetryScheduled(1, 6, 8.0, "full.", "Overloaded"), ActivityChanged("retrying", "retry 1/6"))
-    assert screen.line == "waiting to try again, 8s left"
+    assert screen.line == "waiting to retry, 8s left"
     now = 103.2
     see(progress, ActivityChanged("retrying", "retry 1/6"))
-    assert screen.line == "waiting to try again, 5s left"
+    assert screen.line == "waiting to retry, 5s left"
     see(progress, ActivityChanged("connecting"))
     assert screen.line == "connecting to the model 0s"
 
@@ -68,7 +68,7 @@ def test_a_wait_is_counted_down(screen: Screen, monkeypatch: pytest.MonkeyPatch)
 def test_a_change_of_the_model_is_told_when_nobody_chose_it() -> None:
     telling = EventLines()
     told = telling.format_line(Envelope(0, 0.0, "s", ModelChanged("b/two", "a/one cannot answer: it is full.")))
-    assert told == "Going on with b/two: a/one cannot answer: it is full."
+    assert told == "Switched to b/two: a/one cannot answer: it is full."
     assert telling.format_line(Envelope(0, 0.0, "s", ModelChanged("b/two"))) == ""
 
 
@@ -87,4 +87,4 @@ def test_the_fallback_is_named_on_the_command_line(run_odin: Run) -> None:
     with ScriptedServer(lambda seen: say("hi") if seen.model == "other" else fault(402)) as server:
         done = run_odin("-p", "--fallback-model", "anthropic/other", "hello", env=server.env("anthropic"))
     assert (done.stdout, done.returncode) == ("hi\n", 0)
-    assert "Going on with anthropic/other" in done.stderr
+    assert "Switched to anthropic/other" in done.stderr

@@ -1,4 +1,4 @@
-"""The composition root: the only room that knows everyone. It turns options into a session that front ends can use."""
+"""The composition root: builds a session from options. The only package that imports all others."""
 
 from odin.app.compose import build_standard_registry, open_session
 

@@ -1,7 +1,7 @@
-"""Reads what people attach to a prompt, as the Read tool would: the same bounds, the same rules, the same memory.
+"""Reads the attachments of a prompt with the limits, rules and cache of the Read tool.
 
-What a person names may be read, also outside of the project. What the rules deny, and files in which people keep
-secrets, are left out, and the person is told: nobody sends those by a slip of the tongue.
+Files that the user names may be outside the project. Files that rules deny, and files that usually hold secrets, are
+left out with a warning, so that nobody sends them by accident.
 """
 
 import asyncio
@@ -23,20 +23,23 @@ from odin.policy.policy import Policy
 from odin.sandbox.runner import ProcessRunner
 
 READ_TIMEOUT_S = 20.0
-"""How long reading may take, for all that one prompt brings."""
+"""Time limit for reading all attachments of a prompt."""
 
 MAX_TOTAL_CHARS = 120_000
-"""When so much is attached, what follows is left for the model to read by itself."""
+"""Attachments beyond this total are skipped; the model can read them itself."""
 
 _OUTSIDE_PROJECT = "outside the project"
-"""What is asked for this reason alone, the person has answered by naming it."""
+"""A call that is asked about only for this reason is allowed: the user named the file."""
 
-_SECRET_HINT = "Ask for it in words, and you are asked whether the model may read it."
+_SECRET_HINT = "Ask the model to read it, and Odin will ask for your permission."
 
 
 class AttachmentDeps(Struct, frozen=True):
-    """What reading needs. `window` gives the tokens of the model's window, 0 when it is not known, and `sees` whether
-    it is shown images. `seen` gives the files that became known since it was last called."""
+    """What `AttachmentReader` needs.
+
+    `context_window` returns the tokens of the model's window, or 0 if unknown; `sees_images` whether the model accepts
+    images; `take_new_files` the files added to the cache since its last call.
+    """
 
     cwd: str
     root: str
@@ -53,7 +56,7 @@ class AttachmentDeps(Struct, frozen=True):
 
 
 class AttachmentReader:
-    """The attachments of the main agent. Nothing is loaded for a prompt that mentions nothing."""
+    """Reads the attachments of the main agent's prompts. Imports nothing for prompts without any."""
 
     def __init__(self, deps: AttachmentDeps) -> None:
         self._deps = deps
@@ -75,36 +78,36 @@ class AttachmentReader:
         return await asyncio.to_thread(self._store_attachments, prompt)
 
     def _store_attachments(self, prompt: Prompt) -> Prompt:
-        """Everything is checked before anything is kept."""
+        """Check all attachments, then store those that came as bytes."""
         from odin.tools.mentions import check_images, has_image_data, store_attachment, validate_image
 
-        brought = [item for item in prompt.attachments if has_image_data(item)]
+        images = [item for item in prompt.attachments if has_image_data(item)]
         check_images(
             (item for item in self._find_attachments(prompt) if not self._explain_refusal(item, prompt.mode)),
-            len(brought),
+            len(images),
         )
-        for item in brought:
+        for item in images:
             validate_image(item.data, Path(item.path).name or "The clipboard")
         folder = self._deps.folder
-        kept = tuple(store_attachment(item, folder) if item.data else item for item in prompt.attachments)
-        return structs.replace(prompt, attachments=kept)
+        stored = tuple(store_attachment(item, folder) if item.data else item for item in prompt.attachments)
+        return structs.replace(prompt, attachments=stored)
 
     async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
         self._journals = []
         items = self._find_attachments(prompt)
         if not items:
             return NO_CONTENT
-        gathered = _AttachmentBatch(self._compute_limit())
+        batch = _AttachmentBatch(self._compute_limit())
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 for item in items:
-                    await self._add_item(item, mode, gathered)
+                    await self._add_item(item, mode, batch)
         except TimeoutError:
-            gathered.skip("The rest of what was attached", f"reading took longer than {READ_TIMEOUT_S:g} s.")
+            batch.skip("The rest", f"reading took longer than {READ_TIMEOUT_S:g} s.")
         except BaseException:
             self.forget()
             raise
-        return self._build_result(gathered)
+        return self._build_result(batch)
 
     def forget(self) -> None:
         for journal in reversed(self._journals):
@@ -112,56 +115,56 @@ class AttachmentReader:
         self._journals = []
 
     def _compute_limit(self) -> int:
-        """Characters that may be attached: half of the window at most."""
+        """Return the maximum number of attached characters: at most half of the context window."""
         window = self._deps.context_window()
         return min(MAX_TOTAL_CHARS, window * 3 // 2) if window else MAX_TOTAL_CHARS
 
-    def _build_result(self, gathered: "_AttachmentBatch") -> AttachedContent:
-        if gathered.images and not self._deps.sees_images():
-            gathered.warnings.append("This model is not shown images, so it only knows that some were attached.")
+    def _build_result(self, batch: "_AttachmentBatch") -> AttachedContent:
+        if batch.images and not self._deps.sees_images():
+            batch.warnings.append("This model does not support images; it only learns that some were attached.")
         files = tuple(structs.replace(file, path=to_valid_unicode(file.path)) for file in self._deps.take_new_files())
-        return AttachedContent(tuple(gathered.notes), tuple(gathered.images), tuple(gathered.warnings), files)
+        return AttachedContent(tuple(batch.notes), tuple(batch.images), tuple(batch.warnings), files)
 
-    async def _add_item(self, item: Attachment, mode: Mode, gathered: "_AttachmentBatch") -> None:
+    async def _add_item(self, item: Attachment, mode: Mode, batch: "_AttachmentBatch") -> None:
         why = self._explain_refusal(item, mode)
         if why:
-            gathered.skip(_name_of(item), why)
+            batch.skip(_name_of(item), why)
             return
-        if gathered.chars >= gathered.max_chars:
-            gathered.skip(_name_of(item), "there is too much already; the model can read it by itself.")
+        if batch.chars >= batch.max_chars:
+            batch.skip(_name_of(item), "the attachments are too large in total; the model can read it itself.")
             return
         journal = CacheJournal()
         with record_into(journal):
             output = await self._read_item(item, mode)
         if output.is_error:
-            gathered.skip(_name_of(item), output.text)
-        elif len(output.images) + len(gathered.images) > MAX_IMAGES:
-            gathered.skip(_name_of(item), f"a prompt takes at most {MAX_IMAGES} images.")
-        elif len(output.text) > gathered.max_chars:
-            gathered.skip(_name_of(item), "it is too long for this model. Name some lines of it, as in @path:1-200.")
+            batch.skip(_name_of(item), output.text)
+        elif len(output.images) + len(batch.images) > MAX_IMAGES:
+            batch.skip(_name_of(item), f"a prompt takes at most {MAX_IMAGES} images.")
+        elif len(output.text) > batch.max_chars:
+            batch.skip(_name_of(item), "it is too long for this model. Attach some lines, e.g. @path:1-200.")
         else:
             self._deps.files.commit(journal)
             self._journals.append(journal)
             text = to_valid_unicode(self._deps.redact(output.text).text)
-            gathered.add(ContextAdded(text, _describe_range(item)).note, _rename_images(output.images, item))
+            batch.add(ContextAdded(text, _describe_range(item)).note, _rename_images(output.images, item))
             return
         self._deps.files.rollback(journal)
 
     async def _read_item(self, item: Attachment, mode: Mode) -> ToolOutput:
-        means = self._deps
-        ctx = ToolContext(means.cwd, means.root, means.session, "", "", mode, lambda line: None)
-        if os.path.isdir(item.path):  # noqa: PTH112 (a path that cannot be one is none)
+        deps = self._deps
+        ctx = ToolContext(deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None)
+        if os.path.isdir(item.path):  # noqa: PTH112 (Path.is_dir raises for invalid paths)
             from odin.tools.listing import LSArgs, LSTool
 
-            return await LSTool(means.files).run(LSArgs(item.path), ctx)
+            return await LSTool(deps.files).run(LSArgs(item.path), ctx)
         from odin.tools.read import FormatReader, ReadArgs, ReadTool
 
         count = item.last - max(item.first, 1) + 1 if item.last else None
         args = ReadArgs(item.path, item.first or None, count)
-        return await ReadTool(means.files, FormatReader(means.folder, means.runner)).run(args, ctx)
+        return await ReadTool(deps.files, FormatReader(deps.folder, deps.runner)).run(args, ctx)
 
     def _explain_refusal(self, item: Attachment, mode: Mode) -> str:
-        """Why it is not sent, or ""."""
+        """Return why the attachment is not sent, or ""."""
         verdict = self._deps.policy().judge("Read", "read", Subject(paths=(item.path,)), mode)
         if verdict.action == "allow" or (verdict.action == "ask" and verdict.rule == _OUTSIDE_PROJECT):
             return ""
@@ -169,7 +172,7 @@ class AttachmentReader:
 
 
 class _AttachmentBatch:
-    """What has been read of it so far. There is `room` for so many characters, and `chars` are taken."""
+    """The attachments read so far, limited to `max_chars` in total."""
 
     def __init__(self, max_chars: int) -> None:
         self.max_chars = max_chars
@@ -193,7 +196,7 @@ def _name_of(item: Attachment) -> str:
 
 
 def _describe_range(item: Attachment) -> str:
-    """The file, with the lines that were asked for."""
+    """Return the file name with the requested lines."""
     if not item.first and not item.last:
         return to_valid_unicode(item.path)
     return to_valid_unicode(f"{item.path}:{item.first or 1}-{item.last}" if item.last else f"{item.path}:{item.first}-")

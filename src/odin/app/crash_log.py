@@ -1,7 +1,6 @@
-"""`<state>/logs/odin.log`: what went wrong inside Odin, for a person to look at or to send us.
+"""`<state>/logs/odin.log`: internal errors of Odin, for bug reports.
 
-It is for nobody else's eyes, holds no secret that Odin knows, and never grows beyond two files of `MOST` bytes. That it
-cannot be written is no reason for anything else to fail.
+The file is private, holds no secret that Odin knows, and is rotated at `MAX_LOG_BYTES`. Failing to write it is ignored.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ LOG_FOLDER = "logs"
 LOG_FILE_NAME = "odin.log"
 MAX_LOG_BYTES = 1_000_000
 _MAX_ENTRY_BYTES = 50_000
-"""Bytes of one entry at most; of a longer one the end is kept, which says what happened."""
+"""Longer entries are cut at the start: the end of a traceback matters most."""
 
 
 def log_path(env: Mapping[str, str]) -> Path:
@@ -32,18 +31,18 @@ def log_path(env: Mapping[str, str]) -> Path:
 
 
 def append_entry(text: str, env: Mapping[str, str]) -> Path | None:
-    """Add an entry. Gives the file, or None when it could not be written."""
+    """Append an entry. Return the file, or None if it cannot be written."""
     path = log_path(env)
     with contextlib.suppress(OSError, OdinError):
         make_private_folder(path.parent)
-        said = redact_secrets(text, env).encode()[-_MAX_ENTRY_BYTES:]
+        entry = redact_secrets(text, env).encode()[-_MAX_ENTRY_BYTES:]
         head = f"{time.strftime('%Y-%m-%d %H:%M:%S%z')} odin {__version__} pid {os.getpid()}\n".encode()
         with contextlib.suppress(FileNotFoundError):
             if path.lstat().st_size > MAX_LOG_BYTES:
                 path.replace(path.with_name(f"{LOG_FILE_NAME}.1"))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(fd, head + said.rstrip() + b"\n\n")
+            os.write(fd, head + entry.rstrip() + b"\n\n")
         finally:
             os.close(fd)
         return path
@@ -51,12 +50,12 @@ def append_entry(text: str, env: Mapping[str, str]) -> Path | None:
 
 
 def log_crash(error: BaseException, env: Mapping[str, str]) -> Path | None:
-    """Keep what is known about an error that nobody expected."""
+    """Append the traceback of an unexpected error."""
     return append_entry("".join(traceback.format_exception(error)), env)
 
 
 def log_unhandled_errors(loop: "asyncio.AbstractEventLoop", env: Mapping[str, str]) -> None:
-    """Have failures that nobody waits for written down instead of printed across a screen."""
+    """Write errors of unawaited tasks to the log instead of printing them over the screen."""
 
     def handle(_: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
         error = context.get("exception")

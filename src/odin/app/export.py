@@ -1,4 +1,4 @@
-"""Writing a session to a file: Markdown, JSON, or one HTML page."""
+"""Exports a session to a Markdown, JSON or HTML file."""
 
 import contextlib
 import os
@@ -24,24 +24,24 @@ _FORMATS_BY_SUFFIX: dict[str, ExportFormat] = {
     ".markdown": "markdown",
 }
 _EXPORT_HEADERS = ("<!-- odin session ", "<!doctype html>\n<!-- odin session ", '{"odin_export":')
-"""How a file begins that an export has written."""
+"""The first characters of an export; only such files are overwritten."""
 
 
 def format_of(path: str, form: str = "") -> ExportFormat:
-    """The form that was named, else the one the path's ending means, else Markdown. Raises UsageError."""
+    """Return the format: `form` if given, else from the suffix of the path, else Markdown. Raise UsageError."""
     if form:
-        found = {"md": "markdown", "htm": "html"}.get(form, form)
-        if found not in _SUFFIXES:
-            raise UsageError(f"There is no export format {form!r}.", "The formats are markdown, json and html.")
-        return found
+        name = {"md": "markdown", "htm": "html"}.get(form, form)
+        if name not in _SUFFIXES:
+            raise UsageError(f"Unknown export format {form!r}.", "Use markdown, json or html.")
+        return name
     return _FORMATS_BY_SUFFIX.get(Path(path).suffix.lower(), "markdown")
 
 
 def export_session(log_path: str | Path, form: str = "", path: str = "", *, overwrite: bool = False) -> str:
-    """Write the session of this log to a file and give its full path.
+    """Export the session of this log and return the full path of the file.
 
-    Without a path the file lies in `exports` beside the log; a folder gets the file by its usual name. A file that is
-    there already is replaced only when it is an earlier export, unless `overwrite`.
+    Without a path the file is put in `exports` next to the log; for a folder the file gets its default name. An
+    existing file is replaced only if it is an earlier export, unless `overwrite` is set.
     """
     log = Path(log_path)
     session = read_header(log).session
@@ -57,7 +57,7 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
         temporary.replace(target)
     except OSError as error:
         raise StateUnwritable(
-            f"The export cannot be written ({target}: {error.strerror or error}).", "Name another path."
+            f"Cannot write the export ({target}: {error.strerror or error}).", "Use another path."
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -77,10 +77,10 @@ def _refuse_foreign_file(target: Path) -> None:
     if not os.path.lexists(target):
         return
     with contextlib.suppress(OSError), target.open("rb") as file:
-        begins = file.read(64).decode("utf-8", "replace")
-        if target.is_file() and not target.is_symlink() and begins.startswith(_EXPORT_HEADERS):
+        start = file.read(64).decode("utf-8", "replace")
+        if target.is_file() and not target.is_symlink() and start.startswith(_EXPORT_HEADERS):
             return
-    raise UsageError(f"{target} exists already and is no export of Odin.", "Name another path, or remove it first.")
+    raise UsageError(f"{target} exists and is not an Odin export.", "Use another path, or remove the file.")
 
 
 def _write_export(log: Path, session: str, form: ExportFormat, path: Path) -> None:
@@ -89,7 +89,7 @@ def _write_export(log: Path, session: str, form: ExportFormat, path: Path) -> No
     about.title, about.cwd, about.model = (redact(text).text for text in (about.title, about.cwd, about.model))
     for turn in about.turns:
         turn.first = redact(turn.first).text
-    told = build_entries(read_log(log), about, redact)
+    entries = build_entries(read_log(log), about, redact)
     comment = f"<!-- odin session {session} -->"
     fd = create_locked(str(path), private=True)
     with os.fdopen(fd, "w", encoding="utf-8", errors="replace", newline="\n") as file:
@@ -98,17 +98,17 @@ def _write_export(log: Path, session: str, form: ExportFormat, path: Path) -> No
             file.write(text)
 
         if form == "json":
-            write_json(about, told, f'{{"odin_export":{EXPORT_VERSION},', write)
+            write_json(about, entries, f'{{"odin_export":{EXPORT_VERSION},', write)
         elif form == "html":
-            write_html(about, told, comment, write, log.parent)
+            write_html(about, entries, comment, write, log.parent)
         else:
-            write_markdown(about, told, comment, write)
+            write_markdown(about, entries, comment, write)
         file.flush()
         os.fsync(fd)
 
 
 def _redactor_of(log: Path, cwd: str) -> Redact:
-    """The log holds no secrets of results; arguments and prompts are as they were given, so all is looked at again."""
+    """Return a redactor for the whole export: the log redacts results, but not prompts and arguments."""
     try:
         return build_redactor(load(cwd, os.environ), os.environ, read_log(log))
     except (OdinError, OSError, ValueError):

@@ -1,9 +1,8 @@
-"""The branch that is checked out, read from the files of git: nothing is run for a line at the bottom of a screen.
+"""The git branch for the status line, and the git context that is sent with the first prompt of a session.
 
-What the model is told once, beside the first prompt of a session: the repository's state, a virtual environment.
-
-Nothing is started before somebody has said something, and git only in a repository whose settings name no program.
-The first request waits a moment for git; what takes longer is told with the next one.
+The branch is read from the files of git, without running it. For the context, git runs when the first prompt is sent,
+and only if the repository's configuration starts no programs. The first request waits up to 0.1 s for it; a later
+result goes with the next request.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _BRANCH_PREFIX = "refs/heads/"
 
 
 def branch_of(folder: str) -> str:
-    """The branch of the work tree around this folder, the beginning of the commit when HEAD is detached, or ""."""
+    """Return the branch of the worktree around this folder, the short commit if HEAD is detached, or ""."""
     git = _find_git_folder(Path(folder))
     if git is None:
         return ""
@@ -32,14 +31,14 @@ def branch_of(folder: str) -> str:
 
 
 def _find_git_folder(folder: Path) -> Path | None:
-    """`.git` here or above. In a linked work tree and in a submodule it is a file that says where the folder is."""
-    for place in (folder, *folder.parents):
-        git = place / ".git"
+    """Return the git directory of the folder or a parent. In worktrees and submodules `.git` is a file naming it."""
+    for parent in (folder, *folder.parents):
+        git = parent / ".git"
         if git.is_dir():
             return git
         if git.is_file():
             named = _read_start(git).strip().removeprefix("gitdir:").strip()
-            return Path(os.path.normpath(place / named)) if named else None
+            return Path(os.path.normpath(parent / named)) if named else None
     return None
 
 
@@ -55,7 +54,7 @@ GRACE_S = 0.1
 """How long the first request waits for git."""
 
 LIMIT_S = 1.0
-"""How long git may take at all."""
+"""How long git may run."""
 
 _MAX_LINES = 30
 _MAX_CHARS = 2000
@@ -66,29 +65,31 @@ _LOG_ARGS = ("log", "-3", "--no-show-signature", "--no-color", "--format=%h %s")
 
 
 class GitContext:
-    """Looks once. `tell` is given what was found, at once or a little later."""
+    """Gathers the context once and passes it to `report`, at once or a little later."""
 
-    def __init__(self, root: str, env: Mapping[str, str], tell: Callable[[str], None], *, enabled: bool = True) -> None:
+    def __init__(
+        self, root: str, env: Mapping[str, str], report: Callable[[str], None], *, enabled: bool = True
+    ) -> None:
         self._root = root
         self._env = env
-        self._tell = tell
+        self._report = report
         self._enabled = enabled
         self._task: asyncio.Task[None] | None = None
 
     async def gather(self) -> None:
-        """Before the first prompt. It returns when everything is told, or has taken too long to be waited for."""
+        """Gather the context before the first prompt. Return when it is complete or takes too long to wait for."""
         if not self._enabled:
             return
         self._enabled = False
         if line := describe_virtual_environment(self._root):
-            self._tell(line)
+            self._report(line)
         if os.path.lexists(Path(self._root, ".git")):
             self._task = asyncio.create_task(self._gather_repository())
             await asyncio.wait([self._task], timeout=GRACE_S)
 
     async def _gather_repository(self) -> None:
-        if found := await describe_repository(self._root, self._env):
-            self._tell(found)
+        if text := await describe_repository(self._root, self._env):
+            self._report(text)
 
     async def close(self) -> None:
         if self._task is not None and not self._task.done():
@@ -97,7 +98,7 @@ class GitContext:
 
 
 def describe_virtual_environment(root: str) -> str:
-    """One line for the first virtual environment in the root of the project."""
+    """Return a line naming the virtual environment in the project root, or ""."""
     for name in _VENV_NAMES:
         if Path(root, name, "pyvenv.cfg").is_file():
             return f"Python virtual environment: {name}"
@@ -105,7 +106,7 @@ def describe_virtual_environment(root: str) -> str:
 
 
 async def describe_repository(root: str, env: Mapping[str, str]) -> str:
-    """The branch, what is changed and the last commits, in a few lines; "" when git has nothing to say in time."""
+    """Return the branch, changes and last commits in a few lines; "" if git fails or takes too long."""
     from odin.policy.commands.git_config import has_safe_git_config
 
     if not has_safe_git_config(root, root):
@@ -126,7 +127,7 @@ async def describe_repository(root: str, env: Mapping[str, str]) -> str:
 
 
 async def _run_git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> str:
-    """What git prints, as far as anybody would read it. It is ended as a group, also when nobody waits any more."""
+    """Return the start of git's output. Its process group is always killed at the end, also on cancellation."""
     process = await asyncio.create_subprocess_exec(
         "git",
         "-C",
@@ -139,22 +140,22 @@ async def _run_git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> 
         env=build_git_environment(env),
         start_new_session=True,
     )
-    said = bytearray()
+    output = bytearray()
     try:
-        while process.stdout is not None and len(said) < _MAX_BYTES:
-            piece = await process.stdout.read(_MAX_BYTES)
-            if not piece:
+        while process.stdout is not None and len(output) < _MAX_BYTES:
+            chunk = await process.stdout.read(_MAX_BYTES)
+            if not chunk:
                 break
-            said += piece
+            output += chunk
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
-    return _strip_control_characters(said.decode("utf-8", "replace"))
+    return _strip_control_characters(output.decode("utf-8", "replace"))
 
 
 def build_git_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """What git runs in when Odin itself calls it: no hooks, no prompts, nothing that names another repository."""
+    """Return the environment for git commands that Odin runs itself: no hooks, no prompts, no other repository."""
     from odin.sandbox.environment import SYSTEM_PATH, build_command_environment, build_git_settings
 
     kept = {name: value for name, value in build_command_environment(env).items() if not name.startswith("GIT_")}

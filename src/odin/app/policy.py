@@ -1,9 +1,4 @@
-"""The rules of a session: from the settings, from what the person has remembered, and from the session itself.
-
-Which tools the settings hide, and which names in the settings no tool has.
-
-The secrets of one session: those of its environment and of the user's own settings, which nobody shall read.
-"""
+"""Builds the permission policy of a session from the configuration: rules, hidden tools, and the secret redactor."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,29 +29,29 @@ _FLAG = "flag"
 
 
 def load_rule_set(config: Config, env: Mapping[str, str], session: Iterable[tuple[str, RuleAction]] = ()) -> RuleSet:
-    """`session` are the rules an earlier run of the same session remembered for itself."""
+    """Return all permission rules. `session` are rules that an earlier run of this session added."""
     rules: list[Rule] = []
     warnings: list[str] = []
     for key, declarations in config.declared.items():
         for declared in declarations:
             if key in _LIST_KEYS:
-                found, said = _parse_rule_list(key, declared)
+                found, problems = _parse_rule_list(key, declared)
             elif key == "rules":
-                shapes = RuleReader(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
-                found, said = shapes.rules, shapes.warnings
+                parsed = RuleReader(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
+                found, problems = parsed.rules, parsed.warnings
             else:
                 continue
             rules += found
-            warnings += said
+            warnings += problems
     store = RuleFile(get_config_dir(env) / RULES_NAME, config.root)
-    book = RuleSet(rules, store=store, warnings=warnings)
-    book.warnings = (*warnings, *store.warnings)
-    book.restore(session)
-    return book
+    rule_set = RuleSet(rules, store=store, warnings=warnings)
+    rule_set.warnings = (*warnings, *store.warnings)
+    rule_set.restore(session)
+    return rule_set
 
 
 def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], list[str]]:
-    """One of the plain lists. A flag that is no rule stops the start; an entry of a file is reported and ignored."""
+    """Parse a list such as allowed_tools. An invalid flag raises UsageError; an invalid file entry is a warning."""
     rules: list[Rule] = []
     warnings: list[str] = []
     given = declared.source == _FLAG
@@ -82,67 +77,66 @@ def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], 
 
 
 def policy_of(
-    config: Config, options: Options, cwd: str, rulebook: RuleSet, chosen: str = "", readable: str = ""
+    config: Config, options: Options, cwd: str, rule_set: RuleSet, chosen: str = "", readable: str = ""
 ) -> Policy:
-    """`readable` is the folder of the session; `chosen` the permission mode a person chose in an earlier run of it.
+    """Return the policy of a session. `readable` is the session's folder.
 
-    It holds again unless this run was given one. That nothing is asked about at all has to be said anew each time.
+    `chosen` is the permission mode set in an earlier run; it is restored unless this run sets one, except for
+    bypassPermissions, which must be set again each time.
     """
-    again = chosen and chosen != "bypassPermissions" and not options.permission_mode
+    restored = chosen and chosen != "bypassPermissions" and not options.permission_mode
     return Policy(
         root=config.root,
         cwd=cwd,
-        permission_mode=permission_mode_of(chosen) if again else config.permission_mode,
+        permission_mode=permission_mode_of(chosen) if restored else config.permission_mode,
         yes=options.yes,
         restrict_to_workspace=config.restrict_to_workspace,
-        rule_set=rulebook,
+        rule_set=rule_set,
         readable=readable,
     )
 
 
-def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], wanted: Iterable[str] | None) -> set[str]:
-    """The tools of which every call is denied, or that are not among the wanted ones: no model needs to know them."""
+def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], only: Iterable[str] | None) -> set[str]:
+    """Return the tools not offered to the model: every call is denied, or they are not listed in `only`."""
     denied = [rule for rule in denials if rule.bare and not rule.exceptions]
     names = {tool.name for tool in tools if any(rule.matches_tool(tool.name) for rule in denied)}
     if "ExecuteCommand" in names:
         names.add("Spawn")
-    if wanted is not None:
-        named = {canonical_name_of(name) for name in wanted}
-        names |= {tool.name for tool in tools if tool.name not in named}
+    if only is not None:
+        offered = {canonical_name_of(name) for name in only}
+        names |= {tool.name for tool in tools if tool.name not in offered}
     return names
 
 
 def warn_of_unknown_tools(tools: Iterable[Tool[Any]], *given: Iterable[str]) -> list[str]:
-    """A warning for every tool that is named somewhere and that nobody knows."""
+    """Return a warning for every unknown tool name in the settings."""
     known = {*ALIASES, *(tool.name for tool in tools)}
     named = dict.fromkeys(text.partition("(")[0].strip() for texts in given for text in texts)
-    strange = [name for name in named if canonical_name_of(name) not in known and "*" not in name and name[:3] != "mcp"]
-    return [
-        f"There is no tool {name!r}, so the settings that name it do nothing.{_suggest_tool(name)}" for name in strange
-    ]
+    unknown = [name for name in named if canonical_name_of(name) not in known and "*" not in name and name[:3] != "mcp"]
+    return [f"Unknown tool {name!r}; settings that name it have no effect.{_suggest_tool(name)}" for name in unknown]
 
 
 def _suggest_tool(name: str) -> str:
     import difflib
 
     words = {word.casefold(): word for tool, aliases in ALIASES.items() for word in (*aliases.split(), tool)}
-    near = difflib.get_close_matches(name.casefold(), words, n=1)
-    return f" Did you mean {canonical_name_of(words[near[0]])}?" if near else ""
+    matches = difflib.get_close_matches(name.casefold(), words, n=1)
+    return f" Did you mean {canonical_name_of(words[matches[0]])}?" if matches else ""
 
 
 def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelope]) -> Redactor:
-    """`past` is what an earlier run of the session recorded: what was taken out then still stands in the history."""
-    made = Redactor(env, {**dict(_list_configured_secrets(config)), **read_stored_keys(env)})
+    """Return the redactor of a session. `past` are its earlier events, whose placeholders stay in the history."""
+    redactor = Redactor(env, {**dict(_list_configured_secrets(config)), **read_stored_keys(env)})
     for envelope in past:
         if isinstance(envelope.event, ToolEnded):
-            made.recall(envelope.event.redacted)
+            redactor.recall(envelope.event.redacted)
         elif isinstance(envelope.event, TurnStarted | PromptInjected):
-            made.recall_from(envelope.event.notes)
-    return made
+            redactor.recall_from(envelope.event.notes)
+    return redactor
 
 
 def read_stored_keys(env: Mapping[str, str]) -> dict[str, str]:
-    """The keys of auth.json by names that say whose they are; also those that are not in use."""
+    """Return all keys in auth.json, used or not, by names for their placeholders."""
     return {
         f"key of {provider}{f' ({number})' if number > 1 else ''}": key
         for provider, keys in read_auth_file(env).keys.items()

@@ -1,6 +1,6 @@
-"""The sessions of a project that are open nowhere: which there are, what they said, and what can be done with them.
+"""The sessions of a project: `ProjectSessions` manages stored ones, `SessionSwitcher` holds the open one.
 
-Holds the session that is open and goes to others: the target is opened and locked before the old one ends.
+A switch opens and locks the target session before it closes the old one.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from odin.app.compose import open_session
 from odin.app.workspace import OpenedLog, open_log, workspace_of
-from odin.config import Options, get_current_folder, get_state_dir, load
+from odin.config import Options, get_state_dir, load, resolve_folder
 from odin.context.prompt import SystemPromptSource
 from odin.core.client import Client, ExportFormat, SessionMatch, SessionPreview, SessionSummary, TurnRecord
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionNotFound, UsageError
@@ -37,14 +37,14 @@ MAX_TITLE_CHARS = 200
 
 
 class SessionDetails(msgspec.Struct, frozen=True):
-    """One session with its prompts, the first one first. `number` of a prompt is counted from the last one."""
+    """One session with its prompts, oldest first."""
 
     session: SessionSummary
     prompts: tuple[TurnRecord, ...]
 
 
 class ProjectSessions:
-    """`everywhere` also knows the sessions of other projects."""
+    """The stored sessions of a project, or with `everywhere` of all projects."""
 
     def __init__(self, store: SessionStore, *, everywhere: bool = False) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class ProjectSessions:
         from odin.tools.ripgrep import find_ripgrep
 
         if not words.strip():
-            raise UsageError("There are no words to search for.", "Name some.")
+            raise UsageError("No search words.")
         ripgrep = find_ripgrep() or ""
         found = [match for folder in self._list_folders() for match in search_sessions(folder, words, ripgrep=ripgrep)]
         return tuple(sorted(found, key=lambda match: -match.session.modified))
@@ -84,7 +84,7 @@ class ProjectSessions:
         return SessionDetails(summary, SessionState.fold(read_log(path), session).turns)
 
     def rename(self, name: str, title: str) -> str:
-        """Gives the id. Raises SessionLocked while somebody has it open."""
+        """Set the title and return the session ID. Raise SessionLocked if the session is open."""
         from odin.engine.event_bus import EventBus
         from odin.engine.recorder import Recorder
 
@@ -99,7 +99,7 @@ class ProjectSessions:
         return log.session
 
     def delete(self, name: str) -> str:
-        """What it cost stays known; everything else of it goes."""
+        """Delete a session except for its cost, which stays in the usage reports. Return its ID."""
         from odin.session.lifecycle import delete_session, sweep_leftovers
 
         session = self.find(name)
@@ -109,7 +109,7 @@ class ProjectSessions:
         return session
 
     def fork(self, name: str, at: str = "") -> tuple[str, str]:
-        """The id of the copy, and the prompt that was left out."""
+        """Copy a session. Return the ID of the copy and the first prompt that was left out."""
         from odin.session.lifecycle import fork_session
 
         original = self.store.open(self.find(name))
@@ -118,7 +118,7 @@ class ProjectSessions:
         return made.log.session, made.left_out_prompt
 
     def export(self, name: str, form: str = "", path: str = "") -> str:
-        """Write it to a file and say which. Without a form the path's ending says what it holds."""
+        """Export a session and return the path. Without a format, the suffix of the path decides."""
         from odin.app.export import export_session
 
         return export_session(self._find_log(self.find(name)), form, path)
@@ -133,19 +133,15 @@ class ProjectSessions:
 def normalize_title(title: str) -> str:
     title = " ".join(to_valid_unicode(title).split())
     if not title:
-        raise UsageError("A session cannot be without a title.", "Name one.")
+        raise UsageError("The title is empty.")
     return title if len(title) <= MAX_TITLE_CHARS else title[: MAX_TITLE_CHARS - 1] + "…"
 
 
 def open_project_sessions(
     cwd: str = "", env: Mapping[str, str] | None = None, *, everywhere: bool = False
 ) -> ProjectSessions:
-    """The sessions of the project around `cwd`."""
-    folder = os.path.realpath(cwd or get_current_folder())
-    if not Path(folder).is_dir():
-        raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
     environ = os.environ if env is None else env
-    config = load(folder, environ, {})
+    config = load(resolve_folder(cwd), environ, {})
     return ProjectSessions(SessionStore(get_state_dir(environ), config.root), everywhere=everywhere)
 
 
@@ -153,7 +149,7 @@ SwitchKind = Literal["resume", "new", "fork"]
 
 
 class SessionParts(Struct, frozen=True):
-    """What a program brings to every session it opens."""
+    """What a program adds to every session it opens."""
 
     tools: Sequence[Tool[Any]] = ()
     provider: tuple[Provider, ModelInfo] | None = None
@@ -166,7 +162,7 @@ class SessionParts(Struct, frozen=True):
 
 
 class SessionSwitcher:
-    """The sessions of one project, one of them open. `draft` is the prompt that a fork at the start left out."""
+    """The sessions of one project, one of them open. `draft` is the prompt that a fork at startup left out."""
 
     def __init__(
         self, store: SessionStore, options: Options, cwd: str, client: LocalClient, parts: "SessionParts"
@@ -196,7 +192,7 @@ class SessionSwitcher:
             await self._require_idle()
             found = self._store.find(session)
             if found == await self._get_session_id():
-                raise UsageError(f"Session {found} is the one that is open.")
+                raise UsageError(f"Session {found} is already open.")
             options = replace(await self._strip_session_options(keep=False), resume=found)
             return await self._switch("resume", options, open_log(self._store, options, self._cwd))
 
@@ -205,7 +201,7 @@ class SessionSwitcher:
             await self._require_idle()
             here = await self._get_session_id()
             if self._store.find_log(here) is None:
-                raise UsageError("Nothing was said in this session yet, so there is nothing to copy.")
+                raise UsageError("This session is empty: nothing to fork.")
             plain = await self._strip_session_options(keep=True)
             opened = open_log(self._store, replace(plain, resume=here, fork=True, fork_at=turn), self._cwd)
             return await self._switch("fork", plain, opened), opened.draft
@@ -249,7 +245,7 @@ class SessionSwitcher:
 
     async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
         if session == await self._get_session_id() and self._store.find_log(session) is None:
-            raise UsageError("Nothing was said in this session yet, so there is nothing to export.")
+            raise UsageError("This session is empty: nothing to export.")
         return await asyncio.to_thread(self._project_sessions.export, session, form, path)
 
     async def close(self) -> None:
@@ -260,12 +256,12 @@ class SessionSwitcher:
 
     async def _require_idle(self) -> None:
         if (await self._client.snapshot()).executing:
-            raise SessionBusy("Wait for it or interrupt it, then go to another session.")
+            raise SessionBusy("Wait or interrupt it, then switch sessions.")
 
     async def _strip_session_options(self, *, keep: bool) -> Options:
-        """What was asked for at the start, without what named a session; with `keep`, what was chosen since stays.
+        """Return the startup options without those that select a session.
 
-        A session that is resumed brings its own choices.
+        With `keep`, the current model and permission mode are kept; a resumed session restores its own.
         """
         info = await self._client.get_info()
         return replace(
@@ -280,7 +276,7 @@ class SessionSwitcher:
         )
 
     async def _switch(self, kind: SwitchKind, options: Options, opened: OpenedLog) -> Client:
-        """Whatever fails before the new session is whole leaves the old one as it is."""
+        """Open the new session, then close the old one. If opening fails, the old session stays open."""
         entered = await self._parts.open(options, opened)
         left, self._client = self._client, entered
         event = SessionSwitched(kind, opened.log.session)
@@ -298,15 +294,16 @@ async def open_switcher(
     provider: tuple[Provider, ModelInfo] | None = None,
     assembler: SystemPromptSource | None = None,
 ) -> SessionSwitcher:
-    """Open a session as `open_session` does, for a front end that goes from one to another.
+    """Open a session for a front end that switches between sessions.
 
-    A first run connects to nothing by itself: somebody is there who can be asked whether it should.
+    On a first run Odin connects to no server before the user has been asked.
     """
-    place = workspace_of(options)
-    if is_first_run(place.env, options):
+    workspace = workspace_of(options)
+    if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
-    opened = open_log(place.store, options, place.cwd)
+    opened = open_log(workspace.store, options, workspace.cwd)
     parts = SessionParts(tools, provider, assembler)
-    host = SessionSwitcher(place.store, options, place.cwd, await parts.open(options, opened), parts)
-    host.draft = opened.draft
-    return host
+    client = await parts.open(options, opened)
+    switcher = SessionSwitcher(workspace.store, options, workspace.cwd, client, parts)
+    switcher.draft = opened.draft
+    return switcher

@@ -1,13 +1,12 @@
-"""`odin usage`: what was spent, when, by which model and for what."""
+"""Usage reports: tokens and cost by day, model, agent, session, purpose or project."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from odin.config import find_project_root, get_current_folder, get_state_dir
+from odin.config import find_project_root, get_state_dir, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.usage import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.session.index import day_of
@@ -28,11 +27,11 @@ __all__ = [
 
 DAY_S = 86_400
 REFRESH_S = 60
-"""How often is looked at what other sessions cost today."""
+"""How often `TodaysCost` reads the cost of other sessions."""
 
 
 class UsagePeriod(msgspec.Struct, frozen=True):
-    """From the first day to the last, both included, as YYYY-MM-DD; what is empty has no bound."""
+    """An inclusive range of days as YYYY-MM-DD. An empty bound is open."""
 
     first: str = ""
     last: str = ""
@@ -49,18 +48,18 @@ class UsagePeriod(msgspec.Struct, frozen=True):
 
 
 def period_of_last_days(count: int, now: float | None = None) -> UsagePeriod:
-    """Today and the days before it, `count` in all."""
+    """Return the last `count` days, including today."""
     moment = time.time() if now is None else now
     noon = time.mktime((*time.localtime(moment)[:3], 12, 0, 0, 0, 0, -1))
     return UsagePeriod(day_of(noon - (count - 1) * DAY_S), day_of(noon))
 
 
 def parse_day(text: str) -> str:
-    """A date as it is kept. Raises UsageError."""
+    """Return a date as YYYY-MM-DD. Raise UsageError."""
     try:
         return time.strftime("%Y-%m-%d", time.strptime(text, "%Y-%m-%d"))
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a date.", "Write it as YYYY-MM-DD.") from error
+        raise UsageError(f"Invalid date {text!r}.", "Use YYYY-MM-DD.") from error
 
 
 def report_usage(
@@ -72,7 +71,7 @@ def report_usage(
     period: UsagePeriod,
     by: UsageGrouping = "day",
 ) -> UsageReport:
-    """What this project has spent, or every project, or one session: its id, its beginning, or words of its title."""
+    """Return the usage of this project, of all projects, or of one session (ID, start of an ID, or title words)."""
     found = [entry for folder in _list_folders(env, cwd, everywhere) for entry in read_usage(folder)]
     return _build_report(found, _resolve_session_prefix(session, found, cwd, env), period, by)
 
@@ -80,14 +79,14 @@ def report_usage(
 def report_project_usage(
     folder: Path, *, session: str = "", period: UsagePeriod, by: UsageGrouping = "day"
 ) -> UsageReport:
-    """What the sessions in one project's folder have spent, or the one with this id."""
+    """Return the usage of all sessions in a project's folder, or of the one with this ID."""
     return _build_report(list(read_usage(folder)), session, period, by)
 
 
-def _build_report(found: Sequence[UsageEntry], begins: str, period: UsagePeriod, by: UsageGrouping) -> UsageReport:
-    """`begins` is how the ids of the sessions that count begin."""
-    counted = [entry for entry in found if period.contains_day(entry.bucket.day) and entry.session.startswith(begins)]
-    name = _agent_of if by == "agent" and begins else _GROUP_KEYS[by]
+def _build_report(found: Sequence[UsageEntry], prefix: str, period: UsagePeriod, by: UsageGrouping) -> UsageReport:
+    """Build a report of the sessions whose IDs start with `prefix`."""
+    counted = [entry for entry in found if period.contains_day(entry.bucket.day) and entry.session.startswith(prefix)]
+    name = _agent_of if by == "agent" and prefix else _GROUP_KEYS[by]
     sums: dict[str, UsageTotals] = {}
     titles: dict[str, str] = {}
     for entry in counted:
@@ -101,7 +100,10 @@ def _build_report(found: Sequence[UsageEntry], begins: str, period: UsagePeriod,
 
 
 def _resolve_session_prefix(name: str, found: Sequence[UsageEntry], cwd: str, env: Mapping[str, str]) -> str:
-    """How the ids of the sessions that are meant begin. Deleted ones have only that. Raises SessionNotFound."""
+    """Return the ID or ID prefix that `name` stands for. Raise SessionNotFound.
+
+    Deleted sessions can only be found by ID.
+    """
     if any(entry.session.startswith(name) for entry in found):
         return name
     from odin.app.sessions import open_project_sessions
@@ -110,10 +112,9 @@ def _resolve_session_prefix(name: str, found: Sequence[UsageEntry], cwd: str, en
 
 
 class TodaysCost:
-    """What all sessions of all projects have cost since midnight, as far as prices are known.
+    """The cost of all sessions of all projects since midnight, as far as prices are known.
 
-    The others are looked at now and then; what our own session, whose cost so far is `own()`, adds meanwhile counts at
-    once.
+    Other sessions are read once a minute; the cost of this session, `own()`, is always current.
     """
 
     def __init__(self, projects: Path, own: Callable[[], float]) -> None:
@@ -145,10 +146,7 @@ def _list_folders(env: Mapping[str, str], cwd: str, everywhere: bool) -> Iterato
     if everywhere:
         yield from _list_projects(SessionStore(get_state_dir(env), "").folder.parent)
         return
-    folder = os.path.realpath(cwd or get_current_folder())
-    if not Path(folder).is_dir():
-        raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
-    yield SessionStore(get_state_dir(env), find_project_root(folder, env)).folder
+    yield SessionStore(get_state_dir(env), find_project_root(resolve_folder(cwd), env)).folder
 
 
 def _agent_of(entry: UsageEntry) -> str:
@@ -156,7 +154,7 @@ def _agent_of(entry: UsageEntry) -> str:
 
 
 def _kind_of_agent(entry: UsageEntry) -> str:
-    """Names of sub-agents mean something only within one session."""
+    """Group all sub-agents: their names are only meaningful within one session."""
     return "sub-agents" if entry.bucket.agent else "main agent"
 
 
@@ -175,7 +173,7 @@ _GROUP_KEYS: dict[UsageGrouping, Callable[[UsageEntry], str]] = {
 
 
 def _sort_key_of(row: UsageRow) -> tuple[float, int, str]:
-    """What cost most stands first."""
+    """Sort by cost, then tokens, highest first."""
     return -row.cost_usd, -(row.input + row.output + row.cache_read + row.cache_write + row.reasoning), row.name
 
 

@@ -1,4 +1,4 @@
-"""The web of one session: how its pages are fetched, and its search engine, if one is set."""
+"""Web access of a session: the page fetcher and the configured search engine."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from odin.providers.web_fetch import WebFetcher
 
 
 class WebAccess:
-    """`warning` says why there is no search engine although one was asked for."""
+    """Fetches pages and searches. `warning` says why a configured search engine is unavailable."""
 
     def __init__(self, settings: WebSettings, env: Mapping[str, str]) -> None:
         self._fetcher = WebFetcher(env, settings.user_agent or f"odin/{__version__}", settings.timeout_s)
@@ -22,13 +22,13 @@ class WebAccess:
         await self._fetcher.close()
 
     def _make_engine(self, settings: WebSettings) -> SearchEngine | None:
-        wanted = settings.search
-        if wanted.backend == "none":
+        search = settings.search
+        if search.backend == "none":
             return None
         from odin.providers.web_search import make_engine
 
         try:
-            return make_engine(wanted.backend, self.fetch, url=wanted.url, key=wanted.api_key)
+            return make_engine(search.backend, self.fetch, url=search.url, key=search.api_key)
         except ConfigError as error:
-            self.warning = f"There is no WebSearch. {error.describe()}"
+            self.warning = f"WebSearch is not available. {error.describe()}"
             return None

@@ -1,4 +1,4 @@
-"""Where a session works and which log it writes: a new one, an earlier one, or a copy of an earlier one."""
+"""Opens the workspace of a session and its log: a new one, a resumed one, or a fork."""
 
 import os
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from odin.config import Config, Options, get_current_folder, get_state_dir, load, make_private_folder
+from odin.config import Config, Options, get_state_dir, load, make_private_folder, resolve_folder
 from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.session.log import SessionLog, read_log
@@ -14,7 +14,7 @@ from odin.session.store import SessionStore
 
 
 class Workspace(msgspec.Struct, frozen=True):
-    """The folder a session works in, what holds there, and where the project's sessions are kept."""
+    """The folder a session works in, its configuration, and the session store of the project."""
 
     env: Mapping[str, str]
     cwd: str
@@ -24,18 +24,16 @@ class Workspace(msgspec.Struct, frozen=True):
 
 def workspace_of(options: Options) -> Workspace:
     env = options.env if options.env is not None else os.environ
-    cwd = os.path.realpath(options.cwd or get_current_folder())
-    if not Path(cwd).is_dir():
-        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
+    cwd = resolve_folder(options.cwd)
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     state = make_private_folder(Path(options.state_dir) if options.state_dir else get_state_dir(env))
     return Workspace(env, cwd, config, SessionStore(state, config.root))
 
 
 class OpenedLog(msgspec.Struct, frozen=True):
-    """A log that is ours to write, and what is in it.
+    """A locked log and its events.
 
-    `draft` is the prompt that a fork left out; `source` is how the session began, as hooks are told.
+    `draft` is the prompt that a fork left out; `source` is how the session started, for hooks.
     """
 
     log: SessionLog
@@ -46,11 +44,11 @@ class OpenedLog(msgspec.Struct, frozen=True):
 
 def open_log(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
     if options.resume and options.continue_last:
-        raise UsageError("Both --resume and --continue were given.", "Use one of them.")
+        raise UsageError("--resume and --continue cannot be combined.")
     if options.fork_at and not (options.fork and (options.resume or options.continue_last)):
-        raise UsageError("--at names the prompt a copy ends before.", "Add --resume ID and --fork-session.")
+        raise UsageError("--at requires --fork-session and --resume or --continue.")
     if options.fork and not (options.resume or options.continue_last):
-        raise UsageError("--fork-session goes on in a copy of a session.", "Add --resume ID or -c.")
+        raise UsageError("--fork-session requires --resume or --continue.")
     if not options.resume and not options.continue_last:
         return OpenedLog(store.create(cwd, options.session_id), [])
     if options.fork:
@@ -60,7 +58,7 @@ def open_log(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
         made = fork_session(store, original, cwd, session=options.session_id, at=options.fork_at)
         return OpenedLog(made.log, made.past, made.left_out_prompt, "resume" if made.past else "startup")
     if options.session_id:
-        raise UsageError("--session-id names a new session.", "Leave it out, or add --fork-session.")
+        raise UsageError("--session-id cannot be combined with --resume or --continue.", "Add --fork-session.")
     log = _open_and_lock(store, options.resume) if options.resume else _lock_latest(store)
     try:
         past = list(read_log(log.path))
@@ -77,11 +75,11 @@ def _open_and_lock(store: SessionStore, name: str) -> SessionLog:
 
 
 def _lock_latest(store: SessionStore) -> SessionLog:
-    """The latest that nobody else has. Whether somebody has it is known for certain only when it was tried."""
-    taken: set[str] = set()
+    """Open the latest session that is not locked. Only locking it tells for certain, so try one after the other."""
+    locked: set[str] = set()
     while True:
-        session = store.find_latest(unlocked=True, exclude=taken)
+        session = store.find_latest(unlocked=True, exclude=locked)
         try:
             return _open_and_lock(store, session)
         except SessionLocked:
-            taken.add(session)
+            locked.add(session)

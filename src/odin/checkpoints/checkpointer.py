@@ -1,7 +1,9 @@
-"""Saves files before a call may change them and records what the call made of them, whatever becomes of the call.
+"""Saves files before a tool call may change them, and records the call's changes afterwards.
 
-An edit names its files, so only those are saved. A command may change anything, so before one that does not provably
-only look, the whole project is listed and every file of it that fits the limits is kept.
+An edit names its files, so only those are saved. A command may change anything, so unless it is provably read-only, the
+whole project is listed and every file within the limits is saved. The log records both sides (`CheckpointSaved`,
+`FilesChanged`), so undo is a fold over the log. A log proves nothing about the files themselves: after a crash, files
+are compared with their checkpoints first.
 """
 
 import asyncio
@@ -33,26 +35,26 @@ from odin.policy.commands.analysis import is_read_only
 from odin.session.file_history import UnfinishedSave
 
 MAX_EDIT_BYTES = 100_000_000
-"""The largest file that is saved before an edit of it."""
+"""The largest file that is saved before an edit."""
 
 _INLINE_BYTES = 4_000_000
-"""Up to this many bytes a file is saved in place; more would hold up everybody else."""
+"""Larger files are saved in a thread, because reading them would block the event loop."""
 
 OWN_CHANGE_S = 10.0
-"""How long after its files were saved a killed edit may have changed them. What came later is somebody else's."""
+"""A change later than this after the checkpoint is not attributed to a killed edit."""
 
 T = TypeVar("T")
 
 
 class _BackgroundCall(Struct, frozen=True):
-    """The project when a call ended whose process goes on, and how much was in the history of changes then."""
+    """The project, and the position in the file history, when a call ended whose process still runs."""
 
     listing: ProjectListing
     change_mark: int
 
 
 class Checkpointer:
-    """`around` is the gate's. `running` names the calls that have a process in the background."""
+    """`running` returns the ids of calls with a background process."""
 
     def __init__(
         self,
@@ -77,10 +79,9 @@ class Checkpointer:
         self._busy: set[str] = set()
         self._recovery_lock = asyncio.Lock()
 
-    # --- before and after a call ---
-
     @asynccontextmanager
     async def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AsyncGenerator[None, None]:
+        """Save files before the call and record its changes after it, even if it fails or is interrupted."""
         await self.recover()
         subject = tool.subject_of(args)
         try:
@@ -114,9 +115,9 @@ class Checkpointer:
         else:
             files = self._save_states(paths)
         self._record_saved(CheckpointSaved(context.call_id, files), context.agent)
-        lost = [state.path for state in files if state.kind == "file" and not state.saved]
-        if lost:
-            self._recorder.emit(Warned(f"It cannot be saved first, so undo cannot bring it back: {', '.join(lost)}."))
+        unsaved = [state.path for state in files if state.kind == "file" and not state.saved]
+        if unsaved:
+            self._recorder.emit(Warned(f"Cannot save a checkpoint, so undo cannot restore: {', '.join(unsaved)}."))
         return files
 
     def _save_states(self, paths: Iterable[str]) -> tuple[FileState, ...]:
@@ -128,7 +129,7 @@ class Checkpointer:
 
     async def _save_project(self, context: ToolContext) -> ProjectListing | None:
         if self._is_root_too_broad:
-            self._warn_once(f"{self._root} is too much to be saved before commands: undo covers only edits here.")
+            self._warn_once(f"{self._root} is too large to be saved before commands: undo covers only edits here.")
             return None
         listing, manifest = await run_in_thread(self._keep_project)
         self._record_background_changes(listing)
@@ -137,9 +138,9 @@ class Checkpointer:
             limits = self._limits
             self._warn_once(
                 f"At least {listing.skipped} files of this project are not saved before commands, because they are "
-                f"large or many or cannot be read (limits: {limits.max_files} files, "
+                f"too large, too many or unreadable (limits: {limits.max_files} files, "
                 f"{limits.max_bytes / 1e6:g} MB, {limits.max_file_bytes / 1e6:g} MB each). "
-                "If a command changes them, undo cannot bring them back."
+                "If a command changes them, undo cannot restore them."
             )
         return listing
 
@@ -148,7 +149,7 @@ class Checkpointer:
         return listing, self.store.keep_manifest(listing.to_manifest())
 
     async def _record_project_changes(self, before: ProjectListing, context: ToolContext) -> None:
-        """An interruption in here leaves the call open in the log; `recover` closes it before the next one."""
+        """If this is interrupted, the call stays open in the log; `recover` closes it before the next call."""
         spawned = context.call_id in self._running()
 
         def compare(stopped: Callable[[], bool]) -> tuple[ProjectListing, tuple[FileChange, ...]]:
@@ -163,18 +164,16 @@ class Checkpointer:
         if spawned:
             self._background[context.call_id] = _BackgroundCall(after, self._recorder.state.file_history.mark())
 
-    # --- what nobody waited for ---
-
     async def recover(self) -> None:
-        """Record what calls changed whose end was never written: a kill in between, or an impatient person.
+        """Record the changes of calls whose end is not in the log, and roll back speculative calls.
 
-        What was begun early and never counted is put back.
+        Both happen after a crash, or after an interrupt while changes were being recorded.
         """
         async with self._recovery_lock:
-            if early := find_crashed_calls(self._recorder):
+            if crashed := find_crashed_calls(self._recorder):
                 from odin.checkpoints.rewind import rollback_crashed_calls
 
-                await rollback_crashed_calls(early, self._recorder, self.store, self._root)
+                await rollback_crashed_calls(crashed, self._recorder, self.store, self._root)
         for call in self._recorder.state.file_history.unfinished:
             name = call.saved.call_id
             if name not in self._busy:
@@ -186,8 +185,9 @@ class Checkpointer:
                     self._busy.discard(name)
 
     def _find_changes_since(self, call: UnfinishedSave, stopped: Callable[[], bool]) -> tuple[FileChange, ...]:
-        """An edit takes a moment: what became of its files much later is somebody else's doing. A command may take
-        long, and when it was killed nobody knows.
+        """The changes since the checkpoint of an unfinished call.
+
+        An edit is quick, so later changes to its files are not its own. A command may have run for any time.
         """
         saved = call.saved
         changes = tuple(
@@ -203,7 +203,7 @@ class Checkpointer:
         return changes
 
     async def record_pending(self) -> None:
-        """Record what is not recorded yet: of calls that were cut off, and of processes in the background."""
+        """Record the outstanding changes of interrupted calls and of background processes."""
         await self.recover()
         if self._background:
             listing = await run_in_thread(lambda stopped: self._lister.list(self._root, keep=True, stopped=stopped))
@@ -212,18 +212,16 @@ class Checkpointer:
     def _record_background_changes(self, now: ProjectListing) -> None:
         running = set(self._running())
         history = self._recorder.state.file_history
-        for call_id, was in list(self._background.items()):
-            own = {change.change.before.path for change in history.list_since(was.change_mark)}
-            changes = self._lister.find_changes(was.listing, now)
-            changes = tuple(change for change in changes if change.before.path not in own)
+        for call_id, call in list(self._background.items()):
+            recorded = {change.change.before.path for change in history.list_since(call.change_mark)}
+            changes = self._lister.find_changes(call.listing, now)
+            changes = tuple(change for change in changes if change.before.path not in recorded)
             if changes:
                 self._recorder.emit(FilesChanged(call_id, changes, concurrent=True))
             if call_id in running:
                 self._background[call_id] = _BackgroundCall(now, history.mark())
             else:
                 del self._background[call_id]
-
-    # --- recording ---
 
     def _record_saved(self, event: CheckpointSaved, agent: str) -> None:
         self._busy.add(event.call_id)
@@ -233,7 +231,6 @@ class Checkpointer:
         self._recorder.emit(FilesChanged(call_id, changes), agent)
 
     def _warn_once(self, text: str) -> None:
-        """Once in a session."""
         if not self._warned:
             self._warned = True
             self._recorder.emit(Warned(text))
@@ -243,16 +240,15 @@ class Checkpointer:
 
 
 def _touched_paths_of(paths: Iterable[str], cwd: str) -> tuple[str, ...]:
-    """The paths that a call may touch: what it names, the file behind a link, the folders it may have to make."""
-    found: list[str] = []
+    """The paths a call may touch: those it names, link targets, and missing folders it may create."""
+    touched: list[str] = []
     for path in paths:
         if not path or "\0" in path:
             continue
-        place = resolved_path_of(str(Path(cwd, path)))
-        behind = os.path.realpath(place)
-        for each in (place, behind):
-            found += [*reversed(list(list_missing_folders(each))), each]
-    return tuple(dict.fromkeys(found))
+        resolved = resolved_path_of(str(Path(cwd, path)))
+        for each in (resolved, os.path.realpath(resolved)):
+            touched += [*reversed(list(list_missing_folders(each))), each]
+    return tuple(dict.fromkeys(touched))
 
 
 def _size_of(path: str) -> int:
@@ -263,13 +259,13 @@ def _size_of(path: str) -> int:
 
 
 def _changes_of(before: Iterable[FileState]) -> tuple[FileChange, ...]:
-    """What became of these paths."""
-    pairs = ((was, state_of(decode_path(was.path), hash_file)) for was in before)
-    return tuple(FileChange(was, now) for was, now in pairs if not is_same_state(was, now))
+    """The changes of these paths since `before`."""
+    pairs = ((state, state_of(decode_path(state.path), hash_file)) for state in before)
+    return tuple(FileChange(state, now) for state, now in pairs if not is_same_state(state, now))
 
 
 async def run_in_thread(work: Callable[[Callable[[], bool]], T]) -> T:
-    """Do slow file work beside the event loop. The work is told to stop by the function it is given, and waited for."""
+    """Run slow file work in a thread. On cancellation, its `stopped` function returns True, and the work is awaited."""
     stop = threading.Event()
     task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
     try:

@@ -1,8 +1,7 @@
-"""One path at one moment: how it is written down and told from another moment.
+"""The state of one path: how it is described, compared and restored.
 
-Nothing here follows a symbolic link: a link is a state of its own, and the file behind it is another path.
-
-Putting one path back as it was: at once, never through a link, and never over what is not expected there.
+Symbolic links are never followed: a link is a state of its own, and its target is another path. A file is restored
+atomically, never through a link and never over unexpected content.
 """
 
 import contextlib
@@ -16,18 +15,18 @@ from pathlib import Path
 from odin.core.event import FileState
 
 ContentHash = Callable[[str, os.stat_result], str]
-"""The SHA-256 of a regular file's bytes, or "" when they are out of reach or too many."""
+"""Returns the SHA-256 of a regular file, or "" if it is unreadable or too large."""
 
 UNHASHED_PREFIX = "stat:"
-"""What the `sha256` of a file begins with whose bytes were not read: it is known by size and times only."""
+"""Prefix of `sha256` for a file that was not read and is identified by size, mtime and inode."""
 
 _BYTE_BASE = 0x10FF00
 
 
 def encode_path(path: str) -> str:
-    """The path as text that JSON can hold, also where its bytes are not UTF-8. `unspelled` gives the path back.
+    """The path as valid Unicode, even if its bytes are not UTF-8. `decode_path` reverses it.
 
-    Such bytes become characters from the very end of Unicode; real characters from there are written as bytes too.
+    Undecodable bytes become characters at the very end of Unicode; real characters from current are encoded too.
     """
     return path if path.isascii() else re.sub("[\udc80-\udcff\U0010ff00-\U0010ffff]", _encode_match, path)
 
@@ -45,7 +44,7 @@ def _decode_match(found: re.Match[str]) -> str:
 
 
 def resolved_path_of(path: str) -> str:
-    """The path with every link in its folders resolved, but not a link at its end."""
+    """Resolve links in the folders of the path, but not the last component."""
     folder, name = os.path.split(os.path.normpath(path))
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
 
@@ -55,7 +54,6 @@ def absent_state_of(path: str) -> FileState:
 
 
 def state_of(path: str, content: ContentHash) -> FileState:
-    """How the path is now."""
     try:
         info = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -87,12 +85,12 @@ def signature_of(info: os.stat_result) -> str:
 
 
 def is_same_state(one: FileState, other: FileState) -> bool:
-    """Whether they are the same for whoever looks at the path. Where the bytes are kept does not matter."""
+    """True if kind, content, mode and link target are equal. Whether the content is saved does not matter."""
     return (one.kind, one.sha256, one.mode, one.target) == (other.kind, other.sha256, other.mode, other.target)
 
 
 def list_missing_folders(path: str) -> Iterator[str]:
-    """The folders above the path that do not exist, the nearest first."""
+    """The missing folders above the path, innermost first."""
     folder = os.path.dirname(path)  # noqa: PTH120
     while folder and folder != os.path.dirname(folder) and not os.path.lexists(folder):  # noqa: PTH120
         yield folder
@@ -100,7 +98,7 @@ def list_missing_folders(path: str) -> Iterator[str]:
 
 
 def changed_time_of(now: FileState) -> float:
-    """Since when the path is as it is. To bring back what is gone harms nobody, and a folder goes only when empty."""
+    """When the path last changed; 0 if it is absent or a folder, which are always safe to restore."""
     if now.kind not in ("file", "link"):
         return 0.0
     try:
@@ -113,14 +111,11 @@ _NAME_BYTES = 200
 
 
 class RestoreFailed(Exception):
-    """The path was left as it is; the words say why."""
+    """The path was not restored; the message is the reason."""
 
 
 def remove_path(now: FileState) -> None:
-    """Remove what stands there, before something else comes to the place or because nothing was there.
-
-    A folder goes only when it is empty: what is in it is somebody else's.
-    """
+    """Remove the path. A folder is removed only if it is empty, because its content is not ours."""
     path = Path(decode_path(now.path))
     _refuse_linked_parent(path)
     try:
@@ -133,9 +128,9 @@ def remove_path(now: FileState) -> None:
 
 
 def restore_path(target: FileState, fetch: Callable[[str], bytes], *, sync: bool = True) -> None:
-    """Make the path what it was. Missing folders above it are made; a file appears whole or not at all.
+    """Restore the path. Missing folders are created; a file appears complete or not at all.
 
-    Without `sync` whoever puts very many brings them to the disk together.
+    With `sync` False, the caller must sync the disk itself, which is faster for many files.
     """
     path = Path(decode_path(target.path))
     _refuse_linked_parent(path)
@@ -155,19 +150,19 @@ def restore_path(target: FileState, fetch: Callable[[str], bytes], *, sync: bool
 
 
 def _refuse_linked_parent(path: Path) -> None:
-    """A link among the folders above would lead the change to another place."""
+    """Raise RestoreFailed if a folder above is a link, which would redirect the change."""
     if os.path.realpath(path.parent) != str(path.parent):
         raise RestoreFailed("a folder above it is a link now")
 
 
 def _restore_file(path: Path, data: bytes, mode: int, sync: bool) -> None:
-    """A file with several hard links is rewritten in place, with the bytes safe beside it until that is done."""
-    there = _get_regular_stat(path)
+    """Replace the file. One with several hard links is rewritten in place, with a full copy next to it meanwhile."""
+    current = _get_regular_stat(path)
     temporary = _temporary_path_of(path)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        _write_content(fd, data, mode, (path, there) if there is not None else None, sync=sync)
-        if there is not None and there.st_nlink > 1:
+        _write_content(fd, data, mode, (path, current) if current is not None else None, sync=sync)
+        if current is not None and current.st_nlink > 1:
             _write_content(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), data, mode)
         else:
             temporary.replace(path)
@@ -189,11 +184,11 @@ def _write_content(
             os.fsync(fd)
 
 
-def _keep_owner(fd: int, path: Path, there: os.stat_result) -> None:
+def _keep_owner(fd: int, path: Path, current: os.stat_result) -> None:
     own = os.fstat(fd)
     with contextlib.suppress(OSError):
-        if (own.st_uid, own.st_gid) != (there.st_uid, there.st_gid):
-            os.fchown(fd, there.st_uid, there.st_gid)
+        if (own.st_uid, own.st_gid) != (current.st_uid, current.st_gid):
+            os.fchown(fd, current.st_uid, current.st_gid)
         for name in os.listxattr(path) if hasattr(os, "listxattr") else ():
             os.setxattr(fd, name, os.getxattr(path, name))
 

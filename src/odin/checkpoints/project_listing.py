@@ -1,7 +1,7 @@
-"""A whole project at one moment, within limits, and what changed between two of them.
+"""A listing of all files of a project, within limits, and the changes between two listings.
 
-Every file is looked at, also those that a version control system ignores or does not know, because those are the ones
-nothing else would bring back. What is left out is said: `skipped` counts it.
+Files that version control ignores or does not know are included, because nothing else could restore them. `skipped`
+counts files beyond the limits.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ from odin.core.event import FileChange, FileState
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
-"""A folder that holds one of these can be made again by a tool: caches and virtual environments."""
+"""Files that mark a folder as reproducible: caches and virtual environments."""
 
 _UNSETTLED_NS = 50_000_000
-"""A file changed so shortly ago may change again without its times showing it, so its hash is not remembered."""
+"""A file changed this recently may change again within the timestamp resolution, so its hash is not cached."""
 
 _SAVE_HASHES_AFTER = 500
-"""So many new hashes are worth writing to the disk at once."""
+"""After this many new hashes, the cache is written to disk."""
 
 
 Stamp = tuple[int, int, int, int]
@@ -43,7 +43,7 @@ Stamp = tuple[int, int, int, int]
 
 
 class ListingLimits(Struct, frozen=True):
-    """What a listing covers at most. `seconds` bounds one walk."""
+    """The limits of a listing. `seconds` bounds one walk."""
 
     max_files: int = 20_000
     max_bytes: int = 200_000_000
@@ -52,14 +52,14 @@ class ListingLimits(Struct, frozen=True):
 
 
 class ListingStopped(OdinError):
-    """The walk was called off."""
+    """The walk was cancelled."""
 
     def __init__(self) -> None:
-        super().__init__("The files were not listed to the end.")
+        super().__init__("The listing of files was cancelled.")
 
 
 class ProjectListing(Struct, frozen=True):
-    """`whole` says that the root itself was listed; a folder whose state is not `saved` was not looked into."""
+    """`is_complete` is False if even the root could not be listed. A folder with `saved` False was not entered."""
 
     root: str
     states: dict[str, FileState]
@@ -75,9 +75,9 @@ class ProjectListing(Struct, frozen=True):
 
 
 class ProjectLister:
-    """Lists one project again and again. What it has read before is known by its times and not read again.
+    """Lists a project repeatedly. Files whose times are unchanged are not read again.
 
-    `outside` are folders that are no part of the project though they may lie in it: our own state.
+    `excluded` folders are skipped: Odin's own state folder may be inside the project.
     """
 
     def __init__(self, store: CheckpointStore, limits: ListingLimits, *, excluded: Container[str] = ()) -> None:
@@ -92,55 +92,55 @@ class ProjectLister:
     def list(
         self, root: str, *, keep: bool, like: ProjectListing | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> ProjectListing:
-        """Every file below the root. With `keep` their bytes go to the store.
+        """List every file below the root. With `keep`, save their content to the store.
 
-        `like` is an earlier listing to be compared with: what it knows by times only is known by times again.
+        `like` is the earlier listing to compare with: files it identifies by signature are not hashed either.
         """
         with self._lock:
             try:
-                with self.store.keep_many() as put:
-                    listing = _ListingWalk(self, root, put if keep else None, like, stopped).run()
+                with self.store.keep_many() as save:
+                    listing = _ListingWalk(self, root, save if keep else None, like, stopped).run()
             except BaseException:
-                self._hashes = None  # what was learned speaks of bytes that are not in the store
+                self._hashes = None  # the new hashes refer to content that was not stored
                 raise
         if self._new_hashes >= _SAVE_HASHES_AFTER:
             self.save_hashes()
         return listing
 
     def save_hashes(self) -> None:
-        """Keep the hashes for the next process. They save time and nothing else, so a failure is no fault."""
+        """Write the hash cache for the next process. Errors are ignored: it is only a cache."""
         with self._lock, contextlib.suppress(OdinError):
             if self._hashes is not None and self._new_hashes:
                 self._new_hashes = 0
                 self.store.keep_hash_cache(self._hashes)
 
-    def get_current_state(self, was: FileState) -> FileState:
-        """How a path of an earlier listing is now, as far as possible without reading it again."""
+    def get_current_state(self, before: FileState) -> FileState:
+        """The current state of a path of an earlier listing, read only if its times changed."""
 
         def content(path: str, info: os.stat_result) -> str:
-            if was.sha256.startswith(UNHASHED_PREFIX):
+            if before.sha256.startswith(UNHASHED_PREFIX):
                 return ""
-            return self.find_hash(was.path, _stamp_of(info), keep=False) or hash_file(path, info)
+            return self.find_hash(before.path, _stamp_of(info), keep=False) or hash_file(path, info)
 
-        return state_of(decode_path(was.path), content)
+        return state_of(decode_path(before.path), content)
 
     def find_changes(self, before: ProjectListing, after: ProjectListing) -> tuple[FileChange, ...]:
-        """What is different, by path. What cannot be told from the two listings is looked at again, not guessed."""
-        found: list[FileChange] = []
-        for path, was in before.states.items():
-            now = after.states.get(path) or self.get_current_state(was)
-            if _has_changed(was, now):
-                found.append(FileChange(was, now))
-        made: set[str] = set()
+        """The changes between two listings, by path. Paths missing in `after` are checked on disk."""
+        changes: list[FileChange] = []
+        for path, earlier in before.states.items():
+            now = after.states.get(path) or self.get_current_state(earlier)
+            if _has_changed(earlier, now):
+                changes.append(FileChange(earlier, now))
+        created: set[str] = set()
         for path in sorted(after.states.keys() - before.states.keys()):
             now = after.states[path]
-            if now.kind != "other" and _was_absent(path, before, made):
-                made.add(path)
-                found.append(FileChange(absent_state_of(decode_path(path)), now))
-        return tuple(sorted(found, key=lambda change: change.before.path))
+            if now.kind != "other" and _was_absent(path, before, created):
+                created.add(path)
+                changes.append(FileChange(absent_state_of(decode_path(path)), now))
+        return tuple(sorted(changes, key=lambda change: change.before.path))
 
     def find_hash(self, name: str, stamp: Stamp, keep: bool) -> str:
-        """The hash of a file that was read before and has not changed since; "" when it must be read."""
+        """The cached hash of an unchanged file; "" if it must be read."""
         if self._hashes is None:
             self._hashes = self.store.load_hash_cache()
             self._stored = self.store.list_names()
@@ -158,21 +158,21 @@ class ProjectLister:
 
 
 class _ListingWalk:
-    """One walk, broad before deep, so that what lies near the root is covered first."""
+    """One breadth-first walk, so that files near the root are covered before a limit is reached."""
 
     def __init__(
         self,
         lister: ProjectLister,
         root: str,
-        put: Callable[[bytes], str] | None,
+        save: Callable[[bytes], str] | None,
         like: ProjectListing | None,
         stopped: Callable[[], bool],
     ) -> None:
         self._lister = lister
         self._limits = lister.limits
         self._root = root
-        self._put = put
-        self._keep = put is not None
+        self._save = save
+        self._keep = save is not None
         self._like = like.states if like is not None else {}
         self._stopped = stopped
         self._deadline = time.monotonic() + self._limits.seconds
@@ -180,7 +180,7 @@ class _ListingWalk:
         self._states: dict[str, FileState] = {}
         self._bytes = 0
         self._skipped = 0
-        self._whole = True
+        self._is_complete = True
         self._device = -1
 
     def run(self) -> ProjectListing:
@@ -191,10 +191,10 @@ class _ListingWalk:
                 break
         for folder in self._queue:
             self._leave_out(folder)
-        return ProjectListing(encode_path(self._root), self._states, self._skipped, self._whole)
+        return ProjectListing(encode_path(self._root), self._states, self._skipped, self._is_complete)
 
     def _list_folder(self, folder: str) -> bool:
-        """False when a limit is reached and the walk is over."""
+        """List one folder. False if a limit is reached and the walk must end."""
         try:
             with os.scandir(folder) as found:
                 entries = list(found)
@@ -204,8 +204,8 @@ class _ListingWalk:
         if folder != self._root and any(entry.name in CACHE_MARKERS for entry in entries):
             self._states[encode_path(folder)] = FileState(encode_path(folder), "other")
             return True
-        full = len(self._states) + len(entries) > self._limits.max_files
-        if full or time.monotonic() > self._deadline:
+        is_full = len(self._states) + len(entries) > self._limits.max_files
+        if is_full or time.monotonic() > self._deadline:
             self._leave_out(folder, len(entries))
             return False
         for entry in entries:
@@ -229,13 +229,13 @@ class _ListingWalk:
         self._states[name] = describe_path(entry.path, info, self._hash_content)
 
     def _hash_content(self, path: str, info: os.stat_result) -> str:
-        """Known, read, or left out because of a limit."""
+        """The hash of a file, from the cache or by reading it; "" if it exceeds a limit or is unreadable."""
         name = encode_path(path)
-        alike = self._like.get(name)
-        if alike is not None and alike.sha256.startswith(UNHASHED_PREFIX):
+        earlier = self._like.get(name)
+        if earlier is not None and earlier.sha256.startswith(UNHASHED_PREFIX):
             return ""
-        over = self._keep and self._bytes + info.st_size > self._limits.max_bytes
-        if info.st_size > self._limits.max_file_bytes or over:
+        is_over = self._keep and self._bytes + info.st_size > self._limits.max_bytes
+        if info.st_size > self._limits.max_file_bytes or is_over:
             self._skipped += 1
             return ""
         self._bytes += info.st_size
@@ -247,7 +247,7 @@ class _ListingWalk:
         if data is None:
             self._skipped += 1
             return ""
-        sha256 = (self._put or sha256_of)(data)
+        sha256 = (self._save or sha256_of)(data)
         self._lister.remember_hash(name, stamp, sha256, self._keep)
         return sha256
 
@@ -259,7 +259,7 @@ class _ListingWalk:
     def _leave_out(self, folder: str, files: int = 1) -> None:
         self._skipped += files
         if folder == self._root:
-            self._whole = False
+            self._is_complete = False
             return
         name = encode_path(folder)
         known = self._states.get(name)
@@ -270,29 +270,29 @@ def _stamp_of(info: os.stat_result) -> Stamp:
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino
 
 
-def _has_changed(was: FileState, now: FileState) -> bool:
-    """Whether the path changed, as far as it was looked into at both times."""
-    if was.kind == "other":
+def _has_changed(before: FileState, now: FileState) -> bool:
+    """True if the path changed. A folder that was skipped in one of the listings counts as unchanged."""
+    if before.kind == "other":
         return False
-    blind = not was.saved or not now.saved or now.kind == "other"
-    if was.kind == "folder" and now.kind in ("folder", "other") and blind:
+    is_skipped = not before.saved or not now.saved or now.kind == "other"
+    if before.kind == "folder" and now.kind in ("folder", "other") and is_skipped:
         return False
-    return not is_same_state(was, now)
+    return not is_same_state(before, now)
 
 
-def _was_absent(path: str, before: ProjectListing, made: set[str]) -> bool:
-    """Only what is missing in a folder that was really listed was not there."""
+def _was_absent(path: str, before: ProjectListing, created: set[str]) -> bool:
+    """True if the path was certainly absent: its folder was listed without it, or did not exist."""
     parent = os.path.dirname(path)  # noqa: PTH120
     if parent == before.root:
         return before.is_complete
     known = before.states.get(parent)
     if known is None:
-        return parent in made
+        return parent in created
     return known.kind in ("file", "link") or (known.kind == "folder" and known.saved)
 
 
 MAX_HASHED_BYTES = 200_000_000
-"""The largest file that is hashed to see whether it is still the same."""
+"""Larger files are not hashed for comparison."""
 
 
 def hash_file(path: str, info: os.stat_result) -> str:
@@ -301,7 +301,7 @@ def hash_file(path: str, info: os.stat_result) -> str:
 
 
 def read_regular_file(path: str, limit: int) -> bytes | None:
-    """The bytes of a regular file; None when it cannot be read, is no longer one, or holds more than the limit."""
+    """The content of a regular file; None if it is unreadable, not a regular file, or larger than `limit`."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

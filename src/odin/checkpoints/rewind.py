@@ -1,12 +1,7 @@
-"""Going back to before a prompt, and forward again: which files may be put back, and doing it.
+"""Rewind and redo of files, and rollback of speculative calls.
 
-A path is put back only when everything that was ever seen of it since is the session's own doing. As soon as somebody
-else had a hand in it, it is left alone and named; `force` takes it all the same. What is there at that moment is saved
-first, so that nothing a rewind replaces is lost.
-
-Putting back the files of a call that was begun early and does not count.
-
-A path is put back only when what is there now is the call's own doing. What somebody else changed since is left alone.
+A path is restored only if every state seen since is the session's own. If it was also changed by something else, it is
+left alone and reported, unless `force` is set. The current content is saved first, so a rewind never loses anything.
 """
 
 import os
@@ -39,15 +34,15 @@ from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_dis
 from odin.policy.paths import find_protected_part
 from odin.session.file_history import RecordedChange, SpeculativeChanges
 
-CHANGED_BY_OTHERS = "somebody else changed it since"
-CHANGED_IN_BACKGROUND = "it changed while a process ran in the background, so it may be somebody else's change"
-UNSAVED = "its earlier bytes were not saved"
+CHANGED_BY_OTHERS = "changed outside this session since"
+CHANGED_IN_BACKGROUND = "changed while a background process ran; the change may not be from this session"
+UNSAVED = "its earlier content was not saved"
 _SYNC_TOGETHER = 100
-"""More files than this are brought to the disk together, because each by itself would take most of the time."""
+"""More files than this are synced to disk together, because syncing each one would dominate."""
 
 
 class RestoreStep(Struct, frozen=True):
-    """One path: what is there and what shall be. With a `reason` it stays as it is."""
+    """One path with its current and its target state. A step with a `reason` is skipped unless forced."""
 
     now: FileState
     target: FileState
@@ -69,43 +64,43 @@ class RestoreOutcome(Struct, frozen=True):
 
 
 def plan_restore(changes: Iterable[RecordedChange], store: CheckpointStore, *, force: bool) -> RestorePlan:
-    """How every path got from the first of these changes to what it is now, and whether it can go back."""
+    """Plan how to undo these changes."""
     by_path: dict[str, list[RecordedChange]] = {}
     for change in changes:
         by_path.setdefault(change.change.before.path, []).append(change)
-    return _build_plan((_judge_path(path, found) for path, found in by_path.items()), store, force)
+    return _build_plan((_plan_path(path, changed) for path, changed in by_path.items()), store, force)
 
 
 def plan_reapply(changes: Iterable[FileChange], store: CheckpointStore, *, force: bool) -> RestorePlan:
-    """The reverse of what a rewind did."""
+    """Plan how to reverse the changes of a rewind."""
     return plan_restore([RecordedChange(change) for change in changes], store, force=force)
 
 
-def _judge_path(path: str, found: list[RecordedChange]) -> RestoreStep:
-    target = found[0].change.before
+def _plan_path(path: str, changes: list[RecordedChange]) -> RestoreStep:
+    target = changes[0].change.before
     known = [target]
-    foreign = False
-    for change in found:
-        foreign = foreign or not _is_known_state(change.change.before, known)
+    is_foreign = False
+    for change in changes:
+        is_foreign = is_foreign or not _is_known_state(change.change.before, known)
         known.append(change.change.after)
     now = _current_state_of(path, known)
     if is_same_state(now, target):
         return RestoreStep(now, target)
-    if foreign or not _is_known_state(now, known):
+    if is_foreign or not _is_known_state(now, known):
         return RestoreStep(now, target, CHANGED_BY_OTHERS)
-    if any(change.is_shared for change in found):
+    if any(change.is_shared for change in changes):
         return RestoreStep(now, target, CHANGED_IN_BACKGROUND)
     return RestoreStep(now, target)
 
 
-def _build_plan(found: Iterable[RestoreStep], store: CheckpointStore, force: bool) -> RestorePlan:
+def _build_plan(candidates: Iterable[RestoreStep], store: CheckpointStore, force: bool) -> RestorePlan:
     steps: list[RestoreStep] = []
     kept: list[SkippedFile] = []
-    for step in found:
+    for step in candidates:
         if is_same_state(step.now, step.target):
             continue
-        lost = _missing_reason_of(step.target, store)
-        reason = lost or ("" if force else step.reason)
+        missing = _missing_reason_of(step.target, store)
+        reason = missing or ("" if force else step.reason)
         if reason:
             kept.append(SkippedFile(step.target.path, reason))
         else:
@@ -117,7 +112,7 @@ def _missing_reason_of(target: FileState, store: CheckpointStore) -> str:
     if target.kind == "other" or not target.saved:
         return UNSAVED
     if target.kind == "file" and not store.contains(target.sha256):
-        return "its earlier bytes are no longer in the checkpoint store"
+        return "its earlier content is no longer in the checkpoint store"
     return ""
 
 
@@ -126,7 +121,7 @@ def _is_known_state(state: FileState, known: Iterable[FileState]) -> bool:
 
 
 def _current_state_of(path: str, known: list[FileState]) -> FileState:
-    """The path as it is, described so that it can be compared with what is known of it."""
+    """The current state, hashed or by signature, so that it is comparable with the known states."""
     signatures = {state.sha256 for state in known if state.sha256.startswith(UNHASHED_PREFIX)}
 
     def content(path: str, info: os.stat_result) -> str:
@@ -136,7 +131,7 @@ def _current_state_of(path: str, known: list[FileState]) -> FileState:
 
 
 def restore_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
-    """Put back what can be put back. One path that fails does not stop the others."""
+    """Carry out the plan. A path that fails does not stop the others."""
     failed: dict[str, str] = {}
     cleared: set[str] = set()
     many = len(plan.steps) > _SYNC_TOGETHER
@@ -157,7 +152,7 @@ def restore_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
 
 
 def _clear_step(step: RestoreStep) -> None:
-    """A folder that the session made and that somebody else uses now stays; that is nobody's loss."""
+    """Remove the current path. A folder that is not empty stays, without being reported."""
     _check_unchanged(step)
     if step.now.kind == "folder" and step.target.kind == "absent" and any(Path(decode_path(step.now.path)).iterdir()):
         raise RestoreFailed("")
@@ -178,7 +173,7 @@ def _restore_step(step: RestoreStep, store: CheckpointStore, cleared: bool, *, s
 
 def _check_unchanged(step: RestoreStep) -> None:
     if not is_same_state(_current_state_of(step.now.path, [step.now]), step.now):
-        raise RestoreFailed("somebody changed it at this very moment")
+        raise RestoreFailed("it changed at this very moment")
 
 
 def _try_step(failed: dict[str, str], step: RestoreStep, act: Callable[[], None]) -> None:
@@ -189,7 +184,7 @@ def _try_step(failed: dict[str, str], step: RestoreStep, act: Callable[[], None]
 
 
 class Rewinder:
-    """`forget` is called when the model must not rely any more on what it has read."""
+    """`forget` drops the agent's file cache, because files changed on disk."""
 
     def __init__(
         self, recorder: Recorder, checkpoints: Checkpointer, forget: Callable[[], None] = lambda: None
@@ -200,18 +195,18 @@ class Rewinder:
         self._forget = forget
 
     async def plan(self, op: Rewind) -> RestorePlan:
-        """What a rewind would do."""
+        """The plan of a rewind, without carrying it out. Raise UsageError if there is no such prompt."""
         await self._checkpoints.record_pending()
         changes = self._recorder.state.list_changes_since(op.turn)
         if changes is None:
-            raise UsageError(f"There is no prompt {op.turn!r} in this session.", "It may have been taken back already.")
+            raise UsageError(f"There is no prompt {op.turn!r} in this session.", "It may have been rewound already.")
         if not op.files:
             return RestorePlan((), ())
         return await run_in_thread(lambda stopped: plan_restore(changes, self._store, force=op.force))
 
     async def rewind(self, op: Rewind) -> Rewound:
         if not (op.files or op.chat):
-            raise UsageError("A rewind needs something to take back.", "Name files, chat or both.")
+            raise UsageError("Nothing to rewind.", "Rewind files, chat or both.")
         plan = await self.plan(op)
         name = f"rewind-{self._recorder.state.seq + 1}"
         outcome = await self._restore(name, plan)
@@ -224,9 +219,7 @@ class Rewinder:
         await self._checkpoints.record_pending()
         undone = self._recorder.state.conversation.redoable_rewind
         if undone is None:
-            raise UsageError(
-                "There is nothing to redo.", "Only a rewind after which nothing was asked can be taken back."
-            )
+            raise UsageError("There is nothing to redo.", "A rewind can be redone until the next prompt.")
         return undone, await run_in_thread(lambda stopped: plan_reapply(undone.changes, self._store, force=op.force))
 
     async def redo(self, op: Redo) -> Redone:
@@ -238,7 +231,7 @@ class Rewinder:
         return event
 
     async def _restore(self, name: str, plan: RestorePlan) -> RestoreOutcome:
-        """What is there now is in the store and in the log before any of it is replaced."""
+        """Save the current files to the store and the log before replacing any of them."""
         plan = await run_in_thread(lambda stopped: self._save_current(plan))
         if not plan.steps:
             return RestoreOutcome(kept=plan.kept)
@@ -260,72 +253,74 @@ class Rewinder:
         if now.kind == "file":
             data = read_regular_file(decode_path(now.path), MAX_EDIT_BYTES)
             if data is None or self._store.keep(data) != now.sha256:
-                raise RestoreFailed("what is there now cannot be saved first")
+                raise RestoreFailed("its current content cannot be saved first")
         elif now.kind == "other":
-            raise RestoreFailed("what is there now is neither a file nor a folder nor a link")
+            raise RestoreFailed("it is now neither a file nor a folder nor a link")
 
 
-OUT_OF_BOUNDS = "it is outside the project or protected"
+OUT_OF_BOUNDS = "outside the project or protected"
 
 
-async def rollback_files(early: SpeculativeChanges, store: CheckpointStore) -> RollbackResult:
-    return await run_in_thread(lambda stopped: _rollback(early, store))
+async def rollback_files(call: SpeculativeChanges, store: CheckpointStore) -> RollbackResult:
+    return await run_in_thread(lambda stopped: _rollback(call, store))
 
 
-def _rollback(early: SpeculativeChanges, store: CheckpointStore) -> RollbackResult:
-    changes, foreign = (early.changes, ()) if early.changes is not None else _guess_changes(early)
+def _rollback(call: SpeculativeChanges, store: CheckpointStore) -> RollbackResult:
+    changes, foreign = (call.changes, ()) if call.changes is not None else _guess_changes(call)
     outcome = restore_files(plan_restore(map(RecordedChange, changes), store, force=False), store)
     return RollbackResult(outcome.changes, (*outcome.kept, *foreign))
 
 
-async def _rollback_within(early: SpeculativeChanges, store: CheckpointStore, root: str) -> RollbackResult:
-    """Put back what is in the project and not protected; to change anything else somebody would have been asked."""
-    files = early.saved.files if early.saved else ()
-    changes = early.changes
-    named = [state.path for state in files] if changes is None else [change.before.path for change in changes]
-    barred = {path for path in dict.fromkeys(named) if not _is_restorable(path, root)}
-    if early.saved:
-        saved = structs.replace(early.saved, files=tuple(state for state in files if state.path not in barred))
-        early = structs.replace(early, saved=saved)
+async def _rollback_within(call: SpeculativeChanges, store: CheckpointStore, root: str) -> RollbackResult:
+    """Roll back only unprotected files of the project: changing any other would have required an approval."""
+    files = call.saved.files if call.saved else ()
+    changes = call.changes
+    paths = [state.path for state in files] if changes is None else [change.before.path for change in changes]
+    excluded = {path for path in dict.fromkeys(paths) if not _is_restorable(path, root)}
+    if call.saved:
+        saved = structs.replace(call.saved, files=tuple(state for state in files if state.path not in excluded))
+        call = structs.replace(call, saved=saved)
     if changes is not None:
-        early = structs.replace(early, changes=tuple(item for item in changes if item.before.path not in barred))
-    back = await rollback_files(early, store)
-    return RollbackResult(back.changes, (*back.kept, *(SkippedFile(path, OUT_OF_BOUNDS) for path in sorted(barred))))
-
-
-def _is_restorable(path: str, root: str) -> bool:
-    place = decode_path(path)
-    return (
-        "\0" not in place
-        and resolved_path_of(place) == place
-        and contains(root, place)
-        and not find_protected_part(place, root)
+        call = structs.replace(call, changes=tuple(item for item in changes if item.before.path not in excluded))
+    result = await rollback_files(call, store)
+    return RollbackResult(
+        result.changes, (*result.kept, *(SkippedFile(path, OUT_OF_BOUNDS) for path in sorted(excluded)))
     )
 
 
-def _guess_changes(early: SpeculativeChanges) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
-    """What a call did that was killed before it could say so, and what is changed but not by it."""
+def _is_restorable(path: str, root: str) -> bool:
+    resolved = decode_path(path)
+    return (
+        "\0" not in resolved
+        and resolved_path_of(resolved) == resolved
+        and contains(root, resolved)
+        and not find_protected_part(resolved, root)
+    )
+
+
+def _guess_changes(call: SpeculativeChanges) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
+    """The changes of a killed call whose end is not in the log, and the files that changed too late to be its own."""
     own: list[FileChange] = []
     foreign: list[SkippedFile] = []
-    for was in early.saved.files if early.saved else ():
-        now = state_of(decode_path(was.path), hash_file)
-        if is_same_state(was, now):
+    for before in call.saved.files if call.saved else ():
+        now = state_of(decode_path(before.path), hash_file)
+        if is_same_state(before, now):
             continue
-        if changed_time_of(now) <= early.saved_at + OWN_CHANGE_S:
-            own.append(FileChange(was, now))
+        if changed_time_of(now) <= call.saved_at + OWN_CHANGE_S:
+            own.append(FileChange(before, now))
         else:
-            foreign.append(SkippedFile(was.path, CHANGED_BY_OTHERS))
+            foreign.append(SkippedFile(before.path, CHANGED_BY_OTHERS))
     return tuple(own), tuple(foreign)
 
 
 async def rollback_crashed_calls(
     calls: Iterable[SpeculativeChanges], recorder: Recorder, store: CheckpointStore, root: str
 ) -> None:
-    """Discard what was running early when the session was killed. What a fork has inherited is not its to put back.
+    """Discard what was running call when the session was killed. What a fork has inherited is not its to put back.
 
-    Only the log tells of it, and it may be somebody else's: what no call can have changed early is left alone.
+    Only the log tells of it, and it may be somebody else's: what no call can have changed call is left alone.
     """
-    for early in calls:
-        own = early.seq > recorder.last_inherited_seq
-        back = await _rollback_within(early, store, root) if early.saved is not None and own else NOTHING_RESTORED
-        record_discard(recorder, early.agent, early.call, "crashed", back, completed=early.changes is not None)
+    for call in calls:
+        is_own = call.seq > recorder.last_inherited_seq
+        result = await _rollback_within(call, store, root) if call.saved is not None and is_own else NOTHING_RESTORED
+        record_discard(recorder, call.agent, call.call, "crashed", result, completed=call.changes is not None)

@@ -1,4 +1,4 @@
-"""The checkpoints of one session. Most of them is loaded with the first call that may change a file."""
+"""The checkpoints of one session. The rest of the package is loaded by the first call that may change files."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class SessionCheckpoints:
-    """`log` is the session's log: all sessions of one project share a store beside their folder.
+    """`log` is the path of the session's log; all sessions of a project share one checkpoint store.
 
-    `running` names the calls that have a process in the background, `forget` makes the model read files again.
+    `running` returns the ids of calls with a background process. `forget` drops the agent's file cache.
     """
 
     def __init__(
@@ -44,25 +44,25 @@ class SessionCheckpoints:
         self._checkpointer: Checkpointer | None = None
 
     def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AbstractAsyncContextManager[None]:
-        """What surrounds a call, for the gate."""
+        """The context manager that saves files before a call and records its changes after it."""
         if tool.kind not in ("edit", "execute") or not self._config.checkpoints.enabled:
             return nullcontext()
         return self._load_checkpointer().guard_call(tool, args, context)
 
     async def recover(self) -> None:
-        """See to calls that a crash cut off, before anything else happens to their files."""
+        """Recover calls that a crash interrupted, before anything else changes their files."""
         if self._recorder.state.file_history.unfinished or find_crashed_calls(self._recorder):
             await self._load_checkpointer().recover()
 
     @property
     def rollback_files(self) -> Callable[[SpeculativeChanges], Awaitable[RollbackResult]] | None:
-        """Puts the files of a call back that was begun early. None when nothing is saved."""
+        """Rolls back the files of a speculative call; None if checkpoints are disabled."""
         return self._rollback_files if self._config.checkpoints.enabled else None
 
-    async def _rollback_files(self, early: SpeculativeChanges) -> RollbackResult:
+    async def _rollback_files(self, call: SpeculativeChanges) -> RollbackResult:
         from odin.checkpoints.rewind import rollback_files
 
-        return await rollback_files(early, self._load_checkpointer().store)
+        return await rollback_files(call, self._load_checkpointer().store)
 
     async def rewind_or_redo(self, op: Rewind | Redo) -> None:
         if isinstance(op, Rewind):
@@ -71,7 +71,7 @@ class SessionCheckpoints:
             await self.make_rewinder().redo(op)
 
     async def plan(self, op: Rewind) -> RewindPlan:
-        """What a rewind would do."""
+        """The changes a rewind would make, without making them."""
         plan = await self.make_rewinder().plan(op)
         return RewindPlan(plan.changes, plan.kept)
 

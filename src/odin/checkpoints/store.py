@@ -1,22 +1,15 @@
-"""Many files kept at once, in one file: making a file for each of thousands would be most of the work.
+"""The checkpoint store of a project: earlier file contents, named by SHA-256, outside the project.
 
-bales/<name>         the bytes of all of them, one after the other
-bales/<name>.index   where each begins and how long it is; it appears last, so a bale without one is unfinished
+    <state>/checkpoints/<project>/objects/ab/abcd…   the content of one file
+                                  bales/<name>       a pack file: the content of many files saved at once
+                                  bales/<name>.index offset and length of each; written last, so a pack without one
+                                                     is unfinished
+                                  manifests/abcd…    a whole project: the state of every file
+                                  seen               the hash cache, so that unchanged files are not read again
 
-Where earlier bytes of files are kept: a store named by content, outside the user's project and its repository.
-
-    <state>/checkpoints/<project>/objects/ab/abcd…   the bytes of one file
-                                  bales/…            the bytes of many that were kept at once
-                                  manifests/abcd…    a whole project: the state of every file in it
-                                  seen               which file had which hash, so that it need not be read again
-
-All sessions of a project share it. An object is written once, to a name that appears only when it is complete and on
-the disk: after a power cut there is never half of one, which would look kept for ever after.
-
-Keeps the checkpoint store of a project from growing for ever. Rare, bounded in time, and never while somebody waits.
-
-What the last days need is never removed: a store may be larger than its limit for their sake, but not for the sake of
-older sessions.
+All sessions of a project share the store. Objects appear complete and synced to disk or not at all, because half an
+object would look saved forever. Git is not used: the store needs no repository, includes ignored files and cannot harm
+the user's index. Pruning is rare, bounded in time and never removes what the sessions of the last days need.
 """
 
 import contextlib
@@ -35,16 +28,16 @@ from odin.session.log import make_write_error
 
 PACK_INDEX_SUFFIX = ".index"
 _MIN_PACKED_FILES = 16
-"""Fewer than this are kept as objects of their own."""
+"""Fewer files than this are saved as single objects."""
 
 BlobLocation = tuple[Path, int, int]
-"""Where bytes are: a file, the offset in it, the length."""
+"""Path of the pack file, offset and length."""
 
 _pack_encoder = msgspec.msgpack.Encoder()
 
 
 class PackFile:
-    """One bale being filled. `few` holds what came first, in case nothing more comes."""
+    """A pack file being written. Content stays in `unpacked` until there are enough files for a pack."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -67,20 +60,20 @@ class PackFile:
             self._append_blob(sha256, data)
 
     def finish(self) -> dict[str, BlobLocation]:
-        """Give the bale its index; from now on its parts can be found. Says where they are."""
+        """Write the index, which completes the pack, and return the locations of its contents."""
         if self._fd < 0:
             return {}
         os.fsync(self._fd)
         os.close(self._fd)
         self._fd = -1
-        whole = self._path.with_name(self._path.name + PACK_INDEX_SUFFIX)
-        half = whole.with_name(f".{whole.name}")
-        with half.open("wb") as file:
+        index = self._path.with_name(self._path.name + PACK_INDEX_SUFFIX)
+        temporary = index.with_name(f".{index.name}")
+        with temporary.open("wb") as file:
             file.write(_pack_encoder.encode(self._index))
             file.flush()
             os.fsync(file.fileno())
-        half.replace(whole)
-        return {sha256: (self._path, *place) for sha256, place in self._index.items()}
+        temporary.replace(index)
+        return {sha256: (self._path, *span) for sha256, span in self._index.items()}
 
     def discard(self) -> None:
         if self._fd >= 0:
@@ -96,8 +89,8 @@ class PackFile:
         for folder in (*reversed(self._folder.parents), self._folder):
             folder.mkdir(0o700, exist_ok=True)
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        few, self.unpacked = self.unpacked, {}
-        for sha256, data in few.items():
+        unpacked, self.unpacked = self.unpacked, {}
+        for sha256, data in unpacked.items():
             self._append_blob(sha256, data)
 
     def _append_blob(self, sha256: str, data: bytes) -> None:
@@ -109,8 +102,8 @@ class PackFile:
 
 
 def read_pack_indexes(folder: Path, skip: set[str]) -> dict[str, dict[str, BlobLocation]]:
-    """What the finished bales hold, by the name of their index. Those in `skip` are known already."""
-    found: dict[str, dict[str, BlobLocation]] = {}
+    """The contents of the finished packs, by index name. Indexes in `skip` are not read."""
+    packs: dict[str, dict[str, BlobLocation]] = {}
     try:
         names = [name for name in os.listdir(folder) if name.endswith(PACK_INDEX_SUFFIX) and name[0] != "."]  # noqa: PTH208
     except OSError:
@@ -120,8 +113,8 @@ def read_pack_indexes(folder: Path, skip: set[str]) -> dict[str, dict[str, BlobL
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 index = msgspec.msgpack.decode((folder / name).read_bytes(), type=dict[str, tuple[int, int]])
                 path = folder / name.removesuffix(PACK_INDEX_SUFFIX)
-                found[name] = {sha256: (path, *place) for sha256, place in index.items()}
-    return found
+                packs[name] = {sha256: (path, *span) for sha256, span in index.items()}
+    return packs
 
 
 def read_blob(location: BlobLocation) -> bytes:
@@ -135,11 +128,11 @@ OBJECTS, PACKS, MANIFESTS, HASH_CACHE = "objects", "bales", "manifests", "seen"
 
 
 class CheckpointLost(OdinError):
-    """What should be in the store is not there any more, or is not what it was."""
+    """An object is missing from the store or damaged."""
 
 
 class CheckpointManifest(msgspec.Struct, frozen=True):
-    """The files of a project at one moment. A folder with `saved` false was not looked into."""
+    """The files of a project at one point in time. A folder with `saved` False was not entered."""
 
     root: str
     files: tuple[FileState, ...]
@@ -147,7 +140,7 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
 
 
 HashCache = dict[str, tuple[int, int, int, int, str]]
-"""Path → mtime, ctime, size, inode and hash of a file when it was last read."""
+"""Maps a path to mtime, ctime, size, inode and hash of the file when it was last read."""
 
 _store_encoder = msgspec.msgpack.Encoder()
 
@@ -159,7 +152,7 @@ def sha256_of(data: bytes) -> str:
 
 
 class CheckpointStore:
-    """`added` counts the bytes this process has put into it."""
+    """`bytes_added` counts the bytes this process has added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -168,7 +161,7 @@ class CheckpointStore:
         self._known_packs: set[str] = set()
 
     def keep(self, data: bytes) -> str:
-        """Put the bytes into the store and give their name."""
+        """Save the bytes and return their SHA-256."""
         sha256 = sha256_of(data)
         if not self.contains(sha256):
             self._write(self._object_path_of(sha256), data)
@@ -176,33 +169,33 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def keep_many(self) -> Generator[Callable[[bytes], str]]:
-        """A `keep` for many files at once. They are in the store when this ends without an exception."""
-        bale = PackFile(self.folder / PACKS)
+        """Yield a `keep` function for many files. They are stored when the block ends without an exception."""
+        pack = PackFile(self.folder / PACKS)
 
         def keep(data: bytes) -> str:
             sha256 = sha256_of(data)
-            if sha256 not in bale and sha256 not in self._packed and not self._object_path_of(sha256).exists():
-                self._add_to_pack(bale, sha256, data)
+            if sha256 not in pack and sha256 not in self._packed and not self._object_path_of(sha256).exists():
+                self._add_to_pack(pack, sha256, data)
             return sha256
 
         try:
             yield keep
         except BaseException:
-            bale.discard()
+            pack.discard()
             raise
-        self._finish_pack(bale)
+        self._finish_pack(pack)
 
     def contains(self, sha256: str) -> bool:
         return self._object_path_of(sha256).exists() or self._locate_packed(sha256) is not None
 
     def list_names(self) -> set[str]:
-        """Everything it holds."""
+        """The SHA-256 names of all objects."""
         self._refresh_packs()
-        found: set[str] = set(self._packed)
-        for shelf in self._list_object_folders():
-            with contextlib.suppress(OSError), os.scandir(shelf) as entries:
-                found.update(entry.name for entry in entries)
-        return found
+        names: set[str] = set(self._packed)
+        for folder in self._list_object_folders():
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                names.update(entry.name for entry in entries)
+        return names
 
     def _list_object_folders(self) -> list[Path]:
         try:
@@ -211,14 +204,14 @@ class CheckpointStore:
             return []
 
     def fetch(self, sha256: str) -> bytes:
-        """The bytes of that name, checked. Raises Lost."""
+        """The bytes with that SHA-256, verified. Raise CheckpointLost."""
         try:
-            place = self._locate_packed(sha256)
-            data = self._object_path_of(sha256).read_bytes() if place is None else read_blob(place)
+            location = self._locate_packed(sha256)
+            data = self._object_path_of(sha256).read_bytes() if location is None else read_blob(location)
         except OSError as error:
-            raise CheckpointLost("its earlier bytes are no longer in the checkpoint store") from error
+            raise CheckpointLost("its earlier content is no longer in the checkpoint store") from error
         if sha256_of(data) != sha256:
-            raise CheckpointLost("its earlier bytes in the checkpoint store are damaged")
+            raise CheckpointLost("its earlier content in the checkpoint store is damaged")
         return data
 
     def keep_manifest(self, manifest: CheckpointManifest) -> str:
@@ -242,40 +235,40 @@ class CheckpointStore:
             raise CheckpointLost("the list of the project's files is no longer in the checkpoint store") from error
 
     def load_hash_cache(self) -> HashCache:
-        """What an earlier process knew; nothing when that cannot be read."""
+        """The hash cache of an earlier process; empty if it cannot be read."""
         try:
             return msgspec.msgpack.decode((self.folder / HASH_CACHE).read_bytes(), type=HashCache)
         except (OSError, msgspec.MsgspecError):
             return {}
 
-    def keep_hash_cache(self, seen: HashCache) -> None:
-        self._write(self.folder / HASH_CACHE, _store_encoder.encode(seen), sync=False)
+    def keep_hash_cache(self, cache: HashCache) -> None:
+        self._write(self.folder / HASH_CACHE, _store_encoder.encode(cache), sync=False)
 
     def _locate_packed(self, sha256: str) -> BlobLocation | None:
-        """Where in a bale it is. Another process may have made one since we last looked."""
+        """The location in a pack. Rereads the indexes, because another process may have added a pack."""
         if sha256 not in self._packed:
             self._refresh_packs()
         return self._packed.get(sha256)
 
     def _refresh_packs(self) -> None:
-        for name, found in read_pack_indexes(self.folder / PACKS, self._known_packs).items():
+        for name, locations in read_pack_indexes(self.folder / PACKS, self._known_packs).items():
             self._known_packs.add(name)
-            self._packed.update(found)
+            self._packed.update(locations)
 
-    def _add_to_pack(self, bale: PackFile, sha256: str, data: bytes) -> None:
+    def _add_to_pack(self, pack: PackFile, sha256: str, data: bytes) -> None:
         try:
-            bale.add(sha256, data)
+            pack.add(sha256, data)
         except OSError as error:
             raise self._make_write_error(error) from error
 
-    def _finish_pack(self, bale: PackFile) -> None:
+    def _finish_pack(self, pack: PackFile) -> None:
         try:
-            self._packed.update(bale.finish())
+            self._packed.update(pack.finish())
         except OSError as error:
-            bale.discard()
+            pack.discard()
             raise self._make_write_error(error) from error
-        self.bytes_added += bale.size
-        for sha256, data in bale.unpacked.items():
+        self.bytes_added += pack.size
+        for sha256, data in pack.unpacked.items():
             self._write(self._object_path_of(sha256), data)
 
     def _make_write_error(self, error: OSError) -> StateUnwritable:
@@ -315,16 +308,16 @@ class CheckpointStore:
 MAX_STORE_BYTES = 2_000_000_000
 DAY_S = 86_400.0
 KEPT_DAYS = (30, 1)
-"""Everything this young stays; when that is still too much, everything this young."""
+"""Pruning first keeps everything from the last 30 days; if the store is still too large, from the last day."""
 
 _NAME_IN_LOG = rb'"(?:sha256|manifest)":"([0-9a-f]{64})"'
 _PRUNED_MARK = "pruned"
 _PRUNE_AFTER_BYTES = 200_000_000
-"""So many new bytes are a reason to look again before a day is over."""
+"""After this many new bytes, prune again before a day is over."""
 
 
 class _StoredFile(msgspec.Struct, frozen=True):
-    """One file of the store, and the names of what it holds. A bale's index comes with its bytes."""
+    """One file of the store with the names of its objects: several for a pack or its index."""
 
     path: Path
     size: int
@@ -333,20 +326,20 @@ class _StoredFile(msgspec.Struct, frozen=True):
 
 
 def prune_store(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_BYTES, *, seconds: float = 5.0) -> int:
-    """Remove what is old until the store fits its limit. Gives the number of bytes that were freed.
+    """Remove old objects until the store fits its limit; return the number of bytes freed.
 
-    `sessions` is the folder with the project's logs: what the younger ones name is needed for undo.
+    `sessions` is the folder with the project's logs: objects named by recent logs are needed for undo.
     """
     deadline = time.monotonic() + seconds
-    found = sorted(_scan_store(store.folder), key=lambda item: item.used)
-    size = sum(item.size for item in found)
+    files = sorted(_scan_store(store.folder), key=lambda item: item.used)
+    size = sum(item.size for item in files)
     freed = 0
     for days in KEPT_DAYS:
         if size - freed <= limit:
             break
         since = time.time() - days * DAY_S
         needed = _find_needed_names(store, sessions, since)
-        for item in found:
+        for item in files:
             if size - freed <= limit or time.monotonic() > deadline:
                 break
             if item.used < since and needed.isdisjoint(item.names) and item.path.exists():
@@ -357,25 +350,25 @@ def prune_store(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_B
 
 
 def prune_if_due(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_BYTES) -> None:
-    """At most once a day, unless much was added."""
+    """Prune at most once a day, or sooner if much was added."""
     mark = store.folder / _PRUNED_MARK
     try:
-        due = store.bytes_added > _PRUNE_AFTER_BYTES or mark.stat().st_mtime < time.time() - DAY_S
+        is_due = store.bytes_added > _PRUNE_AFTER_BYTES or mark.stat().st_mtime < time.time() - DAY_S
     except OSError:
-        due = False
-    if due:
+        is_due = False
+    if is_due:
         prune_store(store, sessions, limit)
-    if due or not mark.exists():
+    if is_due or not mark.exists():
         with contextlib.suppress(OSError):
             mark.touch(0o600)
 
 
 def _scan_store(folder: Path) -> Iterator[_StoredFile]:
-    shelves = [folder / MANIFESTS]
+    folders = [folder / MANIFESTS]
     with contextlib.suppress(OSError):
-        shelves += (folder / OBJECTS).iterdir()
-    for shelf in shelves:
-        with contextlib.suppress(OSError), os.scandir(shelf) as entries:
+        folders += (folder / OBJECTS).iterdir()
+    for each in folders:
+        with contextlib.suppress(OSError), os.scandir(each) as entries:
             for entry in entries:
                 info = entry.stat(follow_symlinks=False)
                 yield _StoredFile(Path(entry.path), info.st_size, info.st_mtime, (entry.name,))
@@ -383,17 +376,17 @@ def _scan_store(folder: Path) -> Iterator[_StoredFile]:
 
 
 def _scan_packs(folder: Path) -> Iterator[_StoredFile]:
-    """Every file there: bales and their indexes with what they hold, and leftovers of a crash, which hold nothing."""
-    held = {name: tuple(found) for name, found in read_pack_indexes(folder, set()).items()}
+    """All packs and indexes with their object names; unfinished packs left by a crash have none."""
+    packs = {name: tuple(objects) for name, objects in read_pack_indexes(folder, set()).items()}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             info = entry.stat(follow_symlinks=False)
-            names = held.get(entry.name) or held.get(entry.name + PACK_INDEX_SUFFIX) or ()
+            names = packs.get(entry.name) or packs.get(entry.name + PACK_INDEX_SUFFIX) or ()
             yield _StoredFile(Path(entry.path), info.st_size, info.st_mtime, names)
 
 
 def _find_needed_names(store: CheckpointStore, sessions: Path, since: float) -> set[str]:
-    """The names of everything that a log or a manifest used since then speaks of."""
+    """The names of all objects referenced by logs and manifests used since then."""
     names: set[str] = set()
     for log in sessions.glob("*/*.jsonl"):
         with contextlib.suppress(OSError), log.open("rb") as lines:
@@ -407,9 +400,9 @@ def _find_needed_names(store: CheckpointStore, sessions: Path, since: float) -> 
 
 
 def _find_manifests(folder: Path, since: float, named: set[str]) -> list[Path]:
-    found: list[Path] = []
+    manifests: list[Path] = []
     with contextlib.suppress(OSError):
         for path in (folder / MANIFESTS).iterdir():
             if path.name in named or path.stat().st_mtime >= since:
-                found.append(path)
-    return found
+                manifests.append(path)
+    return manifests

@@ -1,25 +1,22 @@
-"""`odin auth`: the keys of providers. A key is asked for or piped in; it is never an argument and never shown whole."""
+"""`odin auth`: list, add and remove API keys. Keys are typed or piped in, never arguments, and never printed whole."""
 
 import argparse
 import os
 import sys
-from typing import Any
 
-from odin.commands.command_line import Parser, make_formatter, write_message, write_output
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import get_current_folder, load
 from odin.core.errors import UsageError
 from odin.ui.terminal import escape_hidden
 
-_ABOUT = (
-    "The keys of providers: in the environment, in the settings, and those stored in auth.json, which you add here."
-)
+_ABOUT = "List API keys from the environment, the settings and auth.json; add keys to auth.json or remove them."
 
 _MIN_KEY_CHARS = 20
-"""So long a name with digits in it, which no provider has, is a key in the wrong place."""
+"""A longer provider name that contains digits is probably a key typed in the wrong place."""
 
 _KEY_ARGUMENT_ERROR = (
-    "A key is never an argument: others see it in the list of processes, and your shell keeps it.",
-    "Run `odin auth add PROVIDER`, which asks for it, and replace a key that you have typed here. See `odin --help`.",
+    "Do not pass a key as an argument: the process list and your shell history expose it.",
+    "Run `odin auth add PROVIDER`, which asks for the key. Revoke a key that you typed here. See `odin auth --help`.",
 )
 
 
@@ -31,8 +28,8 @@ def run_auth(argv: list[str]) -> int:
 def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="odin auth", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
-    add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(list)")
-    add("provider", nargs="?", default="", metavar="PROVIDER", help="whose key: anthropic, openai, ...")
+    add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(default: list)")
+    add("provider", nargs="?", default="", metavar="PROVIDER", help="anthropic, openai, ...")
     add("--json", action="store_true", help="print JSON")
     args, more = parser.parse_known_args(argv)
     if any(not word.startswith("-") for word in more):
@@ -53,9 +50,9 @@ def _list_keys(args: argparse.Namespace) -> int:
     for warning in auth.warnings:
         write_message(warning)
     if args.json:
-        return _print_json(lines)
+        return write_json(lines)
     if not lines:
-        return write_output("There are no keys. `odin auth add PROVIDER` stores one.\n")
+        return write_output("No API keys. Add one with `odin auth add PROVIDER`.\n")
     width = max(len(line.provider) for line in lines)
     shown = max(len(line.shown) for line in lines)
     return write_output(
@@ -64,7 +61,7 @@ def _list_keys(args: argparse.Namespace) -> int:
             f"{escape_hidden(line.place)}\n"
             for line in lines
         )
-        + "\n* is the key that is used.\n"
+        + "\n* in use\n"
     )
 
 
@@ -83,10 +80,10 @@ def _add_key(args: argparse.Namespace) -> int:
     provider = check_provider(args.provider, settings)
     count = add_key(provider, _ask_key(provider), settings, os.environ)
     if args.json:
-        return _print_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
-    more = f" {count} are stored; this one is used." if count > 1 else ""
+        return write_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
+    more = f" {count} keys are stored; this one is used." if count > 1 else ""
     file = escape_hidden(str(locate_auth_file(os.environ)))
-    return write_output(f"The key of {provider} is in {file}, readable by you alone.{more}\n")
+    return write_output(f"Stored the {provider} key in {file} (readable only by you).{more}\n")
 
 
 def _ask_key(provider: str) -> str:
@@ -96,7 +93,7 @@ def _ask_key(provider: str) -> str:
         from getpass import getpass
 
         try:
-            return getpass(f"Key of {provider} (it is not shown): ")
+            return getpass(f"API key for {provider} (hidden): ")
         except EOFError:
             return ""
     return sys.stdin.buffer.read(MAX_KEY_LENGTH + 2).decode("utf-8", "replace")
@@ -108,20 +105,12 @@ def _remove_keys(args: argparse.Namespace) -> int:
     _require_provider(args)
     count = forget_keys(args.provider, os.environ)
     if args.json:
-        return _print_json({"provider": args.provider, "removed": count})
+        return write_json({"provider": args.provider, "removed": count})
     if not count:
-        raise UsageError(f"There is no stored key of {args.provider}.", "See `odin auth`.")
-    return write_output(
-        f"{'The key' if count == 1 else f'{count} keys'} of {args.provider} {'is' if count == 1 else 'are'} gone.\n"
-    )
+        raise UsageError(f"No stored key for {args.provider}.", "`odin auth` lists the keys.")
+    return write_output(f"Removed {'the key' if count == 1 else f'{count} keys'} for {args.provider}.\n")
 
 
 def _require_provider(args: argparse.Namespace) -> None:
     if not args.provider:
-        raise UsageError(f"`odin auth {args.what}` needs the name of a provider.", "Such as anthropic or openai.")
-
-
-def _print_json(value: Any) -> int:
-    import msgspec
-
-    return write_output(msgspec.json.encode(value).decode() + "\n")
+        raise UsageError(f"`odin auth {args.what}` needs a provider, e.g. anthropic or openai.")

@@ -1,9 +1,7 @@
-"""`odin cleanup`: what Odin keeps on disk, and removing what is not needed any more.
+"""`odin cleanup`: show disk usage, and with --yes remove old data.
 
-Only what Odin itself has made is ever removed, by its name and in its own place; links are not followed. A session that
-is open somewhere stays. What deleted sessions have cost stays known.
-
-`odin cleanup`: what Odin keeps on disk. Nothing is removed without --yes.
+Only files that Odin created are removed, by name and in its own folders; links are not followed. Open sessions stay,
+and so does the cost of deleted ones.
 """
 
 import argparse
@@ -13,34 +11,32 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
-from odin.app.crash_log import LOG_FILE_NAME as LOG_FILE
-from odin.app.crash_log import LOG_FOLDER as LOGS
+from odin.app.crash_log import LOG_FILE_NAME, LOG_FOLDER
 from odin.app.sandbox import PROBE_FILE
-from odin.commands.command_line import Parser, make_formatter, write_message, write_output
-from odin.config import find_project_root, get_cache_dir, get_current_folder, get_state_dir
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
 from odin.core.errors import OdinError, UsageError
 from odin.session.index import SessionIndex
 from odin.session.store import SessionStore
 from odin.ui.terminal import escape_hidden, shorten
 
 CACHE_FILES = (PROBE_FILE,)
-"""The files that Odin puts into the cache. Whatever else is there is somebody else's."""
+"""The files that Odin writes to the cache folder. All others stay."""
 
-LOG_FILES = (LOG_FILE, f"{LOG_FILE}.1")
+LOG_FILES = (LOG_FILE_NAME, f"{LOG_FILE_NAME}.1")
 WORKTREE_FOLDER = "worktrees"
 REMOVED_FOLDER = ".removed"
-"""Where work trees are put that held something when they were removed."""
+"""Removed worktrees that still contained files are moved here."""
 
 _DURATION = re.compile(r"(\d{1,9})([smhdw]?)")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 86_400}
 
 
 class DiskUsage(Struct, frozen=True):
-    """One kind of thing on disk: how many there are and what they take."""
+    """Disk usage of one kind of data."""
 
     what: str
     path: str
@@ -49,7 +45,7 @@ class DiskUsage(Struct, frozen=True):
 
 
 class CleanupItem(Struct, frozen=True):
-    """Something that is removed. `why_not` says why it stays after all."""
+    """Something to remove. `why_not` is the reason if it stays."""
 
     what: str
     name: str
@@ -61,33 +57,29 @@ class CleanupItem(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True):
-    """What stays whatever else is said: what is younger than so many seconds, and the newest ones of each project."""
+    """What to keep: items younger than this many seconds, and the newest sessions of each project."""
 
     younger_than: float = 0.0
     newest: int = 0
 
 
 def seconds_of(text: str) -> float:
-    """How long `30d`, `12h` or `2w` is; a bare number means days. Raises UsageError."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
-        raise UsageError(f"{text!r} is no length of time.", "Write it as 30d, 12h or 2w.")
-    return float(int(found[1]) * _UNIT_SECONDS[found[2]])
+    """Return the seconds in `30d`, `12h` or `2w`; a bare number means days. Raise UsageError."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise UsageError(f"Invalid duration {text!r}.", "Use e.g. 30d, 12h or 2w.")
+    return float(int(match[1]) * _UNIT_SECONDS[match[2]])
 
 
 class Cleanup:
-    """Everything of one user, seen from the project around `cwd`."""
+    """The user's data on disk, seen from the project around `cwd`."""
 
     def __init__(self, env: Mapping[str, str], cwd: str = "") -> None:
-        folder = os.path.realpath(cwd or get_current_folder())
-        if not Path(folder).is_dir():
-            raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
+        folder = resolve_folder(cwd)
         self._state = get_state_dir(env)
         self._cache = get_cache_dir(env)
         self._store = SessionStore(self._state, find_project_root(folder, env))
         self._key = self._store.folder.name
-
-    # --- what there is ---
 
     def measure_usage(self) -> tuple[DiskUsage, ...]:
         state = self._state
@@ -101,15 +93,13 @@ class Cleanup:
             ),
             _measure_folder("checkpoints of this project", state / "checkpoints" / self._key),
             _measure_folder("checkpoints of all projects", state / "checkpoints"),
-            _measure_folder("work trees", state / WORKTREE_FOLDER),
-            _measure_files("logs", state / LOGS, LOG_FILES),
+            _measure_folder("worktrees", state / WORKTREE_FOLDER),
+            _measure_files("logs", state / LOG_FOLDER, LOG_FILES),
             _measure_files("cache", self._cache, CACHE_FILES),
         )
 
-    # --- what can go ---
-
     def find_sessions(self, keep: Retention, *, everywhere: bool = False) -> list[CleanupItem]:
-        """The sessions that are old enough, oldest first."""
+        """Return the sessions that `keep` does not protect, oldest first."""
         folders = _list_folders(self._store.folder.parent) if everywhere else [self._store.folder]
         before = time.time() - keep.younger_than
         found: list[CleanupItem] = []
@@ -127,36 +117,34 @@ class Cleanup:
         return _find_old_files("cache", self._cache, CACHE_FILES, keep)
 
     def find_log_files(self, keep: Retention) -> list[CleanupItem]:
-        return _find_old_files("log", self._state / LOGS, LOG_FILES, keep)
+        return _find_old_files("log", self._state / LOG_FOLDER, LOG_FILES, keep)
 
     def find_project_data(self, keep: Retention) -> list[CleanupItem]:
-        """Everything of this project: its sessions, what they saved of files, and removed work trees."""
+        """Return all data of this project: sessions, checkpoints and removed worktrees."""
         found = self.find_sessions(keep)
-        gone = {item.name for item in found if not item.why_not}
-        stays = [row.id for row in SessionIndex(self._store.folder).list_entries() if row.id not in gone]
-        saved = self._state / "checkpoints" / self._key
-        if saved.is_dir():
-            why = f"needed to undo what session {stays[0]} did" if stays else ""
-            found.append(_make_folder_item("checkpoints", saved, why))
+        removed = {item.name for item in found if not item.why_not}
+        remaining = [row.id for row in SessionIndex(self._store.folder).list_entries() if row.id not in removed]
+        checkpoints = self._state / "checkpoints" / self._key
+        if checkpoints.is_dir():
+            why = f"session {remaining[0]} needs them for undo" if remaining else ""
+            found.append(_make_folder_item("checkpoints", checkpoints, why))
         trees = self._state / WORKTREE_FOLDER / self._key / REMOVED_FOLDER
         before = time.time() - keep.younger_than
         found += [
-            _make_folder_item("removed work tree", path)
+            _make_folder_item("removed worktree", path)
             for path in _list_folders(trees)
             if path.stat().st_mtime <= before
         ]
         return found
 
-    # --- and goes ---
-
-    def remove(self, going: Sequence[CleanupItem]) -> list[CleanupItem]:
-        """Remove them, as far as nothing speaks against it. Gives what became of each."""
+    def remove(self, items: Sequence[CleanupItem]) -> list[CleanupItem]:
+        """Remove the items, and return them with `why_not` set for those that stayed."""
         done: list[CleanupItem] = []
         refused = False
-        for item in going:
+        for item in items:
             why = item.why_not
             if not why and item.what == "checkpoints" and refused:
-                why = "a session of this project is still there"
+                why = "a session of this project still exists"
             if not why:
                 why = self._try_remove(item)
                 refused = refused or bool(why)
@@ -164,7 +152,7 @@ class Cleanup:
         return done
 
     def _try_remove(self, item: CleanupItem) -> str:
-        """Why it could not be removed, or ""."""
+        """Remove an item. Return the reason if that fails, else ""."""
         path = Path(item.path)
         try:
             if item.what == "session":
@@ -189,11 +177,11 @@ class Cleanup:
         return ""
 
     def _require_own_path(self, path: Path) -> None:
-        """Its folder is where it seems to be, below one of Odin's own: no link on the way leads elsewhere."""
+        """Raise UsageError if a link leads the path out of Odin's own folders."""
         real = Path(os.path.realpath(path.parent))
         own = [Path(os.path.realpath(base)) for base in (self._state, self._cache)]
         if not any(real == base or base in real.parents for base in own):
-            raise UsageError(f"{path} leads elsewhere, so it is not removed.")
+            raise UsageError(f"{path} leads outside Odin's folders, so it is not removed.")
 
 
 def _measure_folder(what: str, path: Path, count: int | None = None) -> DiskUsage:
@@ -202,8 +190,8 @@ def _measure_folder(what: str, path: Path, count: int | None = None) -> DiskUsag
 
 
 def _measure_files(what: str, folder: Path, names: Sequence[str]) -> DiskUsage:
-    there = [folder / name for name in names if (folder / name).is_file()]
-    return DiskUsage(what, str(folder), len(there), sum(path.stat().st_size for path in there))
+    files = [folder / name for name in names if (folder / name).is_file()]
+    return DiskUsage(what, str(folder), len(files), sum(path.stat().st_size for path in files))
 
 
 def _find_old_files(what: str, folder: Path, names: Sequence[str], keep: Retention) -> list[CleanupItem]:
@@ -228,7 +216,7 @@ def _list_folders(base: Path) -> list[Path]:
 
 
 def _measure_size(folder: Path) -> tuple[int, int]:
-    """Bytes and files below a folder. Links count as themselves."""
+    """Return the bytes and the number of files below a folder, without following links."""
     sizes = list(_walk_sizes(folder))
     return sum(sizes), len(sizes)
 
@@ -243,111 +231,113 @@ def _walk_sizes(folder: Path) -> Iterator[int]:
 DEFAULT_AGE = "30d"
 
 EPILOG = """\
-  odin cleanup [status]       what there is and how much room it takes
-  odin cleanup sessions       sessions of this project older than 30 days; --all for every project
-  odin cleanup cache          what can be made again
-  odin cleanup logs           what Odin wrote down about its own failures
-  odin cleanup project        everything of this project: its sessions, checkpoints and removed work trees
+commands:
+  odin cleanup [status]       show disk usage
+  odin cleanup sessions       remove sessions of this project older than 30 days; --all for all projects
+  odin cleanup cache          remove caches
+  odin cleanup logs           remove Odin's own logs
+  odin cleanup project        remove all data of this project: sessions, checkpoints and removed worktrees
 
-Without --yes it is only said what would go. Sessions that are open stay, and so does what deleted ones have cost.
+Without --yes, only print what would be removed. Open sessions stay, and so does the cost of deleted ones.
 """
 
 
 def run_cleanup(argv: list[str]) -> int:
     args = _parse_args(argv)
-
     cleanup = Cleanup(os.environ, args.cwd)
     if args.what == "status":
         return _print_usage(args, cleanup)
     keep = _retention_of(args)
     if args.what == "sessions":
-        going = cleanup.find_sessions(keep, everywhere=args.all)
+        items = cleanup.find_sessions(keep, everywhere=args.all)
     else:
-        going = {
+        items = {
             "cache": cleanup.find_cache_files,
             "logs": cleanup.find_log_files,
             "project": cleanup.find_project_data,
         }[args.what](keep)
     if not args.yes:
-        return _print_items(args, going)
-    done = cleanup.remove(going)
-    refused = any(after.why_not and not before.why_not for before, after in zip(going, done, strict=True))
+        return _print_items(args, items)
+    done = cleanup.remove(items)
+    refused = any(after.why_not and not before.why_not for before, after in zip(items, done, strict=True))
     return _print_items(args, done) or int(refused)
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
-        prog="odin cleanup", description="What Odin keeps on disk.", epilog=EPILOG, formatter_class=make_formatter
+        prog="odin cleanup",
+        description="Show Odin's disk usage, or remove old data.",
+        epilog=EPILOG,
+        formatter_class=make_formatter,
     )
     add = parser.add_argument
     kinds = ("status", "sessions", "cache", "logs", "project")
-    add("what", nargs="?", choices=kinds, default="status", metavar="WHAT", help="(status)")
-    add("--older-than", default="", metavar="TIME", help="only what is older: 30d, 12h or 2w")
-    add("--keep", type=int, default=0, metavar="N", help="keep the newest N sessions of a project, however old")
-    add("--all", action="store_true", help="sessions: of all projects")
-    add("-y", "--yes", action="store_true", help="remove it")
+    add(
+        "what",
+        nargs="?",
+        choices=kinds,
+        default="status",
+        metavar="WHAT",
+        help="status, sessions, cache, logs or project (default: status)",
+    )
+    add("--older-than", default="", metavar="TIME", help="only data older than this, e.g. 30d, 12h or 2w")
+    add("--keep", type=int, default=0, metavar="N", help="keep the newest N sessions of each project")
+    add("--all", action="store_true", help="sessions of all projects")
+    add("-y", "--yes", action="store_true", help="remove instead of only listing")
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
     if args.keep < 0:
-        raise UsageError("--keep is a number of sessions.")
+        raise UsageError("--keep must be 0 or more.")
     if args.all and args.what != "sessions":
-        raise UsageError("--all is for `odin cleanup sessions`.")
+        raise UsageError("--all only works with `odin cleanup sessions`.")
     return args
 
 
-def _retention_of(args: argparse.Namespace) -> "Retention":
-    """Old sessions only, unless something else was said."""
-
-    said = args.older_than or (DEFAULT_AGE if args.what == "sessions" and not args.keep else "0")
-    return Retention(seconds_of(said), args.keep)
+def _retention_of(args: argparse.Namespace) -> Retention:
+    age = args.older_than or (DEFAULT_AGE if args.what == "sessions" and not args.keep else "0")
+    return Retention(seconds_of(age), args.keep)
 
 
-def _print_usage(args: argparse.Namespace, cleanup: Any) -> int:
-    found = cleanup.measure_usage()
+def _print_usage(args: argparse.Namespace, cleanup: Cleanup) -> int:
+    usage = cleanup.measure_usage()
     if args.json:
-        return _print_json(found)
-    width = max(len(item.what) for item in found)
+        return write_json(usage)
+    width = max(len(item.what) for item in usage)
     return write_output(
         "".join(
             f"{item.what:{width}}  {item.count:>7,}  {format_size(item.bytes):>9}  {escape_hidden(item.path)}\n"
-            for item in found
+            for item in usage
         )
     )
 
 
-def _print_items(args: argparse.Namespace, going: "list[CleanupItem]") -> int:
+def _print_items(args: argparse.Namespace, items: list[CleanupItem]) -> int:
     if args.json:
-        return _print_json({"removed": args.yes, "items": going})
-    if not going:
-        return write_output("There is nothing to remove.\n")
-    write_output("".join(f"{_format_item(item)}\n" for item in going))
-    goes = [item for item in going if not item.why_not]
-    total = f"{len(goes)} {'thing' if len(goes) == 1 else 'things'}, {format_size(sum(item.bytes for item in goes))}"
+        return write_json({"removed": args.yes, "items": items})
+    if not items:
+        return write_output("Nothing to remove.\n")
+    write_output("".join(f"{_format_item(item)}\n" for item in items))
+    removed = [item for item in items if not item.why_not]
+    size = format_size(sum(item.bytes for item in removed))
+    total = f"{len(removed)} {'item' if len(removed) == 1 else 'items'}, {size}"
     if args.yes:
         return write_output(f"Removed {total}.\n")
-    write_message(f"This would remove {total}. Add --yes to do it.")
+    write_message(f"Would remove {total}. Add --yes to remove.")
     return 0
 
 
-def _format_item(item: "CleanupItem") -> str:
+def _format_item(item: CleanupItem) -> str:
     when = time.strftime("%Y-%m-%d", time.localtime(item.modified))
     title = f"  {shorten(escape_hidden(' '.join(item.title.split())), 60)}" if item.title else ""
-    stays = f"  (stays: {escape_hidden(item.why_not)})" if item.why_not else ""
-    return f"{item.what} {escape_hidden(item.name)}  {when}  {format_size(item.bytes)}{title}{stays}"
+    kept = f"  (kept: {escape_hidden(item.why_not)})" if item.why_not else ""
+    return f"{item.what} {escape_hidden(item.name)}  {when}  {format_size(item.bytes)}{title}{kept}"
 
 
 def format_size(count: int) -> str:
-    """Bytes as people read them."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000 or unit == "GB":
             return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
         amount /= 1000
     return ""
-
-
-def _print_json(value: Any) -> int:
-    import msgspec
-
-    return write_output(msgspec.json.encode(value).decode() + "\n")

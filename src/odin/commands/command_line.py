@@ -1,9 +1,4 @@
-"""What a command prints: its result, and what it has to say beside it.
-
-The flags of `odin`, and what they mean.
-
-The flags that move Odin's folders. They hold for every command, wherever they stand on its line.
-"""
+"""What all subcommands share: output, the argument parser, the flags of `odin`, and the flags that move its folders."""
 
 import argparse
 import sys
@@ -15,15 +10,22 @@ from odin.core.errors import OdinError, UsageError
 
 
 def write_output(text: str) -> int:
+    """Write a command's result to standard output and return exit code 0."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise OdinError("Standard output is closed, so there is nowhere to write the list.")
+        raise OdinError("Standard output is closed.")
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
 
 
+def write_json(value: Any) -> int:
+    import msgspec
+
+    return write_output(msgspec.json.encode(value).decode() + "\n")
+
+
 def write_message(text: str) -> None:
-    """A message. What it repeats of a file cannot steer the terminal or hide in it."""
+    """Write a message to standard error, with hidden and control characters escaped."""
     from odin.ui.terminal import escape_hidden
 
     shown = "\n".join(map(escape_hidden, text.split("\n")))
@@ -35,25 +37,25 @@ def write_message(text: str) -> None:
 
 EPILOG = """\
 commands:
-  odin models            the models that can be used, with local servers found on this machine
-  odin sessions          the sessions of this project; also search, show, rename, fork, export and delete
-  odin usage             tokens and cost by day, model, session, ...; also --today, --days N and --everywhere
-  odin undo              take the last prompt back, with what it did to files; also --list and --to
-  odin redo              take that back
-  odin replay SESSION    play a session again in a scratch copy, and say whether the same things happened
-  odin rules             what is allowed, asked about and denied here; also add and remove
-  odin explain COMMAND   whether a command would run, and which rule says so; also --tool NAME PATH
-  odin trust             what this folder asks to be trusted with; also add, remove and list
-  odin doctor            whether what Odin needs is here, and which sandbox it uses; also config and models
-  odin auth              the keys of providers; also add and remove
-  odin resume [ID]       the same as --resume
-  odin headless          the same as -p --input-format stream-json --output-format stream-json
-  odin import FILE       a session that was exported, or a transcript of another agent, as a new session
-  odin worktree          work trees of this repository for work beside yours; add, list and remove
-  odin cleanup           what Odin keeps on disk; also sessions, cache, logs and project, which remove with --yes
-  odin completions SHELL what bash, zsh or fish need to complete these lines
+  odin models            list available models, including servers on this machine
+  odin sessions          list, search, show, rename, fork, export or delete sessions
+  odin usage             show tokens and cost by day, model, session, ...
+  odin undo              undo the last prompt and its file changes
+  odin redo              redo what was undone
+  odin replay SESSION    replay a recorded session and compare the results
+  odin rules             list, add or remove permission rules
+  odin explain COMMAND   explain whether a command would run, and which rule decides
+  odin trust             show, add, remove or list trusted folders
+  odin doctor            check the installation, the settings or the models
+  odin auth              list, add or remove API keys
+  odin resume [ID]       same as --resume
+  odin headless          same as -p --input-format stream-json --output-format stream-json
+  odin import FILE       import an exported session or a transcript of another agent
+  odin worktree          list, add or remove git worktrees
+  odin cleanup           show disk usage; remove old sessions, caches and logs
+  odin completions SHELL print a completion script for bash, zsh or fish
 
-exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
+exit codes: 0 success, 1 failure, 2 usage error, 75 temporary failure, 130 interrupted, 143 terminated
 """
 
 _IGNORED_FLAGS = (
@@ -74,7 +76,7 @@ _IGNORED_FLAGS = (
     ("--thinking", 1),
     ("--thinking-display", 1),
 )
-"""Flags that agent SDKs may pass and that change nothing here. They are accepted so that those SDKs can start Odin."""
+"""Flags that agent SDKs pass and Odin ignores; rejecting them would keep those SDKs from starting Odin."""
 
 REPORTED_FLAGS = ("--add-dir", "--agents", "--json-schema", "--mcp-config", "--plugin-dir")
 """Those of them that a person would miss, so their absence is said."""
@@ -85,8 +87,12 @@ PICK_SESSION = "?"
 
 
 class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of exiting.
+
+    `observer` is called with every parser before it parses, so that `odin completions` can read its flags.
+    """
+
     observer: ClassVar[Callable[["Parser"], None] | None] = None
-    """Is shown every parser before it reads a line: what it knows is told in one place only."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         self._notify_observer()
@@ -101,11 +107,11 @@ class Parser(argparse.ArgumentParser):
             Parser.observer(self)
 
     def error(self, message: str) -> Any:
-        raise UsageError(f"{message[:1].upper()}{message[1:]}.", "See `odin --help`.")
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See `{self.prog} --help`.")
 
 
 def make_formatter(prog: str) -> argparse.HelpFormatter:
-    """With a width of its own: argparse makes a formatter for every flag, and each would look for the terminal's."""
+    """Return a help formatter with a fixed width: argparse makes one per flag, and each would query the terminal."""
     return argparse.RawDescriptionHelpFormatter(prog, width=100)
 
 
@@ -118,27 +124,49 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("prompt", nargs="?", help="what to do; with -p and without it, standard input is read")
-    add("-p", "--print", action="store_true", dest="headless", help="answer one prompt and exit")
-    add("-V", "--version", action="store_true", help="print the version")
-    add("--output-format", choices=("text", "json", "stream-json"), default="text", help="what -p prints (text)")
-    add("--input-format", choices=("text", "stream-json"), default="text", help="what -p reads (text)")
-    add("--include-partial-messages", action="store_true", help="stream-json: also every piece as it arrives")
-    add("--replay-user-messages", action="store_true", help="stream-json: repeat each prompt that was taken")
-    add("--mode", default="", help="ask, plan or edit (edit)")
-    add("-m", "--model", default="", help="provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3")
-    add("--fallback-model", action="append", default=[], metavar="LIST", help="models to ask while it cannot answer")
-    add("--max-turns", type=int, metavar="N", help="model calls for this prompt at most, 0 for no limit (100)")
-    add("--max-budget-usd", type=float, metavar="USD", help="ask no model any more once the session has cost this")
-    add("--max-thinking-tokens", type=int, metavar="N", help="tokens the model may think with")
+    add("prompt", nargs="?", help="the prompt; with -p, read from standard input if omitted")
+    add("-p", "--print", action="store_true", dest="headless", help="print the answer to one prompt and exit")
+    add("-V", "--version", action="store_true", help="print the version and exit")
+    add("--output-format", choices=("text", "json", "stream-json"), default="text", help="output of -p (default: text)")
+    add("--input-format", choices=("text", "stream-json"), default="text", help="input of -p (default: text)")
+    add(
+        "--include-partial-messages",
+        action="store_true",
+        help="with stream-json: include partial messages as they arrive",
+    )
+    add("--replay-user-messages", action="store_true", help="with stream-json: echo each accepted prompt")
+    add("--mode", default="", help="ask, plan or edit (default: edit)")
+    add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5 or ollama/qwen3")
+    add(
+        "--fallback-model",
+        action="append",
+        default=[],
+        metavar="LIST",
+        help="models to use while the main one is unavailable",
+    )
+    add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 for no limit (default: 100)")
+    add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
+    add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")
     add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
-    add("-y", "--yes", action="store_true", help="answer every permission question with yes")
-    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="run without asking")
-    add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="never run")
-    add("--tools", default=None, metavar="LIST", help='offer only these tools; "" for none, "default" for all')
+    add("-y", "--yes", action="store_true", help="approve every permission request")
+    add(
+        "--allowedTools",
+        "--allowed-tools",
+        action="append",
+        default=[],
+        metavar="LIST",
+        help="tools to allow without asking",
+    )
+    add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="tools to deny")
+    add("--tools", default=None, metavar="LIST", help='only offer these tools; "" for none, "default" for all')
     add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
-    add("--system-prompt-file", default=None, metavar="FILE", help="replace the system prompt by a file's text")
-    add("--append-system-prompt", default="", metavar="TEXT", help="add to the system prompt")
+    add(
+        "--system-prompt-file",
+        default=None,
+        metavar="FILE",
+        help="replace the system prompt with the contents of a file",
+    )
+    add("--append-system-prompt", default="", metavar="TEXT", help="append to the system prompt")
     add(
         "-r",
         "--resume",
@@ -146,18 +174,24 @@ def build_parser() -> argparse.ArgumentParser:
         const=PICK_SESSION,
         default=None,
         metavar="ID",
-        help="continue this session; without an id, choose one",
+        help="resume a session; without an ID, choose from a list",
     )
-    add("-c", "--continue", action="store_true", dest="continue_last", help="continue the latest session here")
-    add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
-    add("--at", default="", metavar="N|ID", help="with --fork-session: only what was before the N-th last prompt")
-    add("--session-id", default="", metavar="ID", help="the id of the new session")
-    add("--plain", action="store_true", help="ordinary lines in the ordinary scrollback instead of the terminal app")
-    add("--cwd", default="", metavar="DIR", help="work in this folder")
-    add("--config-dir", metavar="DIR", help="Odin's own settings and keys are there; any command takes these three")
-    add("--state-dir", metavar="DIR", help="sessions are kept there")
-    add("--cache-dir", metavar="DIR", help="what can be made again is kept there")
-    add("--trust", action="store_true", help="trust this folder for this run: its hooks, rules and settings count")
+    add(
+        "-c",
+        "--continue",
+        action="store_true",
+        dest="continue_last",
+        help="continue the latest session of this project",
+    )
+    add("--fork-session", action="store_true", help="with --resume or --continue: continue in a copy")
+    add("--at", default="", metavar="N|ID", help="with --fork-session: copy up to before the Nth last prompt")
+    add("--session-id", default="", metavar="ID", help="ID for the new session")
+    add("--plain", action="store_true", help="plain mode: ordinary lines instead of the terminal app")
+    add("--cwd", default="", metavar="DIR", help="working directory")
+    add("--config-dir", metavar="DIR", help="settings and API keys (these three flags work with any command)")
+    add("--state-dir", metavar="DIR", help="sessions and logs")
+    add("--cache-dir", metavar="DIR", help="caches")
+    add("--trust", action="store_true", help="trust this folder's hooks, rules and settings for this run")
     add("--verbose", action="store_true", help=argparse.SUPPRESS)
     for name, count in _IGNORED_FLAGS:
         if count:
@@ -168,19 +202,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def split_list(values: list[str]) -> list[str]:
-    """Names separated by commas or spaces; what stands in parentheses stays together."""
-    found: list[str] = []
+    """Split lists of names at commas and spaces, except inside parentheses."""
+    words: list[str] = []
     for value in values:
         depth, word = 0, ""
         for char in value:
             depth += (char == "(") - (char == ")")
             if char in ", " and depth <= 0:
-                found.append(word)
+                words.append(word)
                 word = ""
             else:
                 word += char
-        found.append(word)
-    return [word for word in found if word]
+        words.append(word)
+    return [word for word in words if word]
 
 
 FOLDER_FLAGS = {
@@ -188,22 +222,22 @@ FOLDER_FLAGS = {
     "--state-dir": "ODIN_STATE_DIR",
     "--cache-dir": "ODIN_CACHE_DIR",
 }
-"""Each flag with the variable it stands for. A flag wins over the environment."""
+"""Flags that move Odin's folders, with the environment variables they override."""
 
 
 def extract_folder_flags(argv: list[str], env: MutableMapping[str, str]) -> list[str]:
-    """The line without these flags, which are put into the environment. What comes after `--` is left alone."""
-    kept: list[str] = []
+    """Remove the folder flags from the arguments before `--` and set their variables in `env`."""
+    others: list[str] = []
     words = iter(argv)
     for word in words:
         if word == "--":
-            return [*kept, word, *words]
+            return [*others, word, *words]
         flag, equals, value = word.partition("=")
         if flag not in FOLDER_FLAGS:
-            kept.append(word)
+            others.append(word)
             continue
         value = value if equals else next(words, "")
         if not value.strip():
             raise UsageError(f"{flag} needs a folder.", "See `odin --help`.")
         env[FOLDER_FLAGS[flag]] = str(Path(value).expanduser().absolute())
-    return kept
+    return others

@@ -1,4 +1,4 @@
-"""`odin completions SHELL`: a script that completes Odin's commands and flags, made from the parsers themselves."""
+"""`odin completions SHELL`: print a completion script, generated from the argument parsers."""
 
 import argparse
 import contextlib
@@ -17,14 +17,14 @@ EPILOG = """\
 
 
 class CompletionWord(Struct, frozen=True):
-    """Something that can be completed: a flag with what it means, or what may be chosen."""
+    """A flag with its help, or a choice."""
 
     text: str
-    about: str = ""
+    help: str = ""
 
 
 class CommandSyntax(Struct, frozen=True):
-    """What one command takes: its flags, the words it knows, and what follows each flag that has a choice."""
+    """The flags, positional choices and flag values of one command."""
 
     name: str
     flags: tuple[CompletionWord, ...]
@@ -33,7 +33,7 @@ class CommandSyntax(Struct, frozen=True):
 
 
 class _ParserCaught(Exception):
-    """Carries a parser out of the command that was about to use it."""
+    """Carries a parser out of the command that created it."""
 
     def __init__(self, parser: Parser) -> None:
         super().__init__()
@@ -42,16 +42,15 @@ class _ParserCaught(Exception):
 
 def run_completions(argv: list[str]) -> int:
     parser = Parser(
-        prog="odin completions", description="What a shell needs.", epilog=EPILOG, formatter_class=make_formatter
+        prog="odin completions", description="Print a completion script.", epilog=EPILOG, formatter_class=make_formatter
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
     args = parser.parse_args(argv)
-    known = [syntax_of("", build_parser()), *list_commands()]
-    return write_output({"bash": _format_bash, "zsh": _format_zsh, "fish": _format_fish}[args.shell](known))
+    commands = [syntax_of("", build_parser()), *list_commands()]
+    return write_output({"bash": _format_bash, "zsh": _format_zsh, "fish": _format_fish}[args.shell](commands))
 
 
 def list_commands() -> Iterator[CommandSyntax]:
-    """Every subcommand with what its own parser says."""
     from odin.commands.main import COMMANDS, SHORTHANDS
 
     for name, module in COMMANDS.items():
@@ -62,7 +61,7 @@ def list_commands() -> Iterator[CommandSyntax]:
 
 
 def parser_of(name: str, module: str) -> argparse.ArgumentParser:
-    """The parser that a subcommand makes. It is taken at the moment when it would read its line."""
+    """Return the parser of a subcommand, intercepted when it starts to parse."""
 
     def take(parser: Parser) -> None:
         raise _ParserCaught(parser)
@@ -72,11 +71,11 @@ def parser_of(name: str, module: str) -> argparse.ArgumentParser:
     try:
         with contextlib.suppress(SystemExit):
             command([])
-    except _ParserCaught as seen:
-        return seen.parser
+    except _ParserCaught as caught:
+        return caught.parser
     finally:
         Parser.observer = None
-    raise AssertionError(f"{name} reads no line")
+    raise AssertionError(f"{name} has no parser")
 
 
 def syntax_of(name: str, parser: argparse.ArgumentParser) -> CommandSyntax:
@@ -86,18 +85,18 @@ def syntax_of(name: str, parser: argparse.ArgumentParser) -> CommandSyntax:
     for action in parser._actions:
         if action.help == argparse.SUPPRESS:
             continue
-        chosen = tuple(map(str, action.choices)) if action.choices else ()
+        values = tuple(map(str, action.choices)) if action.choices else ()
         if not action.option_strings:
-            words += [CompletionWord(item) for item in chosen if item]
+            words += [CompletionWord(value) for value in values if value]
         for flag in action.option_strings:
             flags.append(CompletionWord(flag, action.help or ""))
-            if chosen:
-                choices[flag] = chosen
+            if values:
+                choices[flag] = values
     return CommandSyntax(name, tuple(flags), tuple(words), choices)
 
 
-def _format_bash(known: list[CommandSyntax]) -> str:
-    main, *others = known
+def _format_bash(commands: list[CommandSyntax]) -> str:
+    main, *others = commands
     names = " ".join(item.name for item in others)
     lines = [
         "_odin() {",
@@ -128,13 +127,13 @@ def _join_words(item: CommandSyntax) -> str:
     return " ".join(word.text for word in (*item.words, *item.flags))
 
 
-def _format_zsh(known: list[CommandSyntax]) -> str:
-    """zsh can use what was written for bash."""
-    return f"autoload -U +X bashcompinit && bashcompinit\n{_format_bash(known)}"
+def _format_zsh(commands: list[CommandSyntax]) -> str:
+    """Return the bash script, which zsh runs with bashcompinit."""
+    return f"autoload -U +X bashcompinit && bashcompinit\n{_format_bash(commands)}"
 
 
-def _format_fish(known: list[CommandSyntax]) -> str:
-    main, *others = known
+def _format_fish(commands: list[CommandSyntax]) -> str:
+    main, *others = commands
     names = " ".join(item.name for item in others)
     alone = f"not __fish_seen_subcommand_from {names}"
     lines = [f"complete -c odin -n '{alone}' -a {item.name}" for item in others]
@@ -150,6 +149,6 @@ def _format_fish(known: list[CommandSyntax]) -> str:
 
 def _format_fish_flag(condition: str, word: CompletionWord, item: CommandSyntax) -> Iterator[str]:
     kind = "-l" if word.text.startswith("--") else "-s"
-    about = word.about.replace("%%", "%").replace("\\", "\\\\").replace("'", "\\'")
-    chosen = f" -x -a '{' '.join(item.choices[word.text])}'" if word.text in item.choices else ""
-    yield f"complete -c odin -n '{condition}' {kind} {word.text.lstrip('-')}{chosen} -d '{about}'"
+    text = word.help.replace("%%", "%").replace("\\", "\\\\").replace("'", "\\'")
+    values = f" -x -a '{' '.join(item.choices[word.text])}'" if word.text in item.choices else ""
+    yield f"complete -c odin -n '{condition}' {kind} {word.text.lstrip('-')}{values} -d '{text}'"

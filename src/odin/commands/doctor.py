@@ -1,9 +1,4 @@
-"""`odin doctor`: whether what Odin needs is here, which sandbox it uses, and why not another one.
-
-`odin doctor config`: every setting, its value, which layer it comes from, and what is wrong with the files.
-
-`odin doctor`: what is here, what is used, and what is broken; of the settings and of the models, too.
-"""
+"""`odin doctor`: check the installation and the sandbox (default), the settings (`config`) or the models (`models`)."""
 
 import argparse
 import asyncio
@@ -47,7 +42,7 @@ _TIMEOUT_S = 10.0
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at. `note` is worth knowing and keeps nothing from working."""
+    """The result of one check. A `note` is worth knowing but prevents nothing."""
 
     topic: str
     text: str
@@ -55,7 +50,7 @@ class Finding(Struct, frozen=True):
 
 
 class DoctorReport(Struct, frozen=True):
-    """What was found, for people; `facts` are the same for programs."""
+    """The findings to print, and the same as `facts` for programs."""
 
     findings: tuple[Finding, ...]
     facts: dict[str, Any]
@@ -69,7 +64,11 @@ class DoctorReport(Struct, frozen=True):
         marks = {"ok": " ", "note": "*", "broken": "!"}
         lines = [f"{marks[item.health]} {item.topic:{width}}  {item.text}" for item in self.findings]
         broken = sum(item.health == "broken" for item in self.findings)
-        end = f"{broken} broken (marked with !)." if broken else "Nothing is broken."
+        end = (
+            f"{broken} {'problem' if broken == 1 else 'problems'} found (marked with !)."
+            if broken
+            else "No problems found."
+        )
         return "\n".join([*lines, "", end, ""])
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +76,7 @@ class DoctorReport(Struct, frozen=True):
 
 
 class _Checkup:
-    """Everything that is looked at, one after the other."""
+    """Runs all checks of `odin doctor`."""
 
     def __init__(self, cwd: str, env: Mapping[str, str]) -> None:
         self._cwd = cwd
@@ -118,7 +117,7 @@ class _Checkup:
         for name, path in places.items():
             writable = _is_writable(path)
             self._facts["folders"][name] = {"path": str(path), "exists": path.is_dir(), "writable": writable}
-            state = "writable" if writable else "not writable: make it so, or name another one in the environment"
+            state = "writable" if writable else "not writable: fix its permissions or set another folder"
             health: Health = "ok" if writable else "broken" if name == "state" else "note"
             self._add_finding(name, f"{path}, {state}", health)
 
@@ -127,7 +126,7 @@ class _Checkup:
         found = [str(path) for path in dict.fromkeys(files) if path.is_file()]
         facts: dict[str, Any] = {"files": found, "warnings": []}
         self._facts["configuration"] = facts
-        self._add_finding("settings", ", ".join(found) or "no odinconfig.json, so the defaults hold")
+        self._add_finding("settings", ", ".join(found) or "no odinconfig.json; using the defaults")
         try:
             config = load(self._cwd, self._env)
         except OdinError as error:
@@ -142,9 +141,9 @@ class _Checkup:
     async def _check_programs(self) -> None:
         path = self._env.get("PATH") or os.defpath
         ripgrep = find_ripgrep() or ""
-        await self._check_tool("ripgrep", ripgrep, "searching is slower without it")
+        await self._check_tool("ripgrep", ripgrep, "searching is slower without ripgrep")
         git = find_program("git", path)
-        await self._check_tool("git", git, "Odin itself works without it")
+        await self._check_tool("git", git, "optional")
 
     async def _check_tool(self, name: str, path: str, without: str) -> None:
         version = await _read_version(path, self._env) if path else ""
@@ -152,12 +151,12 @@ class _Checkup:
         if version:
             self._add_finding(name, f"{version}, {path}")
         else:
-            self._add_finding(name, f"{f'{path} does not start' if path else 'not found'}; {without}", "note")
+            self._add_finding(name, f"{f'cannot run {path}' if path else 'not found'}; {without}", "note")
 
     def _check_sandbox(self, config: Config) -> None:
-        confined = LazySandbox(config, self._env)
-        used = confined.get()
-        each = {name: _probe_sandbox(confined.make_other(name)) for name in ("bubblewrap", "landlock")}
+        sandbox = LazySandbox(config, self._env)
+        used = sandbox.get()
+        failures = {name: _probe_sandbox(sandbox.make_other(name)) for name in ("bubblewrap", "landlock")}
         used.probe(force=True)
         used.kill()
         network = "on" if config.sandbox.network else "off"
@@ -166,34 +165,34 @@ class _Checkup:
             "used": used.kind,
             "network": network,
             "description": used.describe(),
-            "available": {name: not why for name, why in each.items()},
-            "reasons": {name: why for name, why in each.items() if why},
+            "available": {name: not why for name, why in failures.items()},
+            "reasons": {name: why for name, why in failures.items() if why},
         }
         health: Health = "broken" if used.problem else "note" if used.kind == "none" else "ok"
         self._add_finding("sandbox", used.problem or used.describe(), health)
-        for name, why in each.items():
+        for name, why in failures.items():
             self._add_finding(name, f"not available: {why}" if why else "works")
 
     def _check_keys(self, config: Config) -> None:
-        """By name only: no value of a key leaves the environment or the file."""
+        """Report keys by name only, never their values."""
         names = [name for preset in PRESETS.values() for name in preset.key_names]
         found = [name for name in dict.fromkeys(names) if self._env.get(name)]
         given = sorted(name for name, provider in config.providers.items() if provider.api_key)
         self._facts["models"] = {"model": config.model, "keys": found, "providers": sorted(config.providers)}
         stored = sorted(read_auth_file(self._env).keys)
         self._facts["models"]["stored"] = stored
-        said = [
+        keys = [
             *found,
             *(f"providers.{name} in the settings" for name in given),
             *(f"{name} in {AUTH_NAME}" for name in stored),
         ]
-        self._add_finding("model", config.model or "the first that is found; `odin models` lists them")
-        self._add_finding("keys", ", ".join(said) or "none: a model on this machine or the offline planner is used")
+        self._add_finding("model", config.model or "the first available one; see `odin models`")
+        self._add_finding("keys", ", ".join(keys) or "none: using a local model or the offline planner")
 
     def _check_trust(self, config: Config) -> None:
         trust = config.trust
         self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
-        text = "trusted" if trust.trusted else "not trusted: its own settings may only restrict; see `odin trust`"
+        text = "trusted" if trust.trusted else "not trusted: its settings can only restrict; see `odin trust`"
         self._add_finding("project", f"{config.root}, {text}")
 
     def _check_terminal(self) -> None:
@@ -202,33 +201,34 @@ class _Checkup:
         term = self._env.get("TERM", "")
         self._facts["terminal"] = {"streams": on, "term": term}
         self._add_finding(
-            "terminal", f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: nobody can be asked here"
+            "terminal",
+            f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: permission requests cannot be answered",
         )
 
 
 def examine(cwd: str, env: Mapping[str, str]) -> DoctorReport:
-    """Look at everything. Sandboxes are really made, and ended again."""
+    """Run all checks. Sandboxes are actually started, and stopped again."""
     return _Checkup(cwd, env).build_report()
 
 
 def _probe_sandbox(sandbox: Sandbox) -> str:
-    """Why a sandbox does not work, or ""."""
+    """Return why a sandbox does not work, or ""."""
     sandbox.probe()
     sandbox.kill()
     if sandbox.kind != "none":
         return ""
-    why = next(iter(sandbox.list_failures().values()), "it does not work here")
+    why = next(iter(sandbox.list_failures().values()), "does not work here")
     return f"{why}{_explain_failure(why)}"
 
 
 def _explain_failure(why: str) -> str:
-    """The switch of the system that explains why namespaces cannot be made, when there is one."""
+    """Return the sysctl that prevents user namespaces, or ""."""
     if "namespace" not in why and "uid map" not in why and "ermi" not in why:
         return ""
     switches = {
-        "kernel/unprivileged_userns_clone": ("0", "user namespaces are forbidden to users"),
-        "user/max_user_namespaces": ("0", "no user namespaces are allowed"),
-        "kernel/apparmor_restrict_unprivileged_userns": ("1", "AppArmor forbids user namespaces without a profile"),
+        "kernel/unprivileged_userns_clone": ("0", "user namespaces are disabled for users"),
+        "user/max_user_namespaces": ("0", "user namespaces are disabled"),
+        "kernel/apparmor_restrict_unprivileged_userns": ("1", "AppArmor blocks user namespaces without a profile"),
     }
     for name, (value, meaning) in switches.items():
         try:
@@ -241,24 +241,24 @@ def _explain_failure(why: str) -> str:
 
 
 async def _read_version(path: str, env: Mapping[str, str]) -> str:
-    """The first line a program says about itself."""
+    """Return the first line that `--version` prints, or ""."""
     runner = ProcessRunner(environ=env)
     try:
-        said = await runner.capture([path, "--version"], cwd="/", timeout=_TIMEOUT_S, stop_after=10_000)
+        output = await runner.capture([path, "--version"], cwd="/", timeout=_TIMEOUT_S, stop_after=10_000)
     except OSError:
         return ""
     finally:
         await runner.close()
-    lines = said.data.decode("utf-8", "replace").splitlines()
-    return lines[0].strip() if said.code == 0 and lines else ""
+    lines = output.data.decode("utf-8", "replace").splitlines()
+    return lines[0].strip() if output.code == 0 and lines else ""
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files can be made there, or the folder itself where it is not there yet."""
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    """True if files can be created in the folder, or the folder itself if it does not exist."""
+    path = folder
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
 _SECRET_NAME = re.compile(r"(?i)(?:^|[_-])(?:api[_-]?key|key|token|secret|password|authorization|cookie)$")
@@ -266,9 +266,9 @@ _KEY_NAME = re.compile(r'(?:there is no key )?"?([A-Za-z_$][\w$]*)')
 
 
 class Setting(Struct, frozen=True):
-    """One key as it holds now. `layer` is default, user, project, environment or flag.
+    """The effective value of one key. `layer` is default, user, project, environment or flag.
 
-    `source` is the file or the variable that says so.
+    `source` is the file or environment variable that sets it.
     """
 
     key: str
@@ -283,7 +283,7 @@ class Setting(Struct, frozen=True):
 
 
 class SettingProblem(Struct, frozen=True):
-    """What is wrong, and where. `line` is 0 where it cannot be told."""
+    """A problem in a configuration file. `line` is 0 if unknown."""
 
     text: str
     file: str = ""
@@ -297,7 +297,7 @@ class SettingProblem(Struct, frozen=True):
 
 
 class SettingsReport(Struct, frozen=True):
-    """`files` are those that were read. A file that stops Odin leaves no settings, only what is `wrong`."""
+    """All settings and their problems. If a file stops Odin from starting, `settings` is empty."""
 
     files: tuple[str, ...]
     settings: tuple[Setting, ...]
@@ -333,7 +333,7 @@ def _describe_setting(
 
 
 def _mask_secrets(value: Any, name: str = "") -> Any:
-    """The value without any secret: keys are masked, and so is every header that may be one."""
+    """Return the value with keys and secret headers masked."""
     if isinstance(value, dict):
         inside = cast("dict[str, Any]", value)
         return {key: _mask_secrets(item, str(key)) for key, item in inside.items()}
@@ -343,7 +343,7 @@ def _mask_secrets(value: Any, name: str = "") -> Any:
 
 
 def _locate_keys(path: str) -> dict[str, int]:
-    """The line on which each key of a file stands; none of a file that is not valid."""
+    """Return the line of each key in a file; empty if the file is invalid."""
     try:
         raw = read_config_file(Path(path)) or b"{}"
         parse_json_object(raw, Path(path))
@@ -354,7 +354,7 @@ def _locate_keys(path: str) -> dict[str, int]:
 
 
 def _locate_problem(text: str, lines: Mapping[str, Mapping[str, int]]) -> SettingProblem:
-    """A warning with the line of the key it is about. Those of files begin with the file and go on with the key."""
+    """Return a warning with the line of its key. Warnings about files start with `FILE: KEY`."""
     for path, at in lines.items():
         if text.startswith(f"{path}: "):
             rest = text[len(path) + 2 :]
@@ -364,25 +364,26 @@ def _locate_problem(text: str, lines: Mapping[str, Mapping[str, int]]) -> Settin
 
 
 def format_settings(report: SettingsReport) -> str:
-    """For people: what somebody has set, then what holds by itself, then what is wrong."""
+    """Return the changed settings, the defaults, and the problems."""
     import json
 
-    said = [item for item in report.settings if item.layer != "default"]
-    lines = [f"read: {', '.join(report.files) or f'no {CONFIG_NAME}, so the defaults hold'}", ""]
-    for item in (*said, *(item for item in report.settings if item.layer == "default")):
+    changed = [item for item in report.settings if item.layer != "default"]
+    lines = [f"read: {', '.join(report.files) or f'no {CONFIG_NAME}; using the defaults'}", ""]
+    for item in (*changed, *(item for item in report.settings if item.layer == "default")):
         value = json.dumps(item.value, ensure_ascii=False)
         lines.append(f"{item.key}: {value}  ({item.location})")
     if report.wrong:
-        lines += ["", "wrong:", *(f"  {item.location}{item.text}" for item in report.wrong)]
+        lines += ["", "problems:", *(f"  {item.location}{item.text}" for item in report.wrong)]
     else:
-        lines += ["", "Nothing is wrong."]
+        lines += ["", "No problems found."]
     return "\n".join(lines) + "\n"
 
 
 EPILOG = """\
-  odin doctor             whether what Odin needs is here, and which sandbox it uses
-  odin doctor config      every setting, the layer it comes from, and what is wrong, with file and line
-  odin doctor models      ask the models of the settings, and those there is a key for, whether they answer
+commands:
+  odin doctor             check the installation and the sandbox
+  odin doctor config      show every setting, where it comes from, and problems with file and line
+  odin doctor models      send a test request to the configured models
 """
 
 
@@ -393,36 +394,41 @@ def run_doctor(argv: list[str]) -> int:
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
-    about = "Whether what Odin needs is here, and which sandbox it uses."
+    about = "Check the installation, the settings or the models."
     parser = Parser(prog="odin doctor", description=about, epilog=EPILOG, formatter_class=make_formatter)
     add = parser.add_argument
-    add("what", nargs="?", choices=("all", "config", "models"), default="all", metavar="WHAT", help="(all)")
+    add(
+        "what",
+        nargs="?",
+        choices=("all", "config", "models"),
+        default="all",
+        metavar="WHAT",
+        help="all, config or models (default: all)",
+    )
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     return parser.parse_args(argv)
 
 
 def _run_checks(args: argparse.Namespace, cwd: str) -> int:
-
     report = examine(cwd, os.environ)
     _print_report(args, report.to_json(), report.format_text())
     return 1 if report.broken else 0
 
 
 def _run_config(args: argparse.Namespace, cwd: str) -> int:
-
     report = report_settings(cwd, os.environ)
     _print_report(args, report, format_settings(report))
     return 1 if report.broken else 0
 
 
 def _run_models(args: argparse.Namespace, cwd: str) -> int:
-    """A model that does not answer is broken; that there is none is not."""
+    """Send a test request to each model. Having no model is not an error."""
     from odin.models.probe import probe_models
 
     answers = asyncio.run(probe_models(cwd, os.environ))
     lines = [f"{' ' if item.ok else '!'} {item.ref} ({item.why}): {item.text}\n" for item in answers]
-    none = "There is no model to ask: the offline planner answers. `odin auth add` stores a key.\n"
+    none = "No models configured; Odin uses the offline planner. Add an API key with `odin auth add`.\n"
     _print_report(args, answers, "".join(lines) or none)
     return 0 if all(item.ok for item in answers) else 1
 

@@ -1,21 +1,20 @@
-"""What would be said to one call, and why: the same configuration, rules and trust as a session would have.
+"""`odin explain`: whether a tool call would run, be asked about or be denied, and why.
 
-`odin explain`: what would be said to a command, a file or an address, and why.
+Uses the configuration, rules and trust that a session in the same folder would use.
 """
 
 import argparse
 import os
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
 from odin.app.compose import build_standard_registry
 from odin.app.policy import load_rule_set, policy_of
-from odin.commands.command_line import Parser, make_formatter, split_list, write_message, write_output
-from odin.config import Options, get_current_folder, load
+from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
+from odin.config import Options, load, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.event import Mode
 from odin.core.policy import RuleAction
@@ -34,7 +33,10 @@ _VERDICT_NAMES: dict[RuleAction, VerdictName] = {"allow": "auto", "ask": "ask", 
 
 
 class PartVerdict(Struct, frozen=True):
-    """One command of several. `inside` when it was found inside another one; `verdict` when it can be told alone."""
+    """One command of a compound command line.
+
+    `inside` marks a command nested in another one; `verdict` is set if the command can be judged on its own.
+    """
 
     command: str
     inside: bool
@@ -43,7 +45,7 @@ class PartVerdict(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """`unclear` says what cannot be read for certain; `suggestions` are rules that would let the call run."""
+    """The verdict on a call. `unclear` names what cannot be parsed; `suggestions` are rules that would allow it."""
 
     verdict: VerdictName
     reason: str
@@ -63,18 +65,16 @@ class Explanation(Struct, frozen=True):
 
 
 def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
-    """Judge `text` as the command, path or address that `tool` would be called with."""
-    cwd = os.path.realpath(options.cwd or get_current_folder())
-    if not Path(cwd).is_dir():
-        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
+    """Judge a call of `tool` with `text` as its command, path or URL."""
+    cwd = resolve_folder(options.cwd)
     config = load(cwd, env, options.to_flags(), trust=options.trust)
-    book = load_rule_set(config, env)
-    policy = policy_of(config, options, cwd, book)
+    rules = load_rule_set(config, env)
+    policy = policy_of(config, options, cwd, rules)
     name, kind = _resolve_tool(tool, cwd)
     subject = _subject_of(text, kind, cwd)
     mode = mode_of(config.mode)
     verdict = policy.judge(name, kind, subject, mode)
-    seen = analyze_command(subject.command) if subject.command else None
+    analysis = analyze_command(subject.command) if subject.command else None
     return Explanation(
         verdict=_VERDICT_NAMES[verdict.action],
         reason=verdict.reason,
@@ -87,10 +87,10 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
         permission_mode=policy.permission_mode,
         root=policy.root,
         cwd=policy.cwd,
-        parts=_judge_parts(seen, policy, name, mode) if seen is not None else (),
-        unclear=seen.reason if seen is not None and not seen.is_complete else "",
+        parts=_judge_parts(analysis, policy, name, mode) if analysis is not None else (),
+        unclear=analysis.reason if analysis is not None and not analysis.is_complete else "",
         suggestions=policy.suggest_rules(name, kind, subject, mode),
-        warnings=(*config.warnings, *book.warnings),
+        warnings=(*config.warnings, *rules.warnings),
     )
 
 
@@ -98,10 +98,10 @@ def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
     registry = build_standard_registry(cwd)
     kinds: dict[str, Kind] = {tool.name: tool.kind for known in registry.list_names() if (tool := registry.get(known))}
     kinds |= {tool.name: tool.kind for tool in (WebFetchTool, WebSearchTool, AgentTool)}
-    wanted = canonical_name_of(name)
-    if wanted not in kinds:
-        raise UsageError(f"There is no tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
-    return wanted, kinds[wanted]
+    canonical = canonical_name_of(name)
+    if canonical not in kinds:
+        raise UsageError(f"Unknown tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
+    return canonical, kinds[canonical]
 
 
 def _subject_of(text: str, kind: Kind, cwd: str) -> Subject:
@@ -114,13 +114,12 @@ def _subject_of(text: str, kind: Kind, cwd: str) -> Subject:
             return Subject(url=text)
     if kind == "talk" or not text:
         return Subject()
-    return Subject(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would resolve what is to be judged)
+    return Subject(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would normalize the path that is judged)
 
 
-def _judge_parts(seen: CommandAnalysis, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
-    """The commands that were found; what each would be told by itself, where it stands by itself."""
-    alone = len(seen.commands) < 2
-    return tuple(_judge_part(part, alone, policy, name, mode) for part in seen.commands)
+def _judge_parts(analysis: CommandAnalysis, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
+    alone = len(analysis.commands) < 2
+    return tuple(_judge_part(part, alone, policy, name, mode) for part in analysis.commands)
 
 
 def _judge_part(part: ExtractedCommand, alone: bool, policy: Policy, name: str, mode: Mode) -> PartVerdict:
@@ -132,7 +131,9 @@ def _judge_part(part: ExtractedCommand, alone: bool, policy: Policy, name: str, 
     return PartVerdict(shown, part.is_inner, _VERDICT_NAMES[verdict.action], verdict.reason)
 
 
-_ABOUT = "Whether a call would run by itself (auto), be asked about (ask) or refused (deny), and which rule says so."
+_ABOUT = (
+    "Explain whether a tool call would run (auto), be asked about (ask) or be denied (deny), and which rule decides."
+)
 
 
 def run_explain(argv: list[str]) -> int:
@@ -140,7 +141,7 @@ def run_explain(argv: list[str]) -> int:
     if args.mode:
         mode_of(args.mode)
 
-    found = explain(
+    explanation = explain(
         args.text,
         args.tool,
         Options(
@@ -155,50 +156,53 @@ def run_explain(argv: list[str]) -> int:
         os.environ,
     )
     if args.json:
-        import msgspec
-
-        return write_output(msgspec.json.encode(found).decode() + "\n")
-    for warning in found.warnings:
+        return write_json(explanation)
+    for warning in explanation.warnings:
         write_message(warning)
-    return write_output(_format_explanation(found))
+    return write_output(_format_explanation(explanation))
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="odin explain", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
-    add("text", metavar="COMMAND|PATH|URL", help="the command, or what the tool would be called with")
-    add("--tool", default="Bash", metavar="NAME", help="a tool, such as WriteFile, Read or WebFetch (Bash)")
-    add("--mode", default="", help="ask, plan or edit (edit)")
+    add("text", metavar="COMMAND|PATH|URL", help="the command, or the path or URL for the tool")
+    add("--tool", default="Bash", metavar="NAME", help="tool name, e.g. WriteFile, Read or WebFetch (default: Bash)")
+    add("--mode", default="", help="ask, plan or edit (default: edit)")
     add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
-    add("-y", "--yes", action="store_true", help="as if every question were answered with yes")
+    add("-y", "--yes", action="store_true", help="as if every permission request were approved")
     add("--trust", action="store_true", help="as if this folder were trusted")
-    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="with these rules")
-    add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="and these")
+    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")
+    add(
+        "--disallowedTools",
+        "--disallowed-tools",
+        action="append",
+        default=[],
+        metavar="LIST",
+        help="additional deny rules",
+    )
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the folder the call would be made in")
+    add("--cwd", default="", metavar="DIR", help="folder of the call")
     return parser.parse_intermixed_args(argv)
 
 
-def _format_explanation(found: "Explanation") -> str:
+def _format_explanation(found: Explanation) -> str:
     from odin.ui.terminal import escape_hidden
 
     lines = [
         f"{found.verdict}: {found.tool} {escape_hidden(found.subject)}".rstrip(),
         f"  why   {escape_hidden(found.reason)}",
-        f"  rule  {escape_hidden(found.rule)}{' (built in: nothing overrules it)' if found.builtin else ''}",
+        f"  rule  {escape_hidden(found.rule)}{' (built in; cannot be overridden)' if found.builtin else ''}",
     ]
     if found.unclear:
         lines.append(f"  unclear: {escape_hidden(found.unclear)}")
     if len(found.parts) > 1:
         lines.append("  parts")
         for part in found.parts:
-            said = f"{part.verdict or '':<5}"
             inside = "  (inside another command)" if part.inside else ""
-            lines.append(f"    {said} {escape_hidden(part.command)}{inside}".rstrip())
+            lines.append(f"    {part.verdict or '':<5} {escape_hidden(part.command)}{inside}".rstrip())
     if found.hint and found.verdict != "auto":
-        lines.append(f"  how   {escape_hidden(found.hint)}")
+        lines.append(f"  hint  {escape_hidden(found.hint)}")
     lines += [
-        f"  {'rules that would allow it' if not n else '':<26}{escape_hidden(t)}"
-        for n, t in enumerate(found.suggestions)
+        f"  {'rules that allow it' if not n else '':<26}{escape_hidden(t)}" for n, t in enumerate(found.suggestions)
     ]
     return "\n".join(lines) + "\n"

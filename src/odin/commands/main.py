@@ -1,4 +1,4 @@
-"""The command line: prompts, and the way to the subcommands."""
+"""Entry point of the command line: runs a subcommand, a single prompt, plain mode or the terminal app."""
 
 import argparse
 import asyncio
@@ -28,7 +28,8 @@ from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
 CLOSE_TIMEOUT_S = 10.0
-"""What is still running when a conversation is left gets this long to end."""
+SHUTDOWN_TIMEOUT = "odin: running work did not end in time."
+"""How long running work may take to end when Odin exits."""
 
 COMMANDS = {
     "models": "models",
@@ -47,17 +48,17 @@ COMMANDS = {
     "import": "session_import",
     "completions": "completions",
 }
-"""Which file answers a subcommand, with a function called after it."""
+"""Subcommands and their modules; module M implements subcommand X as `run_X(argv)`."""
 
 SHORTHANDS = {
     "resume": ("--resume",),
     "headless": ("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
 }
-"""Subcommands that are another way to write flags."""
+"""Subcommands that are shorthands for flags."""
 
 
 def run(argv: list[str]) -> int:
-    """Parse, run, and turn every failure into a sentence and an exit code."""
+    """Run a command line and return its exit code. Errors become messages on standard error."""
     gc.freeze()
     gc.enable()
     _open_missing_streams()
@@ -81,12 +82,10 @@ def run(argv: list[str]) -> int:
 def _report_crash(error: Exception) -> int:
     from odin.app.crash_log import log_crash, redact_secrets
 
-    kept = log_crash(error, os.environ)
-    write_message(
-        redact_secrets(f"odin: something went wrong inside Odin ({type(error).__name__}: {error}).", os.environ)
-    )
-    if kept is not None:
-        write_message(f"The details are in {kept}; please send them with a report.")
+    path = log_crash(error, os.environ)
+    write_message(redact_secrets(f"odin: internal error ({type(error).__name__}: {error}).", os.environ))
+    if path is not None:
+        write_message(f"Details are in {path}; please attach them to a bug report.")
         return 1
     import traceback
 
@@ -110,7 +109,7 @@ def _run_prompt(argv: list[str]) -> int:
     _warn_of_ignored_flags(args)
     streaming = args.input_format == "stream-json"
     if args.resume is not None and args.continue_last:
-        raise UsageError("Both --resume and --continue were given.", "Use one of them.")
+        raise UsageError("--resume and --continue cannot be combined.")
     if args.resume == PICK_SESSION and not args.headless and not streaming and _is_at_terminal():
         from odin.commands.sessions import pick_session
 
@@ -119,7 +118,7 @@ def _run_prompt(argv: list[str]) -> int:
             return 0
     options = _build_options(args)
     if streaming and args.output_format != "stream-json":
-        raise UsageError("--input-format stream-json needs --output-format stream-json.")
+        raise UsageError("--input-format stream-json requires --output-format stream-json.")
     if not args.headless and not streaming and args.output_format == "text":
         return _run_interactive(args, options)
     if args.output_format == "stream-json":
@@ -130,7 +129,7 @@ def _run_prompt(argv: list[str]) -> int:
 def _warn_of_ignored_flags(args: argparse.Namespace) -> None:
     for name in REPORTED_FLAGS:
         if getattr(args, name.lstrip("-").replace("-", "_")):
-            write_message(f"{name} has no effect in this version.")
+            write_message(f"{name} is ignored: Odin does not support it yet.")
 
 
 def _build_options(args: argparse.Namespace) -> Options:
@@ -139,11 +138,13 @@ def _build_options(args: argparse.Namespace) -> Options:
         try:
             system = Path(args.system_prompt_file).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
-            raise UsageError(f"The system prompt file cannot be read ({error}).") from error
+            raise UsageError(f"Cannot read the system prompt file ({error}).") from error
     if args.mode:
         mode_of(args.mode)
     if args.resume == "" or args.resume == PICK_SESSION:
-        raise UsageError("--resume needs the id of a session.", "See `odin sessions`, or use --continue.")
+        raise UsageError(
+            "--resume needs a session ID.", "`odin sessions` lists sessions; --continue resumes the latest."
+        )
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
@@ -233,15 +234,18 @@ def _read_standard_input() -> str:
         return ""
     try:
         raw = sys.stdin.buffer.read(MAX_STDIN + 1)
-    except OSError as error:  # nohup leaves a standard input that can only be written to
-        raise UsageError(f"The prompt cannot be read from standard input ({error.strerror}).") from error
+    except OSError as error:  # under nohup, standard input is write-only
+        raise UsageError(f"Cannot read the prompt from standard input ({error.strerror}).") from error
     if len(raw) > MAX_STDIN:
-        raise UsageError(f"The prompt on standard input is longer than {MAX_STDIN} bytes.", "Name a file instead.")
+        raise UsageError(
+            f"The prompt on standard input is longer than {MAX_STDIN} bytes.",
+            "Put the content in a file and mention it.",
+        )
     return raw.decode("utf-8", "replace")
 
 
 def _find_terminal() -> TextIO | None:
-    """Where a person can be asked: standard input, or the terminal behind it when a prompt was piped in."""
+    """Return a terminal to ask questions on: standard input, or /dev/tty if the prompt was piped in."""
     if not sys.stderr.isatty():
         return None
     if sys.stdin.isatty():
@@ -257,22 +261,22 @@ def _is_at_terminal() -> bool:
 
 
 def _is_interactive(args: argparse.Namespace) -> bool:
-    """Whether there is a conversation: somebody reads along, at least what is said beside the answers.
+    """True if Odin should open a conversation rather than answer a single prompt.
 
-    A prompt whose answer goes into a file or a pipe is one prompt and an end.
+    A prompt on the command line whose answer goes to a file or pipe is a single prompt.
     """
     return _is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)
 
 
-def _is_plain(wanted: bool, env: Mapping[str, str]) -> bool:
-    """Whether the conversation is one of ordinary lines: it was wanted, or nothing else can be shown here."""
+def _is_plain(requested: bool, env: Mapping[str, str]) -> bool:
+    """True for plain mode: requested, or the only choice because the terminal is dumb or output is redirected."""
     from odin.ui.terminal import is_dumb
 
-    return wanted or is_dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
+    return requested or is_dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
 
 
 def _run_interactive(args: argparse.Namespace, options: Options) -> int:
-    """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
+    """Run the terminal app or plain mode, or answer a single prompt where there is no terminal to type in."""
     if not _is_interactive(args):
         return asyncio.run(_print_answer(args, options))
     settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
@@ -293,31 +297,31 @@ async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSe
     from odin.app.sessions import open_switcher
     from odin.ui.plain.repl import run_plain
 
-    host = await open_switcher(msgspec.structs.replace(options, can_ask=True))
+    sessions = await open_switcher(msgspec.structs.replace(options, can_ask=True))
     try:
-        mode = await _resolve_mode(args, host.client)
-        return await run_plain(host, first=args.prompt or "", mode=mode, left=host.draft, settings=settings)
+        mode = await _resolve_mode(args, sessions.client)
+        return await run_plain(sessions, first=args.prompt or "", mode=mode, draft=sessions.draft, settings=settings)
     finally:
         try:
-            await asyncio.wait_for(host.close(), CLOSE_TIMEOUT_S)
+            await asyncio.wait_for(sessions.close(), CLOSE_TIMEOUT_S)
         except TimeoutError:
-            write_message("odin: what was running did not end in time.")
+            write_message(SHUTDOWN_TIMEOUT)
 
 
 def _open_missing_streams() -> None:
-    """Input and messages that were closed before we began become empty, and nothing else takes their numbers.
+    """Open /dev/null for a closed standard input or error, so that no other file gets their descriptors.
 
-    Standard output is left as it is: a front end that has nowhere to put its answer must not begin.
+    A closed standard output stays closed: front ends check it and refuse to start.
     """
     for number, name, mode in ((0, "stdin", "r"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
             setattr(sys, name, os.fdopen(number, mode))
 
 
 def _discard_stdout() -> None:
-    """The reader is gone: what is still buffered must not fail again when the interpreter closes the stream."""
+    """Redirect standard output to /dev/null, so that flushing at exit does not fail again after a broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`odin models`."""
+"""`odin models`: list available models."""
 
 import os
 
@@ -7,7 +7,7 @@ from odin.config import get_current_folder
 
 
 def run_models(argv: list[str]) -> int:
-    parser = Parser(prog="odin models", description="The models that can be used from here.")
+    parser = Parser(prog="odin models", description="List available models, including servers on this machine.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
     from odin.models.probe import describe_models

@@ -1,34 +1,33 @@
-"""`odin replay`."""
+"""`odin replay`: replay a recorded session and compare the results."""
 
 import asyncio
 
-from odin.commands.command_line import Parser, make_formatter, write_message, write_output
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.core.errors import UsageError
 
 DESCRIPTION = """\
-Play a recorded session again, in a scratch copy of its project, with the replies the model gave then, and say whether
-the same things happened: the same calls with the same results, the same files, the same endings.
+Replay a recorded session in a scratch copy of its project, with the recorded model replies, and compare tool calls,
+results, files and outcomes.
 
-SESSION is the id of a session, the beginning of one, words of its title, the path of a log, or a recording made with
---save.
-Exit code 0: the same; 1: something is different.
+SESSION is a session ID, the start of one, words of the title, the path of a log, or a recording made with --save.
+Exit code 0: no differences; 1: differences.
 """
 
 
 def run_replay(argv: list[str]) -> int:
     parser = Parser(prog="odin replay", description=DESCRIPTION, formatter_class=make_formatter)
     add = parser.add_argument
-    add("session", metavar="SESSION", help="the id of a session, or the path of a log or a recording")
-    add("--until", type=int, default=0, metavar="N", help="only the first N prompts")
-    add("--keep", action="store_true", help="keep the scratch copy and say where it is")
-    add("--save", default="", metavar="DIR", help="make a recording of the session in that folder, and play nothing")
+    add("session", metavar="SESSION", help="session ID, or path of a log or recording")
+    add("--until", type=int, default=0, metavar="N", help="replay only the first N prompts")
+    add("--keep", action="store_true", help="keep the scratch copy and print its path")
+    add("--save", default="", metavar="DIR", help="save a recording of the session in DIR instead of replaying")
     add("--json", action="store_true", help="print JSON")
-    add("--verbose", action="store_true", help="say what is being played, and every difference")
-    add("--yes", action="store_true", help="run commands even where no sandbox keeps them in the copy")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--verbose", action="store_true", help="print progress and every difference")
+    add("--yes", action="store_true", help="run commands even without a sandbox")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     args = vars(parser.parse_args(argv))
     if args["until"] < 0:
-        raise UsageError("--until needs a number of prompts.")
+        raise UsageError("--until must be 0 or more.")
     folder = args.pop("save")
     from odin.ui.terminal import escape_control
 
@@ -38,12 +37,10 @@ def run_replay(argv: list[str]) -> int:
         return write_output(escape_control(save_recording(args["session"], folder, args["cwd"], args["until"])))
     from odin.replay.replay import ReplayOptions, format_report, replay_session
 
-    wish = ReplayOptions(**args)
-    report = asyncio.run(replay_session(wish, write_message if wish.verbose else lambda line: None))
-    if wish.json:
-        import msgspec
-
-        write_output(msgspec.json.encode(report).decode() + "\n")
+    options = ReplayOptions(**args)
+    report = asyncio.run(replay_session(options, write_message if options.verbose else lambda line: None))
+    if options.json:
+        write_json(report)
     else:
-        write_output(escape_control(format_report(report, verbose=wish.verbose)))
+        write_output(escape_control(format_report(report, verbose=options.verbose)))
     return 0 if report.same else 1

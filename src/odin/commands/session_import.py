@@ -1,7 +1,4 @@
-"""`odin import`: a conversation from a file as a new session, to be gone on with like any other.
-
-`odin import`: a session that was exported, or the transcript of another agent, as a new session.
-"""
+"""`odin import`: create a session from an exported session or a transcript of another agent."""
 
 import os
 import time
@@ -14,8 +11,8 @@ from msgspec import Struct
 
 from odin.app.policy import build_redactor
 from odin.app.sessions import normalize_title
-from odin.commands.command_line import Parser, write_output
-from odin.config import get_current_folder, get_state_dir, load, make_private_folder
+from odin.commands.command_line import Parser, write_json, write_output
+from odin.config import get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.reader import MAX_DEPTH, is_deeper_than
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
@@ -35,13 +32,12 @@ from odin.session.store import SessionStore
 from odin.ui.terminal import escape_hidden
 
 MAX_IMPORT_BYTES = 200_000_000
-"""Bytes of a file that is imported."""
 
-_FORMATS_HINT = "Odin reads its own exports (json), its logs (main.jsonl) and the JSON lines of stream-json."
+_FORMATS_HINT = "Odin imports its JSON exports, its logs (main.jsonl) and stream-json lines."
 
 
 class ImportResult(Struct, frozen=True):
-    """The new session, what it holds, and what of the file was not taken over."""
+    """The new session. `skipped` counts what was not imported, by kind."""
 
     session: str
     title: str
@@ -51,23 +47,21 @@ class ImportResult(Struct, frozen=True):
 
 
 def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: str = "") -> ImportResult:
-    """Raises UsageError when there is no conversation in the file. It is in the list whole, or not at all."""
-    folder = os.path.realpath(cwd or get_current_folder())
-    if not Path(folder).is_dir():
-        raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
+    """Create a session from a file, completely or not at all. Raise UsageError if it holds no conversation."""
+    folder = resolve_folder(cwd)
     config = load(folder, env)
     store = SessionStore(make_private_folder(get_state_dir(env)), config.root)
     file = Path(path).expanduser()
-    begins = _read_start(file)
+    start = _read_start(file)
     skipped: dict[str, int] = {}
-    if b'"odin_log"' in begins.split(b"\n", 1)[0]:
+    if b'"odin_log"' in start.split(b"\n", 1)[0]:
         messages, found_title = _read_log_file(file)
     else:
-        found = _read_export_file(file) if begins.lstrip().startswith(b'{"odin_export"') else _read_lines_file(file)
+        found = _read_export_file(file) if start.lstrip().startswith(b'{"odin_export"') else _read_lines_file(file)
         messages, found_title, skipped = found.build_messages(), found.title, dict(found.skipped)
     prompts = [message for message in messages if message.role == "user"]
     if not prompts:
-        raise UsageError("There is no conversation in that file that could be read.", _FORMATS_HINT)
+        raise UsageError("No conversation found in the file.", _FORMATS_HINT)
     redact = build_redactor(config, env, ())
     messages = [_clean_message(message, redact) for message in messages]
     named = normalize_title(redact(to_valid_unicode(title or found_title or prompts[0].content)).text)
@@ -82,20 +76,20 @@ def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: s
 def _read_start(file: Path) -> bytes:
     try:
         if not file.is_file():
-            raise UsageError(f"There is no file {file}." if not file.exists() else f"{file} is no file.")
+            raise UsageError(f"File not found: {file}." if not file.exists() else f"Not a file: {file}.")
         if file.stat().st_size > MAX_IMPORT_BYTES:
             raise UsageError(f"{file} is larger than {MAX_IMPORT_BYTES // 1_000_000} MB.")
         with file.open("rb") as opened:
             return opened.read(2000)
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror or error}.") from error
+        raise UsageError(f"Cannot read {file}: {error.strerror or error}.") from error
 
 
 def _read_export_file(file: Path) -> ImportedTranscript:
     try:
         document = msgspec.json.decode(file.read_bytes())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"{file} is no whole export: {error}.") from error
+        raise UsageError(f"{file} is not a complete export: {error}.") from error
     return read_export(cast("dict[str, Any]", document))
 
 
@@ -105,7 +99,7 @@ def _read_lines_file(file: Path) -> ImportedTranscript:
 
 
 def _read_log_file(file: Path) -> tuple[list[StoredMessage], str]:
-    """The messages of a log of Odin and its title. What it allowed, and what it cost, are not taken over."""
+    """Return the messages and the title of an Odin log. Its permissions and costs are not imported."""
     read_header(file)
     titles = [envelope.event.title for envelope in read_log(file) if isinstance(envelope.event, TitleSet)]
     return read_messages(read_log(file)), titles[-1] if titles else ""
@@ -131,10 +125,7 @@ def _build_envelopes(title: str, messages: list[StoredMessage], session: str) ->
 
 
 def _clean_message(message: StoredMessage, redact: Redact) -> StoredMessage:
-    """Without secrets that Odin knows or recognises, without letters that cannot be stored, and without pictures.
-
-    Arguments that are nested deeper than anything that means something are left out.
-    """
+    """Return the message without secrets, invalid characters and images. Overly nested arguments are dropped."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):
@@ -158,28 +149,23 @@ def _clean_message(message: StoredMessage, redact: Redact) -> StoredMessage:
     )
 
 
-_ABOUT = (
-    "Make a new session of an export of Odin (json, or a main.jsonl) or of a transcript in JSON lines (stream-json)."
-)
+_ABOUT = "Create a session from an Odin export (JSON or main.jsonl) or a transcript in JSON lines (stream-json)."
 
 
 def run_import(argv: list[str]) -> int:
     parser = Parser(prog="odin import", description=_ABOUT)
     add = parser.add_argument
-    add("file", metavar="FILE", help="what to read")
-    add("--title", default="", metavar="TEXT", help="the title of the session")
+    add("file", metavar="FILE", help="file to import")
+    add("--title", default="", metavar="TEXT", help="title of the session")
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
-
-    made = import_session(args.file, os.environ, cwd=args.cwd, title=args.title)
+    result = import_session(args.file, os.environ, cwd=args.cwd, title=args.title)
     if args.json:
-        import msgspec
-
-        return write_output(msgspec.json.encode(made).decode() + "\n")
+        return write_json(result)
     lines = [
-        f"Session {made.session}: {escape_hidden(made.title)}" if made.title else f"Session {made.session}",
-        f"{made.prompts} prompts. Go on with it: odin --resume {made.session}",
-        *(f"Left out: {count} {escape_hidden(what)}" for what, count in made.skipped.items()),
+        f"Session {result.session}: {escape_hidden(result.title)}" if result.title else f"Session {result.session}",
+        f"Imported {result.prompts} prompts. Continue with: odin --resume {result.session}",
+        *(f"Skipped: {count} {escape_hidden(what)}" for what, count in result.skipped.items()),
     ]
     return write_output("\n".join(lines) + "\n")

@@ -1,7 +1,4 @@
-"""What a folder asks to be trusted with, and giving and taking back that trust.
-
-`odin trust`: what this folder asks to be trusted with, and trusting it or not.
-"""
+"""`odin trust`: show what a folder needs trust for, and trust folders or stop trusting them."""
 
 import argparse
 import asyncio
@@ -13,11 +10,10 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.commands.command_line import Parser, make_formatter, write_message, write_output
-from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.reader import read_config_file
 from odin.config.trust import (
-    TrustedFolder,
     add_trusted_folder,
     hash_pinned_files,
     read_trusted_folders,
@@ -30,9 +26,9 @@ from odin.policy.rules.rule_file import RuleReader
 
 
 class TrustCandidate(Struct, frozen=True, kw_only=True):
-    """What counts in a folder only when it is trusted: the programs that start, and what else is allowed or set.
+    """What a folder's configuration does only if trusted: programs it starts, and settings it allows or sets.
 
-    `pins` are the digests of what was looked at, so that trust is given to that and to nothing that came later.
+    `hashes` are of the files that were inspected, so that trust covers exactly that content and no later change.
     """
 
     folder: str
@@ -49,15 +45,13 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
 
 
 def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
-    """What the project around a folder asks for. Nothing of it is run or used by looking."""
-    where = os.path.realpath(cwd or get_current_folder())
-    if not Path(where).is_dir():
-        raise UsageError(f"There is no folder {where}.", "Name an existing one.")
-    root = os.path.realpath(find_project_root(where, env))
-    pins = _hash_files(root)
-    config = load(where, env)
-    if _hash_files(root) != pins:
-        raise UsageError(f"The files of {root} are being changed right now.", "Look again when nobody writes to them.")
+    """Return what the project around a folder needs trust for. Nothing of it is run."""
+    folder = resolve_folder(cwd)
+    root = os.path.realpath(find_project_root(folder, env))
+    hashes = _hash_files(root)
+    config = load(folder, env)
+    if _hash_files(root) != hashes:
+        raise UsageError(f"Files in {root} changed while they were inspected.", "Try again.")
     return TrustCandidate(
         folder=root,
         trusted=config.trust.trusted,
@@ -65,7 +59,7 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
         starts=tuple(dict.fromkeys(_list_started_programs(config))),
         allows=tuple(_list_allowed_settings(config)),
         warning=config.trust.warning,
-        hashes=pins,
+        hashes=hashes,
     )
 
 
@@ -74,24 +68,24 @@ def _hash_files(root: str) -> dict[str, str]:
 
 
 def grant_trust(candidate: TrustCandidate, env: Mapping[str, str]) -> None:
-    """Trust the folder with the content that was looked at."""
+    """Trust the folder with the inspected content."""
     add_trusted_folder(candidate.folder, candidate.hashes, env)
 
 
 def find_pending_trust(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None":
-    """The folder's wish, when it has one and is not trusted.
+    """Return the trust question for a folder, or None if it is trusted or needs no trust.
 
-    What cannot be looked at is not asked about; opening the session says what is wrong with it.
+    None also if the folder cannot be inspected: opening the session reports why.
     """
     try:
-        wish = inspect_folder(cwd, env)
+        candidate = inspect_folder(cwd, env)
     except OdinError:
         return None
-    return None if wish.trusted or wish.is_empty else FolderTrust(wish, env)
+    return None if candidate.trusted or candidate.is_empty else FolderTrust(candidate, env)
 
 
 class FolderTrust:
-    """For a front end that asks."""
+    """The trust question for a front end that asks it."""
 
     def __init__(self, candidate: TrustCandidate, env: Mapping[str, str]) -> None:
         self._candidate = candidate
@@ -99,74 +93,66 @@ class FolderTrust:
 
     @property
     def request(self) -> TrustRequest:
-        wish = self._candidate
-        return TrustRequest(wish.folder, wish.changed, wish.starts, wish.allows)
+        candidate = self._candidate
+        return TrustRequest(candidate.folder, candidate.changed, candidate.starts, candidate.allows)
 
     async def grant(self) -> None:
         await asyncio.to_thread(grant_trust, self._candidate, self._env)
 
 
 def revoke_trust(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:
-    """The folder that is not trusted any more, and whether it was. It need not exist any more."""
-    where = os.path.realpath(cwd or get_current_folder())
-    for folder in dict.fromkeys((where, os.path.realpath(find_project_root(where, env)))):
+    """Stop trusting a folder, which may no longer exist. Return the folder and whether it was trusted."""
+    path = os.path.realpath(cwd or get_current_folder())
+    for folder in dict.fromkeys((path, os.path.realpath(find_project_root(path, env)))):
         if remove_trusted_folder(folder, env):
             return folder, True
-    return where, False
-
-
-def list_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
-    return read_trusted_folders(env)
+    return path, False
 
 
 def _list_started_programs(config: Config) -> Iterator[str]:
-    """Every program that would start by itself, with what makes it start."""
     for hook in parse_hooks(config.wanted.get("hooks", {}), "").hooks:
         yield f"{hook.event}: {hook.text}"
 
 
 def _list_allowed_settings(config: Config) -> Iterator[str]:
-    """Everything that would be allowed or set."""
     for key, value in config.wanted.items():
         if key != "hooks":
             yield from (f"{key}: {item}" for item in (cast("list[Any]", value) if isinstance(value, list) else [value]))
-    for said in config.declared.get("rules", ()):
-        if said.layer == "project":
-            rules = RuleReader(said.layer, said.source).read(said.value).rules
+    for declared in config.declared.get("rules", ()):
+        if declared.layer == "project":
+            rules = RuleReader(declared.layer, declared.source).read(declared.value).rules
             yield from (f"rules: {rule.action} {rule.text}" for rule in rules if rule.action == "allow")
 
 
-_ABOUT = "What this folder asks to be trusted with. Nothing of it counts or starts until you trust the folder."
+_ABOUT = "Show what this folder needs trust for. Hooks, allow rules and other settings are ignored until you trust it."
 
 
 def run_trust(argv: list[str]) -> int:
     args = _parse_args(argv)
-    return {"status": _print_status, "add": _add_folder, "remove": _remove_folder, "list": _list_folders}[args.what](
-        args
-    )
+    commands = {"status": _print_status, "add": _add_folder, "remove": _remove_folder, "list": _list_folders}
+    return commands[args.what](args)
 
 
 def ask_for_trust(cwd: str) -> None:
-    """Before a chat begins: when the folder asks for something and is not trusted, the person decides.
+    """Ask whether to trust a folder that needs trust, before plain mode starts.
 
-    What cannot be looked at is not asked about; opening the session says what is wrong with it.
+    Does nothing if the folder cannot be inspected: opening the session reports why.
     """
-
     try:
-        wish = inspect_folder(cwd, os.environ)
+        candidate = inspect_folder(cwd, os.environ)
     except OdinError:
         return
-    if not wish.trusted and not wish.is_empty and _confirm_trust(wish):
-        grant_trust(wish, os.environ)
+    if not candidate.trusted and not candidate.is_empty and _confirm_trust(candidate):
+        grant_trust(candidate, os.environ)
 
 
-def _confirm_trust(candidate: "TrustCandidate") -> bool:
+def _confirm_trust(candidate: TrustCandidate) -> bool:
     from odin.ui.plain.trust_prompt import ask_trust
 
     return ask_trust(**_page_arguments_of(candidate), keyboard=sys.stdin, screen=sys.stderr)
 
 
-def _page_arguments_of(candidate: "TrustCandidate") -> dict[str, Any]:
+def _page_arguments_of(candidate: TrustCandidate) -> dict[str, Any]:
     return {
         "folder": candidate.folder,
         "changed": candidate.changed,
@@ -178,11 +164,11 @@ def _page_arguments_of(candidate: "TrustCandidate") -> dict[str, Any]:
 def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="odin trust", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
-    add("what", nargs="?", choices=("status", "add", "remove", "list"), default="status", help="(status)")
-    add("path", nargs="?", default="", metavar="PATH", help="another folder than this one")
-    add("--yes", "-y", action="store_true", help="add: do not ask")
+    add("what", nargs="?", choices=("status", "add", "remove", "list"), default="status", help="(default: status)")
+    add("path", nargs="?", default="", metavar="PATH", help="folder (default: the current one)")
+    add("--yes", "-y", action="store_true", help="add without confirmation")
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
     args.path = args.path or args.cwd
     return args
@@ -191,59 +177,53 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 def _print_status(args: argparse.Namespace) -> int:
     from odin.ui.plain.trust_prompt import format_trust_page
 
-    wish = inspect_folder(args.path, os.environ)
+    candidate = inspect_folder(args.path, os.environ)
     if args.json:
-        return _print_json(_facts_of(wish))
-    if wish.warning:
-        write_message(wish.warning)
+        return write_json(_facts_of(candidate))
+    if candidate.warning:
+        write_message(candidate.warning)
     return write_output(
-        f"{'trusted' if wish.trusted else 'not trusted'}: {format_trust_page(**_page_arguments_of(wish))}"
+        f"{'trusted' if candidate.trusted else 'not trusted'}: {format_trust_page(**_page_arguments_of(candidate))}"
     )
 
 
 def _add_folder(args: argparse.Namespace) -> int:
     from odin.ui.plain.trust_prompt import format_trust_page
 
-    wish = inspect_folder(args.path, os.environ)
+    candidate = inspect_folder(args.path, os.environ)
     if args.yes:
         if not args.json:
-            write_output(format_trust_page(**_page_arguments_of(wish)))
+            write_output(format_trust_page(**_page_arguments_of(candidate)))
     elif not sys.stdin.isatty():
-        raise UsageError("There is nobody to ask here, so nothing was trusted.", "Add --yes once you have looked.")
-    elif not _confirm_trust(wish):
+        raise UsageError("Cannot ask for confirmation without a terminal.", "Review `odin trust`, then add --yes.")
+    elif not _confirm_trust(candidate):
         return 1
-    grant_trust(wish, os.environ)
+    grant_trust(candidate, os.environ)
     if args.json:
-        return _print_json({**_facts_of(wish), "trusted": True, "changed": []})
+        return write_json({**_facts_of(candidate), "trusted": True, "changed": []})
     return write_output("Trusted.\n") if args.yes else 0
 
 
 def _remove_folder(args: argparse.Namespace) -> int:
     from odin.ui.terminal import escape_hidden
 
-    folder, was = revoke_trust(args.path, os.environ)
+    folder, removed = revoke_trust(args.path, os.environ)
     if args.json:
-        return _print_json({"folder": folder, "removed": was})
-    return write_output(f"{escape_hidden(folder)} {'is not trusted any more' if was else 'was not trusted'}.\n")
+        return write_json({"folder": folder, "removed": removed})
+    return write_output(f"{escape_hidden(folder)} {'is no longer trusted' if removed else 'was not trusted'}.\n")
 
 
 def _list_folders(args: argparse.Namespace) -> int:
     from odin.ui.terminal import escape_hidden
 
-    folders = list_trusted_folders(os.environ)
+    folders = read_trusted_folders(os.environ)
     if args.json:
-        return _print_json(
+        return write_json(
             [{"folder": name, "since": entry.since, "files": sorted(entry.files)} for name, entry in folders.items()]
         )
-    return write_output("".join(f"{escape_hidden(name)}\n" for name in folders) or "No folder is trusted.\n")
+    return write_output("".join(f"{escape_hidden(name)}\n" for name in folders) or "No trusted folders.\n")
 
 
-def _facts_of(candidate: "TrustCandidate") -> dict[str, Any]:
+def _facts_of(candidate: TrustCandidate) -> dict[str, Any]:
     names = ("folder", "trusted", "changed", "starts", "allows", "warning")
     return {name: getattr(candidate, name) for name in names}
-
-
-def _print_json(value: Any) -> int:
-    import msgspec
-
-    return write_output(msgspec.json.encode(value).decode() + "\n")

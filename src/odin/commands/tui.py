@@ -1,4 +1,4 @@
-"""The terminal app on this machine's sessions."""
+"""Runs the terminal app with the sessions on this machine."""
 
 import asyncio
 import gc
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from odin.commands.command_line import write_message
-from odin.commands.main import CLOSE_TIMEOUT_S
+from odin.commands.main import CLOSE_TIMEOUT_S, SHUTDOWN_TIMEOUT
 from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.tui_settings import TuiSettings
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 
 async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: str) -> int:
-    """The session is opened after the screen is drawn, and closed after the terminal was given back."""
-    held: list[SessionSwitcher] = []
+    """Run the app and return the exit code.
+
+    The session is opened after the first frame is drawn, and closed after the terminal is restored.
+    """
+    opened: list[SessionSwitcher] = []
     setups: list[Onboarding] = []
 
     def setup() -> "Setup":
@@ -36,18 +39,18 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
         return setups[-1]
 
     async def connect() -> "SessionSwitcher":
-        open_host = (await asyncio.to_thread(importlib.import_module, "odin.app.sessions")).open_switcher
+        open_switcher = (await asyncio.to_thread(importlib.import_module, "odin.app.sessions")).open_switcher
         from odin.app.crash_log import log_unhandled_errors
 
         log_unhandled_errors(asyncio.get_running_loop(), os.environ)
         model = setups[-1].model if setups else options.model
-        host: SessionSwitcher = await open_host(msgspec.structs.replace(options, can_ask=True, model=model))
-        held.append(host)
+        sessions: SessionSwitcher = await open_switcher(msgspec.structs.replace(options, can_ask=True, model=model))
+        opened.append(sessions)
         _tune_garbage_collection()
-        return host
+        return sessions
 
     try:
-        ended = await run_app(
+        result = await run_app(
             connect,
             settings,
             first=first,
@@ -56,18 +59,17 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
             trust=None if options.trust else partial(_check_trust, options.cwd),
         )
     finally:
-        for host in held:
+        for sessions in opened:
             try:
-                await asyncio.wait_for(host.close(), CLOSE_TIMEOUT_S)
+                await asyncio.wait_for(sessions.close(), CLOSE_TIMEOUT_S)
             except TimeoutError:
-                write_message("odin: what was running did not end in time.")
+                write_message(SHUTDOWN_TIMEOUT)
         ignore_signals()
-    return _report_end(ended)
+    return _report_end(result)
 
 
 def _tune_garbage_collection() -> None:
-    """Looking through all that was ever loaded for what is not needed any more takes longer than two frames: what is
-    there when the session is open stays, and what comes is looked through when there is much of it."""
+    """Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames."""
     gc.freeze()
     gc.set_threshold(4_000, 6, 200)
 
@@ -78,18 +80,16 @@ def _check_trust(cwd: str) -> "TrustGate | None":
     return find_pending_trust(cwd, os.environ)
 
 
-def _report_end(ended: AppResult) -> int:
-    """The exit code; what went wrong is said where the person sees it."""
-    failure = ended.failure
+def _report_end(result: AppResult) -> int:
+    """Return the exit code. Report a crash of the app on standard error."""
+    failure = result.failure
     if failure is None:
-        return ended.code
+        return result.code
     if isinstance(failure, OdinError):
         raise failure
     from odin.app.crash_log import log_crash
 
     path = log_crash(failure, os.environ)
-    where = f" {path} says more." if path else ""
-    write_message(
-        f"odin: the screen failed: {type(failure).__name__}: {failure}. Nothing of the session is lost.{where}"
-    )
+    details = f" Details are in {path}." if path else ""
+    write_message(f"odin: the app crashed: {type(failure).__name__}: {failure}. The session is saved.{details}")
     return 1

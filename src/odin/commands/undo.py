@@ -1,14 +1,10 @@
-"""`odin undo` and `odin redo`: a session that is open nowhere goes back to before a prompt, without any model.
-
-`odin undo` and `odin redo`.
-"""
+"""`odin undo` and `odin redo`: rewind a session that is not open, or revert that. No model is involved."""
 
 import argparse
 import asyncio
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +12,7 @@ import msgspec
 from odin.checkpoints.rewind import CHANGED_BY_OTHERS, CHANGED_IN_BACKGROUND
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.commands.command_line import Parser, make_formatter, write_output
-from odin.config import get_current_folder, get_home_dir, get_state_dir, load
+from odin.config import get_current_folder, get_home_dir, get_state_dir, load, resolve_folder
 from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.core.event import FileChange, SkippedFile
@@ -27,13 +23,13 @@ from odin.session.log import SessionLog, read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 
-REDO_DIRECTION = "forward again to before the undo"
+REDO_DIRECTION = "to before the undo"
 _MAX_LINES = 50
 _PROMPT_CHARS = 60
 
 
 class UndoRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for. `to` is a prompt's id, or its number counted from the last one."""
+    """The options of one run. `to` is the ID of a prompt, or its number counted from the last."""
 
     cwd: str = ""
     session: str = ""
@@ -54,7 +50,7 @@ class UndoRow(msgspec.Struct, frozen=True):
 
 
 class UndoReport(msgspec.Struct, frozen=True):
-    """What was done, or with `dry_run` what would be. Paths are absolute."""
+    """What was done, or with `dry_run` would be done. Paths are absolute."""
 
     session: str
     way: str
@@ -64,54 +60,48 @@ class UndoReport(msgspec.Struct, frozen=True):
     chat: bool
     dry_run: bool = False
 
-    def render_answer(self, wish: UndoRequest) -> tuple[str, int]:
-        """What to print, and the exit code: 1 when something was left alone."""
+    def render_answer(self, request: UndoRequest) -> tuple[str, int]:
+        """Return the output and the exit code, which is 1 if files were skipped."""
         code = 1 if self.kept else 0
-        return (_as_json(self) if wish.json else self._render_lines(wish.cwd or get_current_folder())), code
+        return (_as_json(self) if request.json else self._render_lines(request.cwd or get_current_folder())), code
 
     def _render_lines(self, cwd: str) -> str:
-        """For people, with paths as they would type them."""
-
-        def shown(path: str) -> str:
+        def shorten(path: str) -> str:
             return _escape_control_chars(os.path.relpath(path, cwd))
 
-        lines = [f"{'Would go' if self.dry_run else 'Went'} {self.way}."]
+        lines = [f"{'Would go back' if self.dry_run else 'Went back'} {self.way}."]
         would = "would be " if self.dry_run else ""
-        lines += _limit_lines([f"{would}restored    {shown(path)}" for path in self.restored])
-        lines += _limit_lines([f"{would}removed     {shown(path)}" for path in self.removed])
-        lines += _limit_lines([f"{would}left alone  {shown(file.path)} ({file.reason})" for file in self.kept])
+        lines += _limit_lines([f"{would}restored  {shorten(path)}" for path in self.restored])
+        lines += _limit_lines([f"{would}removed   {shorten(path)}" for path in self.removed])
+        lines += _limit_lines([f"{would}skipped   {shorten(file.path)} ({file.reason})" for file in self.kept])
         if self.chat:
-            lines.append(f"The conversation {'would go' if self.dry_run else 'went'} with it.")
+            lines.append(f"The conversation {'would be' if self.dry_run else 'was'} rewound, too.")
         if (
             self.way != REDO_DIRECTION
             and not self.dry_run
             and any(file.reason in (CHANGED_BY_OTHERS, CHANGED_IN_BACKGROUND) for file in self.kept)
         ):
-            lines.append("To take what was left alone back too: `odin redo`, then `odin undo --force`.")
+            lines.append("To restore the skipped files too: `odin redo`, then `odin undo --force`.")
         return "\n".join(lines) + "\n"
 
 
 def _limit_lines(lines: list[str]) -> list[str]:
-    """As many as a person reads."""
     if len(lines) <= _MAX_LINES:
         return lines
-    return [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more of {len(lines)} (all of them with --json)"]
+    return [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more of {len(lines)} (--json prints all)"]
 
 
 def _as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode() + "\n"
 
 
-class _HeldSession:
-    """One session's log, held so that nobody else writes to it meanwhile."""
+class _LockedSession:
+    """A session whose log is locked, so that no other process writes to it."""
 
-    def __init__(self, wish: UndoRequest) -> None:
-        cwd = os.path.realpath(wish.cwd or get_current_folder())
-        if not Path(cwd).is_dir():
-            raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
-        config = load(cwd, os.environ, {})
+    def __init__(self, request: UndoRequest) -> None:
+        config = load(resolve_folder(request.cwd), os.environ, {})
         store = SessionStore(get_state_dir(os.environ), config.root)
-        self.log = _hold_log(store, wish.session or _find_latest(store, config.root))
+        self.log = _lock_log(store, request.session or _find_latest(store, config.root))
         self.state = SessionState.fold(read_log(self.log.path), self.log.session)
         self.recorder = Recorder(self.log, self.state, EventBus())
         self.rewinder = SessionCheckpoints(
@@ -121,12 +111,14 @@ class _HeldSession:
     def find_prompt(self, to: str) -> TurnRecord:
         turns = self.state.turns
         if not turns:
-            raise UsageError(f"Session {self.log.session} has no prompt to take back.")
+            raise UsageError(f"Session {self.log.session} has no prompts to undo.")
         named = [turn for turn in turns if turn.id == to]
         if named:
             return named[-1]
         if not to.isdecimal() or not 1 <= int(to) <= len(turns):
-            raise UsageError(f"There is no prompt {to!r} in session {self.log.session}.", "See `odin undo --list`.")
+            raise UsageError(
+                f"No prompt {to!r} in session {self.log.session}.", "`odin undo --list` lists the prompts."
+            )
         return turns[-int(to)]
 
 
@@ -134,25 +126,25 @@ def _find_latest(store: SessionStore, root: str) -> str:
     try:
         return store.find_latest()
     except SessionNotFound as error:
-        hint = f"Sessions belong to a folder, and this one is {root}; name another with --cwd."
+        hint = f"The current project is {root}; use --cwd for another."
         raise SessionNotFound(str(error), hint) from error
 
 
-def _hold_log(store: SessionStore, session: str) -> SessionLog:
+def _lock_log(store: SessionStore, session: str) -> SessionLog:
     log = store.open(session)
     try:
         log.hold()
     except SessionLocked as error:
-        raise SessionLocked(str(error), "Use /rewind there, or close it first.") from error
+        raise SessionLocked(str(error), "Use /rewind there, or close that session.") from error
     return log
 
 
-def list_prompts(wish: UndoRequest) -> str:
-    """The prompts that can be taken back, the last one first."""
-    session = _HeldSession(wish)
+def list_prompts(request: UndoRequest) -> str:
+    """Return the prompts that can be undone, last first."""
+    session = _LockedSession(request)
     session.recorder.close()
     rows = [_undo_row_of(number, turn) for number, turn in enumerate(reversed(session.state.turns), 1)]
-    if wish.json:
+    if request.json:
         return _as_json(rows)
     return "".join(
         f"{row.number:>3}  {row.when}  {row.files:>4} {'file ' if row.files == 1 else 'files'}  "
@@ -166,40 +158,42 @@ def _undo_row_of(number: int, turn: TurnRecord) -> UndoRow:
     return UndoRow(number, turn.id, when, " ".join(turn.body.split()) or "(continued)", turn.files)
 
 
-async def undo(wish: UndoRequest) -> tuple[str, int]:
-    session = _HeldSession(wish)
+async def undo(request: UndoRequest) -> tuple[str, int]:
+    session = _LockedSession(request)
     try:
-        turn = session.find_prompt(wish.to)
-        op = Rewind(turn.id, files=wish.files, chat=wish.chat, force=wish.force)
-        way = f'back to before "{_shorten_prompt(turn.body or "(continued)")}"'
-        if wish.dry_run:
+        turn = session.find_prompt(request.to)
+        op = Rewind(turn.id, files=request.files, chat=request.chat, force=request.force)
+        way = f'to before "{_shorten_prompt(turn.body or "(continued)")}"'
+        if request.dry_run:
             plan = await session.rewinder.plan(op)
-            return _build_report(session, way, plan.changes, plan.kept, wish.chat, dry_run=True).render_answer(wish)
+            return _build_report(session, way, plan.changes, plan.kept, request.chat, dry_run=True).render_answer(
+                request
+            )
         event = await session.rewinder.rewind(op)
-        return _build_report(session, way, event.changes, event.skipped_files, wish.chat).render_answer(wish)
+        return _build_report(session, way, event.changes, event.skipped_files, request.chat).render_answer(request)
     finally:
         session.recorder.close()
 
 
-async def redo(wish: UndoRequest) -> tuple[str, int]:
-    session = _HeldSession(wish)
-    op = Redo(force=wish.force)
+async def redo(request: UndoRequest) -> tuple[str, int]:
+    session = _LockedSession(request)
+    op = Redo(force=request.force)
     try:
         undone, plan = await session.rewinder.plan_redo(op)
-        if wish.dry_run:
+        if request.dry_run:
             return _build_report(
                 session, REDO_DIRECTION, plan.changes, plan.kept, undone.chat, dry_run=True
-            ).render_answer(wish)
+            ).render_answer(request)
         event = await session.rewinder.redo(op)
         return _build_report(session, REDO_DIRECTION, event.changes, event.skipped_files, undone.chat).render_answer(
-            wish
+            request
         )
     finally:
         session.recorder.close()
 
 
 def _build_report(
-    session: _HeldSession,
+    session: _LockedSession,
     way: str,
     changes: Sequence[FileChange],
     kept: Sequence[SkippedFile],
@@ -225,28 +219,33 @@ def _shorten_prompt(text: str) -> str:
 
 
 def _escape_control_chars(text: str) -> str:
-    """Names and prompts may hold what would command a terminal; that is written out."""
+    """Escape characters in names and prompts that could control a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _build_parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = Parser(prog=f"odin {name}", description=description, formatter_class=make_formatter)
     add = parser.add_argument
-    add("--session", default="", metavar="ID", help="that session instead of the latest one here")
-    add("--force", action="store_true", help="also what somebody else changed since")
-    add("--dry-run", action="store_true", help="only say what would be done")
+    add("--session", default="", metavar="ID", help="session (default: the latest of this project)")
+    add("--force", action="store_true", help="also restore files that were changed by others since")
+    add("--dry-run", action="store_true", help="only print what would be done")
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     return parser
 
 
 def run_undo(argv: list[str]) -> int:
-    parser = _build_parser("undo", "Go back to before a prompt: its conversation and what it did to files.")
+    parser = _build_parser("undo", "Undo a prompt: the conversation and its file changes.")
     add = parser.add_argument
-    add("--to", default="1", metavar="N|ID", help="before the N-th last prompt, or the one of that id (1)")
-    add("--list", action="store_true", help="the prompts that can be taken back")
-    add("--files", action="store_true", help="only the files")
-    add("--chat", action="store_true", help="only the conversation")
+    add(
+        "--to",
+        default="1",
+        metavar="N|ID",
+        help="go back to before the Nth last prompt, or the prompt with this ID (default: 1)",
+    )
+    add("--list", action="store_true", help="list the prompts that can be undone")
+    add("--files", action="store_true", help="restore only the files")
+    add("--chat", action="store_true", help="rewind only the conversation")
     args = vars(parser.parse_args(argv))
     from odin.ui.terminal import escape_control
 
@@ -259,7 +258,7 @@ def run_undo(argv: list[str]) -> int:
 
 
 def run_redo(argv: list[str]) -> int:
-    args = _build_parser("redo", "Take the last undo back, as long as nothing was asked since.").parse_args(argv)
+    args = _build_parser("redo", "Revert the last undo, if no prompt was sent since.").parse_args(argv)
     from odin.ui.terminal import escape_control
 
     text, code = asyncio.run(redo(UndoRequest(**vars(args))))

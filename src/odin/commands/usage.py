@@ -1,4 +1,4 @@
-"""`odin usage`: the report as a table, as JSON or as CSV."""
+"""`odin usage`: tokens and cost as a table, JSON or CSV."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from odin.app.usage import UsagePeriod, parse_day, period_of_last_days, report_usage
-from odin.commands.command_line import Parser, write_output
+from odin.commands.command_line import Parser, write_json, write_output
 from odin.core.errors import UsageError
 from odin.core.usage import USAGE_GROUPINGS, UsageReport, UsageRow
 from odin.ui.terminal import escape_hidden
@@ -28,28 +28,31 @@ def run_usage(argv: list[str]) -> int:
         by=args.by,
     )
     if args.json:
-        return write_output(msgspec.json.encode(report).decode() + "\n")
+        return write_json(report)
     return write_output(format_csv(report) if args.csv else format_table(report))
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="odin usage", description="Tokens and cost of this project's sessions, by day (30 days).")
+    parser = Parser(
+        prog="odin usage",
+        description="Show tokens and cost of this project's sessions (default: by day, the last 30 days).",
+    )
     add = parser.add_argument
     add("--today", action="store_true", help="only today")
-    add("--days", type=int, metavar="N", help="the last N days, today included")
-    add("--all", action="store_true", help="everything there is")
+    add("--days", type=int, metavar="N", help="the last N days, including today")
+    add("--all", action="store_true", help="all time")
     add("--date", metavar="YYYY-MM-DD", help="one day")
-    add("--from", dest="first", metavar="YYYY-MM-DD", help="from this day on")
-    add("--to", dest="last", metavar="YYYY-MM-DD", help="up to this day")
-    add("--by", choices=USAGE_GROUPINGS, default="day", help="what a line stands for (day)")
-    add("--session", default="", metavar="ID", help="only this session; its sub-agents have names then")
+    add("--from", dest="first", metavar="YYYY-MM-DD", help="first day")
+    add("--to", dest="last", metavar="YYYY-MM-DD", help="last day")
+    add("--by", choices=USAGE_GROUPINGS, default="day", help="grouping (default: day)")
+    add("--session", default="", metavar="ID", help="only this session, with its sub-agents by name")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--project", action="store_true", help="the sessions of this project, which is the default")
-    where.add_argument("--everywhere", action="store_true", help="the sessions of all projects")
+    where.add_argument("--project", action="store_true", help="sessions of this project (default)")
+    where.add_argument("--everywhere", action="store_true", help="sessions of all projects")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--csv", action="store_true", help="print CSV")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     return parser
 
 
@@ -57,9 +60,7 @@ def _period_of(args: argparse.Namespace) -> UsagePeriod:
     ranged = args.first is not None or args.last is not None
     chosen = [args.today, args.days is not None, args.all, args.date is not None, ranged]
     if sum(chosen) > 1:
-        raise UsageError(
-            "Several periods were given.", "Use one of --today, --days, --all, --date, or --from and --to."
-        )
+        raise UsageError("More than one period.", "Use one of --today, --days, --all, --date, or --from and --to.")
     if args.date is not None:
         day = parse_day(args.date)
         return UsagePeriod(day, day)
@@ -68,14 +69,14 @@ def _period_of(args: argparse.Namespace) -> UsagePeriod:
     if args.all or (args.session and not any(chosen)):
         return UsagePeriod()
     if args.days is not None and not 1 <= args.days <= 36_500:
-        raise UsageError("--days is a number of days, 1 or more.")
+        raise UsageError("--days must be a number from 1 to 36500.")
     return period_of_last_days(1 if args.today else args.days or DEFAULT_DAYS)
 
 
 def format_table(report: UsageReport) -> str:
-    """For people: one line per group, the sums, and how much of the input came out of the cache."""
+    """Return one line per group, the total, and a note about tokens without a price."""
     if not report.rows:
-        return f"Nothing was spent ({report.period}).\n"
+        return f"No usage ({report.period}).\n"
     titles = any(row.title for row in report.rows)
     head = (report.by.upper(), "CALLS", "INPUT", "CACHE READ", "CACHE WRITE", "OUTPUT", "REASONING", "CACHED", "COST")
     lines = [head, *(_format_cells(row) for row in (*report.rows, report.total))]
@@ -86,8 +87,8 @@ def format_table(report: UsageReport) -> str:
     )
     if report.total.unpriced_tokens:
         text += (
-            f"\n{report.total.unpriced_tokens:,} tokens are of models whose price is not known; they are in no cost. "
-            "Prices can be set in models.json, see `odin models`.\n"
+            f"\n{report.total.unpriced_tokens:,} tokens of models with unknown prices are not included in the cost. "
+            "Set prices in models.json; see `odin models`.\n"
         )
     return f"Usage, {report.period}\n\n{text}"
 
@@ -104,7 +105,7 @@ def _format_cells(row: UsageRow) -> tuple[str, ...]:
 
 
 def format_cost(usd: float, unpriced: int) -> str:
-    """What is not known is never shown as free."""
+    """Return the cost; unknown prices never look free."""
     if unpriced:
         return f"${usd:,.4f} + unknown" if usd else "unknown"
     return f"${usd:,.4f}"
@@ -131,7 +132,7 @@ def format_csv(report: UsageReport) -> str:
 
 
 def _escape_formula(cell: Any) -> Any:
-    """No spreadsheet takes a title for a formula: one that looks like it gets an apostrophe, which they do not show."""
+    """Prefix a text that a spreadsheet would run as a formula with an apostrophe, which spreadsheets hide."""
     if not isinstance(cell, str):
         return "" if cell is None else cell
     text = escape_hidden(cell)

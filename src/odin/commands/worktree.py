@@ -1,9 +1,7 @@
-"""`odin worktree`: other work trees of the project's repository, kept with Odin's state, for work beside one's own.
+"""`odin worktree`: list, add and remove git worktrees of the project, kept in Odin's state folder.
 
-Each is on a branch `odin/NAME`. Removing one loses nothing: a branch stays, and files that no commit holds are put
-aside, never deleted.
-
-`odin worktree`: work trees of this repository, for work beside the one you are in.
+Each worktree is on a branch `odin/NAME`. Removing one loses nothing: the branch stays, and uncommitted files are moved
+aside.
 """
 
 import argparse
@@ -15,13 +13,12 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from odin.commands.cleanup import REMOVED_FOLDER, WORKTREE_FOLDER
-from odin.commands.command_line import Parser, make_formatter, write_output
-from odin.config import get_current_folder, get_state_dir, load, make_private_folder
+from odin.commands.command_line import Parser, make_formatter, write_json, write_output
+from odin.config import get_state_dir, load, make_private_folder, resolve_folder
 from odin.core.errors import OdinError, UsageError
 from odin.session.store import project_key_of
 from odin.ui.terminal import escape_hidden
@@ -32,7 +29,7 @@ _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Worktree(Struct, frozen=True):
-    """One work tree. `changes` are its files that differ from the last commit or are new."""
+    """One worktree. `changes` counts files that differ from the last commit or are untracked."""
 
     name: str
     path: str
@@ -41,7 +38,7 @@ class Worktree(Struct, frozen=True):
 
 
 class RemovedWorktree(Struct, frozen=True):
-    """A work tree that was removed. `aside` is where its files are, when they were more than what is committed."""
+    """A removed worktree. `aside` is the folder its files were moved to, if some were not committed."""
 
     name: str
     branch: str
@@ -49,27 +46,26 @@ class RemovedWorktree(Struct, frozen=True):
 
 
 class Worktrees:
+    """The worktrees that Odin manages for the repository around `cwd`."""
+
     def __init__(self, env: Mapping[str, str], cwd: str = "") -> None:
-        folder = os.path.realpath(cwd or get_current_folder())
-        if not Path(folder).is_dir():
-            raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
         self._env = env
-        self._config = load(folder, env)
+        self._config = load(resolve_folder(cwd), env)
         self._root = self._config.root
         self._base = get_state_dir(env) / WORKTREE_FOLDER
 
     async def add(self, name: str, start: str = "") -> Worktree:
-        """A new one, on a branch of its own that begins at `start`, or at the last commit."""
+        """Create a worktree on the branch `odin/NAME`, which starts at `start` or at HEAD."""
         folder, branch = await self._locate_worktree(name)
         if os.path.lexists(folder):
-            raise UsageError(f"There is a work tree {name} already.", f"It is {folder}.")
+            raise UsageError(f"Worktree {name} already exists: {folder}.")
         if start.startswith("-"):
-            raise UsageError(f"{start!r} names no commit.")
+            raise UsageError(f"Not a commit: {start!r}.")
         make_private_folder(folder.parent)
-        known = (await self._run_git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", check=False))[0] == 0
-        if known and start:
-            raise UsageError(f"The branch {branch} exists already.", "Leave --from out to go on with it.")
-        words = [str(folder), branch] if known else ["-b", branch, str(folder), start or "HEAD"]
+        exists = (await self._run_git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", check=False))[0] == 0
+        if exists and start:
+            raise UsageError(f"Branch {branch} already exists.", "Omit --from to use it.")
+        words = [str(folder), branch] if exists else ["-b", branch, str(folder), start or "HEAD"]
         await self._run_git("worktree", "add", "--quiet", *words)
         return Worktree(name, str(folder), branch, 0)
 
@@ -88,16 +84,16 @@ class Worktrees:
         return found
 
     async def remove(self, name: str, *, force: bool = False) -> RemovedWorktree:
-        """Raises UsageError when it holds what is not committed, unless `force`."""
+        """Remove a worktree. Raise UsageError if it has uncommitted changes, unless `force` is set."""
         folder, _ = await self._locate_worktree(name)
         tree = next((item for item in await self.list_worktrees() if item.name == name), None)
         if tree is None:
-            raise UsageError(f"There is no work tree {name}.", "See `odin worktree list`.")
+            raise UsageError(f"No worktree {name}.", "`odin worktree list` lists the worktrees.")
         if tree.changes and not force:
             files = f"{tree.changes} {'file' if tree.changes == 1 else 'files'}"
             raise UsageError(
-                f"The work tree {name} has {files} that no commit holds, so it stays.",
-                f"Commit them in {folder}, or use --force, which puts the files aside.",
+                f"Worktree {name} has {files} with uncommitted changes.",
+                f"Commit them in {folder}, or use --force to move the files aside.",
             )
         await self._keep_commits(folder, name)
         aside = ""
@@ -117,11 +113,11 @@ class Worktrees:
         try:
             folder.rename(target)
         except OSError as error:
-            raise OdinError(f"{folder} cannot be put aside: {error.strerror or error}.") from error
+            raise OdinError(f"Cannot move {folder}: {error.strerror or error}.") from error
         return target
 
     async def _keep_commits(self, folder: Path, name: str) -> None:
-        """What only this work tree knows gets a name: commits on no branch, and what was added but not committed."""
+        """Create refs for what only this worktree references: staged changes, and commits on a detached HEAD."""
         stamp = f"refs/odin/removed/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         _, staged = await self._run_git("stash", "create", at=folder, check=False)
         if staged.strip():
@@ -139,11 +135,11 @@ class Worktrees:
 
     async def _locate_worktree(self, name: str) -> tuple[Path, str]:
         if not _NAME_PATTERN.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
-            raise UsageError(f"{name!r} is no name for a work tree.", "Use letters, digits, '-', '_' and '.'.")
+            raise UsageError(f"Invalid worktree name {name!r}.", "Use letters, digits, '-', '_' and '.'.")
         return await self._find_folder() / name, f"odin/{name}"
 
     async def _find_folder(self) -> Path:
-        """Where those of this repository are; it is the same one seen from any of its work trees."""
+        """Return the folder of this repository's worktrees, the same from any of them."""
         self._require_safe_git_config()
         _, text = await self._run_git("rev-parse", "--path-format=absolute", "--git-common-dir")
         common = Path(os.path.realpath(text.strip()))
@@ -156,12 +152,12 @@ class Worktrees:
 
         if not self._config.trust.trusted and not has_safe_git_config(self._root, self._root):
             raise UsageError(
-                "The settings of this repository can start programs, so git is not called.",
-                "Look at them, then trust the folder: `odin trust add`.",
+                "The git configuration of this repository can start programs, so Odin does not run git.",
+                "Review it, then trust the folder with `odin trust add`.",
             )
 
     async def _run_git(self, *args: str, at: Path | None = None, check: bool = True) -> tuple[int, str]:
-        """The exit code of git and what it printed. It is ended as a group, also when it takes too long."""
+        """Run git and return its exit code and output. Its process group is always killed at the end."""
         from odin.app.git_context import build_git_environment
 
         try:
@@ -178,7 +174,7 @@ class Worktrees:
                 start_new_session=True,
             )
         except OSError as error:
-            raise OdinError(f"git does not start: {error.strerror or error}.", "Install it.") from error
+            raise OdinError(f"Cannot run git: {error.strerror or error}.", "Install git.") from error
         try:
             async with asyncio.timeout(GIT_TIMEOUT_S):
                 out, err = await process.communicate()
@@ -189,70 +185,71 @@ class Worktrees:
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
         if check and process.returncode:
-            said = err[:_MAX_ERROR_BYTES].decode("utf-8", "replace").strip().removeprefix("fatal: ")
-            raise UsageError(f"git {args[0]} failed: {said or process.returncode}.".replace("..", "."))
+            message = err[:_MAX_ERROR_BYTES].decode("utf-8", "replace").strip().removeprefix("fatal: ")
+            raise UsageError(f"git {args[0]} failed: {message or process.returncode}.".replace("..", "."))
         return process.returncode or 0, out.decode("utf-8", "surrogateescape")
 
 
 EPILOG = """\
-  odin worktree [list]                  those there are
-  odin worktree add NAME [--from REF]   a new one, on the branch odin/NAME
-  odin worktree remove NAME             when everything in it is committed; with --force its files are put aside
+commands:
+  odin worktree [list]                  list worktrees
+  odin worktree add NAME [--from REF]   create a worktree on the branch odin/NAME
+  odin worktree remove NAME             remove a worktree; with --force, move uncommitted files aside
 """
 
 
 def run_worktree(argv: list[str]) -> int:
     args = _parse_args(argv)
-
     trees = Worktrees(os.environ, args.cwd)
     return {"list": _print_list, "add": _add_worktree, "remove": _remove_worktree}[args.what](args, trees)
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
-    about = "Work trees of this repository, kept with Odin's state."
+    about = "List, add or remove git worktrees of this repository."
     parser = Parser(prog="odin worktree", description=about, epilog=EPILOG, formatter_class=make_formatter)
     add = parser.add_argument
-    add("what", nargs="?", choices=("list", "add", "remove"), default="list", metavar="WHAT", help="(list)")
-    add("name", nargs="?", default="", metavar="NAME", help="which one")
-    add("--from", dest="start", default="", metavar="REF", help="add: where its branch begins (the last commit)")
-    add("--force", action="store_true", help="remove: also with changes; its files are put aside")
+    add(
+        "what",
+        nargs="?",
+        choices=("list", "add", "remove"),
+        default="list",
+        metavar="WHAT",
+        help="list, add or remove (default: list)",
+    )
+    add("name", nargs="?", default="", metavar="NAME", help="worktree name")
+    add("--from", dest="start", default="", metavar="REF", help="add: start of the branch (default: HEAD)")
+    add("--force", action="store_true", help="remove even with uncommitted changes; its files are moved aside")
     add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
     if args.what != "list" and not args.name:
-        raise UsageError(f"`odin worktree {args.what}` needs a name.")
+        raise UsageError(f"`odin worktree {args.what}` needs a worktree name.")
     return args
 
 
-def _print_list(args: argparse.Namespace, trees: Any) -> int:
+def _print_list(args: argparse.Namespace, trees: Worktrees) -> int:
     found = asyncio.run(trees.list_worktrees())
     if args.json:
-        return _print_json(found)
+        return write_json(found)
     lines = (
         f"{item.name}  {escape_hidden(item.branch)}  {f'{item.changes} changed' if item.changes else 'clean'}  "
         f"{escape_hidden(item.path)}\n"
         for item in found
     )
-    return write_output("".join(lines) or "There are no work trees. `odin worktree add NAME` makes one.\n")
+    return write_output("".join(lines) or "No worktrees. Add one with `odin worktree add NAME`.\n")
 
 
-def _add_worktree(args: argparse.Namespace, trees: Any) -> int:
+def _add_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
     made = asyncio.run(trees.add(args.name, args.start))
     if args.json:
-        return _print_json(made)
+        return write_json(made)
     path = escape_hidden(made.path)
-    return write_output(f"{path}\nIt is on the branch {made.branch}. Work in it with: odin --cwd {path}\n")
+    return write_output(f"{path}\nCreated on branch {made.branch}. Start with: odin --cwd {path}\n")
 
 
-def _remove_worktree(args: argparse.Namespace, trees: Any) -> int:
-    gone = asyncio.run(trees.remove(args.name, force=args.force))
+def _remove_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
+    removed = asyncio.run(trees.remove(args.name, force=args.force))
     if args.json:
-        return _print_json(gone)
-    aside = f" Its files are in {escape_hidden(gone.aside)}." if gone.aside else ""
-    return write_output(f"Removed the work tree {gone.name}. Its branch {escape_hidden(gone.branch)} stays.{aside}\n")
-
-
-def _print_json(value: Any) -> int:
-    import msgspec
-
-    return write_output(msgspec.json.encode(value).decode() + "\n")
+        return write_json(removed)
+    aside = f" Its files are in {escape_hidden(removed.aside)}." if removed.aside else ""
+    return write_output(f"Removed worktree {removed.name}. Branch {escape_hidden(removed.branch)} is kept.{aside}\n")

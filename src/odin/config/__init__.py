@@ -11,6 +11,7 @@ from odin.config.paths import (
     get_home_dir,
     get_state_dir,
     make_private_folder,
+    resolve_folder,
 )
 from odin.config.settings import (
     CheckpointSettings,
@@ -40,4 +41,5 @@ __all__ = [
     "get_state_dir",
     "load",
     "make_private_folder",
+    "resolve_folder",
 ]

@@ -21,6 +21,14 @@ def get_current_folder() -> str:
         raise UsageError("The current folder does not exist any more.", "Change to another one first.") from error
 
 
+def resolve_folder(folder: str = "") -> str:
+    """Return the real path of a folder, by default the current one. Raise UsageError if it is not a directory."""
+    path = os.path.realpath(folder or get_current_folder())
+    if not Path(path).is_dir():
+        raise UsageError(f"Folder not found: {path}.", "Set an existing folder with --cwd.")
+    return path
+
+
 def get_home_dir(env: Mapping[str, str]) -> Path:
     home = env.get("HOME")
     return Path(home) if home else Path.home()

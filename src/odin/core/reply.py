@@ -56,19 +56,19 @@ class ReplyBuilder:
     def has_started(self) -> bool:
         return bool(self._order)
 
-    def add(self, piece: Chunk) -> None:
-        if isinstance(piece, TextChunk):
-            self._add_text(piece.text)
-        elif isinstance(piece, CallChunk):
-            self._add_call(piece)
-        elif isinstance(piece, ThinkingChunk):
-            self._add_thinking(piece)
-        elif isinstance(piece, UsageChunk):
-            self.usage = piece.usage
-        elif isinstance(piece, StopChunk):
-            self.stop = piece.reason
-            self._model = piece.model or self._model
-        elif isinstance(piece, RollbackChunk):
+    def add(self, chunk: Chunk) -> None:
+        if isinstance(chunk, TextChunk):
+            self._add_text(chunk.text)
+        elif isinstance(chunk, CallChunk):
+            self._add_call(chunk)
+        elif isinstance(chunk, ThinkingChunk):
+            self._add_thinking(chunk)
+        elif isinstance(chunk, UsageChunk):
+            self.usage = chunk.usage
+        elif isinstance(chunk, StopChunk):
+            self.stop = chunk.reason
+            self._model = chunk.model or self._model
+        elif isinstance(chunk, RollbackChunk):
             self.reset()
 
     def arguments_of(self, index: int) -> str:
@@ -113,31 +113,31 @@ class ReplyBuilder:
             self._texts[len(self._texts)] = []
         self._texts[self._order[-1][1]].append(text)
 
-    def _add_thinking(self, piece: ThinkingChunk) -> None:
+    def _add_thinking(self, chunk: ThinkingChunk) -> None:
         if not self._order or self._order[-1][0] != "thinking":
-            if not (piece.text or piece.final or piece.signature):
+            if not (chunk.text or chunk.final or chunk.signature):
                 return
             self._order.append(("thinking", len(self._thinking_blocks)))
             self._thinking_blocks[len(self._thinking_blocks)] = ([], "")
         index = self._order[-1][1]
         fragments, signature = self._thinking_blocks[index]
-        if piece.text:
-            fragments.append(piece.text)
-        if piece.final:
-            fragments[:] = [piece.final]
-        self._thinking_blocks[index] = (fragments, piece.signature or signature)
-        if piece.signature:
+        if chunk.text:
+            fragments.append(chunk.text)
+        if chunk.final:
+            fragments[:] = [chunk.final]
+        self._thinking_blocks[index] = (fragments, chunk.signature or signature)
+        if chunk.signature:
             self._order.append(("closed", index))
 
-    def _add_call(self, piece: CallChunk) -> None:
-        call = self._calls.get(piece.index)
+    def _add_call(self, chunk: CallChunk) -> None:
+        call = self._calls.get(chunk.index)
         if call is None:
-            call = self._calls[piece.index] = _PartialCall()
-            self._order.append(("call", piece.index))
-        call.id = call.id or piece.id
-        call.name = call.name or piece.name
-        if piece.json:
-            call.fragments.append(piece.json)
+            call = self._calls[chunk.index] = _PartialCall()
+            self._order.append(("call", chunk.index))
+        call.id = call.id or chunk.id
+        call.name = call.name or chunk.name
+        if chunk.json:
+            call.fragments.append(chunk.json)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

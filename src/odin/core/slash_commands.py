@@ -1,89 +1,100 @@
-"""The built-in slash commands, with the same names in every front end. Custom commands cannot take them.
+"""The built-in slash commands: name, arguments and help of each.
 
-A front end runs them itself, also during a turn, and never sends them to the model. It may implement only some of them.
+Every front end uses this table for help, completion and usage errors, and runs the commands itself, without sending
+them to the model. Custom commands cannot use these names.
 """
 
 from msgspec import Struct
 
+from odin.core.errors import UsageError
+
 
 class SlashCommand(Struct, frozen=True):
-    """A slash command: its `name` without the slash, a hint for its arguments, a description, and aliases."""
+    """One command: `name` has no slash, `hint` shows its arguments."""
 
     name: str
     help: str
     hint: str = ""
     aliases: tuple[str, ...] = ()
 
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.hint}".rstrip()
+
 
 SLASH_COMMANDS: tuple[SlashCommand, ...] = (
-    SlashCommand("help", "Shows the commands and the keys.", "[COMMAND]", ("?",)),
-    SlashCommand("commands", "Lists the commands that you and the project have written."),
-    # the next prompt
-    SlashCommand("ask", "Chooses ask mode, which only answers; with a text, sends it.", "[TEXT]"),
+    SlashCommand("help", "Show commands and keys.", "[COMMAND]", ("?",)),
+    SlashCommand("commands", "List custom commands."),
+    # mode of the next prompt
+    SlashCommand("ask", "Switch to ask mode, which only answers questions, or send TEXT in it.", "[TEXT]"),
     SlashCommand(
-        "plan", "Chooses plan mode, which looks and plans and changes nothing; with a text, sends it.", "[TEXT]"
+        "plan", "Switch to plan mode, which reads and plans but changes nothing, or send TEXT in it.", "[TEXT]"
     ),
-    SlashCommand("edit", "Chooses edit mode, which changes files and runs commands; with a text, sends it.", "[TEXT]"),
-    # running and queued work
-    SlashCommand("queue", "Lists the prompts that wait, and changes, drops or sends one.", "[edit|drop|steer|send N]"),
-    SlashCommand("steer", "Says something to the turn that runs, before anything else is begun.", "TEXT"),
-    SlashCommand("continue", "Asks the model again with the conversation as it is."),
-    SlashCommand("loop", "Keeps Odin at work until a goal is reached; alone, says how far it is.", "[on [GOAL]|off]"),
-    SlashCommand("compact", "Summarises the conversation so far; cancel gives that up.", "[WHAT MATTERS|cancel]"),
-    SlashCommand("forget", "Takes the last message out of the conversation."),
-    SlashCommand(
-        "rewind", "Goes back to before a prompt: its files, its conversation or both.", "[N] [files|chat] [force]"
-    ),
-    SlashCommand("undo", "Takes the last prompt back, with what it did to files.", "[files|chat] [force]"),
-    SlashCommand("redo", "Takes the last rewind back.", "[force]"),
+    SlashCommand("edit", "Switch to edit mode, which edits files and runs commands, or send TEXT in it.", "[TEXT]"),
+    # the running turn, the queue and the history
+    SlashCommand("queue", "List, edit, drop or send queued prompts.", "[edit|drop|steer|send N]"),
+    SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),
+    SlashCommand("continue", "Ask the model to continue the conversation as it is."),
+    SlashCommand("loop", "Keep working until a goal is reached. Without arguments, show progress.", "[on [GOAL]|off]"),
+    SlashCommand("compact", "Summarize the conversation to free context.", "[INSTRUCTIONS|cancel]"),
+    SlashCommand("forget", "Remove the last message from the conversation."),
+    SlashCommand("rewind", "Restore files, the conversation or both to before a prompt.", "[N] [files|chat] [force]"),
+    SlashCommand("undo", "Undo the last prompt and its file changes.", "[files|chat] [force]"),
+    SlashCommand("redo", "Undo the last rewind.", "[force]"),
     # sessions
-    SlashCommand("new", "Begins a new session.", aliases=("clear",)),
-    SlashCommand("resume", "Goes to an earlier session, chosen from a list or by its id.", "[ID]"),
-    SlashCommand("fork", "Goes on in a copy of this session, from before a prompt or from here.", "[N]"),
-    SlashCommand("sessions", "Lists the sessions of this project, or searches in them.", "[WORDS]"),
-    SlashCommand("rename", "Gives this session a title.", "TITLE", ("title",)),
-    SlashCommand("delete", "Deletes another session for good.", "ID"),
-    SlashCommand("export", "Writes this session to a file.", "[PATH] [--json|--html]"),
+    SlashCommand("new", "Start a new session.", aliases=("clear",)),
+    SlashCommand("resume", "Resume an earlier session, by ID or from a list.", "[ID]"),
+    SlashCommand("fork", "Continue in a copy of this session, or in a copy that ends before prompt N.", "[N]"),
+    SlashCommand("sessions", "List or search the sessions of this project.", "[WORDS]"),
+    SlashCommand("rename", "Rename this session.", "TITLE", ("title",)),
+    SlashCommand("delete", "Delete another session.", "ID"),
+    SlashCommand("export", "Export this session to a file.", "[PATH] [--json|--html]"),
     # model and cost
-    SlashCommand("model", "Chooses the model that answers from now on.", "[NAME]"),
-    SlashCommand("models", "Lists the models that can be used."),
-    SlashCommand("setup", "Shows the ways to a model that there are here, and stores keys."),
-    SlashCommand("context", "Shows what fills the model's window."),
-    SlashCommand("usage", "Shows what this session has spent.", aliases=("cost",)),
-    SlashCommand("stats", "Shows what was spent by day, by model and by project.", "[DAYS]"),
-    SlashCommand("budget", "Sets what this session may cost, in US dollars; 0 means no limit.", "[USD]"),
+    SlashCommand("model", "Switch the model.", "[NAME]"),
+    SlashCommand("models", "List available models."),
+    SlashCommand("setup", "Connect a provider and store API keys."),
+    SlashCommand("context", "Show what fills the context window."),
+    SlashCommand("usage", "Show tokens and cost of this session.", aliases=("cost",)),
+    SlashCommand("stats", "Show usage by model, agent or day.", "[project] [models|agents|dates] [7d|all]"),
+    SlashCommand("budget", "Set the spending limit of this session in US dollars; 0 means no limit.", "[USD]"),
     # permissions
-    SlashCommand("permissions", "Chooses how much is asked before something is done.", "[MODE]"),
-    SlashCommand("rules", "Lists what is allowed, asked about and denied, and changes it.", "[add TEXT|remove N]"),
-    SlashCommand("yolo", "Asks nothing at all any more; off asks again.", "[on|off]"),
-    # connections and diagnostics
-    SlashCommand("mcp", "Shows the MCP servers and whether they are reached.", "[NAME]"),
-    SlashCommand(
-        "diagnostics", "Shows what is wrong: warnings, how the session is set up, how many errors there were."
-    ),
-    SlashCommand("errors", "Shows the warnings and errors of this session."),
-    SlashCommand("show", "Shows one setting: the model, the mode, the sandbox.", "[model|mode|sandbox|rules|context]"),
-    SlashCommand("list", "Lists what there is of something.", "[models|sessions|rules|commands|tools]"),
-    SlashCommand("switch", "Changes the model or the mode.", "model|mode NAME"),
-    # display
-    SlashCommand("copy", "Copies the last answer, or the Nth from the end, to the clipboard.", "[N]"),
-    SlashCommand("transcript", "Shows the whole conversation as plain text in a pager."),
-    SlashCommand("theme", "Chooses the colours of the screen.", "[NAME]"),
-    SlashCommand("keys", "Shows what every key does."),
-    SlashCommand("mouse", "Leaves the mouse to the terminal, or takes it back.", "[on|off]"),
-    SlashCommand("vim", "Switches Vim-style navigation on or off.", "[on|off]"),
-    SlashCommand("editor", "Opens what is being written in $EDITOR."),
-    SlashCommand("exit", "Ends Odin; the session can be resumed.", aliases=("quit",)),
+    SlashCommand("permissions", "Show or set the permission mode.", "[MODE]"),
+    SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
+    SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
+    # state of Odin
+    SlashCommand("diagnostics", "Show warnings, the session's setup and the number of errors."),
+    SlashCommand("errors", "Show recent warnings and errors."),
+    SlashCommand("show", "Show one setting.", "[model|mode|sandbox|rules|context]"),
+    SlashCommand("list", "List models, sessions, rules, commands or tools.", "[models|sessions|rules|commands|tools]"),
+    SlashCommand("switch", "Switch the model or the mode.", "model|mode NAME"),
+    # screen
+    SlashCommand("copy", "Copy the last answer, or the Nth last, to the clipboard.", "[N]"),
+    SlashCommand("transcript", "Open the conversation as plain text in a pager."),
+    SlashCommand("theme", "Set the color theme.", "[NAME]"),
+    SlashCommand("keys", "Show key bindings."),
+    SlashCommand("mouse", "Turn mouse support off or on.", "[on|off]"),
+    SlashCommand("vim", "Turn Vim-style navigation on or off.", "[on|off]"),
+    SlashCommand("editor", "Edit the prompt in $EDITOR."),
+    SlashCommand("exit", "Exit Odin. The session can be resumed.", aliases=("quit",)),
 )
 
 
 def find_slash_command(name: str) -> SlashCommand | None:
-    """Return the command with that name or alias, with or without slash, in any case."""
+    """Return the command with this name or alias, with or without slash, in any case."""
     return _COMMANDS_BY_NAME.get(name.removeprefix("/").casefold())
 
 
 def is_reserved(name: str) -> bool:
     return find_slash_command(name) is not None
+
+
+def usage_error(name: str, problem: str) -> UsageError:
+    """Return an error that names the problem and shows the usage of the command."""
+    return UsageError(problem, f"Usage: {_COMMANDS_BY_NAME[name].usage}")
+
+
+def unknown_argument(name: str, argument: str) -> UsageError:
+    return usage_error(name, f"Unknown argument {argument!r}.")
 
 
 _COMMANDS_BY_NAME = {name: command for command in SLASH_COMMANDS for name in (command.name, *command.aliases)}

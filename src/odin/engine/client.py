@@ -1,7 +1,6 @@
 """A session in this process, as front ends see it: the implementation of `core.client.Client`."""
 
 import asyncio
-import concurrent.futures
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,7 +33,6 @@ from odin.core.op import (
     Interrupt,
     Op,
     Prompt,
-    QueuePolicy,
     Redo,
     RemoveLastMessage,
     RemoveRule,
@@ -147,7 +145,6 @@ class LocalClient:
         self._recorder = deps.recorder
         self._user_shell = deps.user_shell
         self._opened: SessionOpened | None = opened
-        self._loop = asyncio.get_running_loop()
         self._op_lock = asyncio.Lock()
         self._dangling: DanglingEvents | None = None
         self._loop_mode: LoopMode | None = None
@@ -159,10 +156,6 @@ class LocalClient:
         if self._closing is not None and not isinstance(op, _ALLOWED_WHILE_CLOSING):
             raise AgentShutdown
         return await _OP_HANDLERS[type(op)](self, _make_op_encodable(op))
-
-    def interrupt(self, queue: QueuePolicy = "inject") -> "concurrent.futures.Future[bool]":
-        """Submit `Interrupt` from any thread and return its outcome as a future."""
-        return asyncio.run_coroutine_threadsafe(self.submit(Interrupt(queue)), self._loop)
 
     async def _submit_prompt(self, op: Prompt) -> bool:
         async with self._op_lock:
@@ -346,17 +339,17 @@ class LocalClient:
     # --- streams ---
 
     def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
-        live = self._recorder.hub.subscribe(durable=True, size=1024, whole=after is not None)
+        live = self._recorder.bus.subscribe(durable=True, size=1024, whole=after is not None)
         seq = self._recorder.state.seq
         if after is None or after >= seq:
             return live
         return _replay_log(self._host.read_past(), after, seq, live)
 
     def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
-        return stream_named(self._recorder.hub.subscribe(durable=True, size=1024, names=validate_names(names)))
+        return stream_named(self._recorder.bus.subscribe(durable=True, size=1024, names=validate_names(names)))
 
     async def stream_snapshots(self) -> AsyncIterator[Snapshot]:
-        changes = self._recorder.hub.subscribe(size=1)
+        changes = self._recorder.bus.subscribe(size=1)
         try:
             yield self._take_snapshot()
             seen = self._recorder.state.seq
@@ -368,7 +361,7 @@ class LocalClient:
             changes.close()
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        self._recorder.hub.observe_activity(observer)
+        self._recorder.bus.observe_activity(observer)
 
     # --- queries ---
 
@@ -437,7 +430,7 @@ class LocalClient:
         await deps.user_shell.close()
         await deps.background.close()
         await deps.hooks.end_session()
-        deps.recorder.hub.close()
+        deps.recorder.bus.close()
         deps.recorder.close()
         await self._host.close()
 

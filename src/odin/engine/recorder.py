@@ -43,9 +43,9 @@ def _mark_unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
 class Recorder:
     """The only source of events. It runs on the event loop's thread and never awaits, so events stay in order."""
 
-    def __init__(self, log: EventLog | None, state: SessionState, hub: EventBus, *, inherited: int = -1) -> None:
+    def __init__(self, log: EventLog | None, state: SessionState, bus: EventBus, *, inherited: int = -1) -> None:
         self.state = state
-        self.hub = hub
+        self.bus = bus
         self._log = log
         self._next = state.seq + 1
         self.last_past_seq = state.seq
@@ -75,7 +75,7 @@ class Recorder:
             raise failure
         self._next += event.durable
         self.state.apply(envelope)
-        self.hub.publish(envelope, past=past)
+        self.bus.publish(envelope, past=past)
         if failure is not None:
             raise failure
         return envelope

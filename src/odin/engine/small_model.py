@@ -70,7 +70,7 @@ TITLE_DELAY_S = 0.2
 
 async def give_title(recorder: Recorder, small_model: SmallModel) -> None:
     """Set the title of the session after its first turn. A session that ends before keeps its first line as title."""
-    subscription = recorder.hub.subscribe("agent")
+    subscription = recorder.bus.subscribe("agent")
     async for envelope in subscription:
         if isinstance(envelope.event, TurnEnded) and not envelope.agent and recorder.state.turns:
             break

@@ -122,10 +122,6 @@ class NoCompaction:
         return False
 
 
-async def refuse_fallback(failed: str, error: ProviderError) -> bool:
-    return False
-
-
 class TurnDeps(msgspec.Struct, frozen=True):
     """The collaborators of a turn."""
 
@@ -139,8 +135,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     """Return the files that entered the cache since the last call."""
     hooks: TurnHooks
     budget: CostBudget
-    compaction: Compaction = NoCompaction()
-    switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]] = refuse_fallback
+    compaction: Compaction
+    switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]]
     """Called when a model (`provider/model`) failed. True if another model is in use now."""
 
 
@@ -162,12 +158,12 @@ class AgentTurn:
         deps: TurnDeps,
         started: TurnStarted,
         scope: CallScope,
-        take_unsent: Callable[[], str] = lambda: "",
         *,
         steering: Steering,
-        by_user: bool = True,
-        attach: Callable[[], Awaitable[AttachedContent]] | None = None,
-        on_ended: Callable[[TurnEnded], bool] = lambda ended: False,
+        take_unsent: Callable[[], str],
+        by_user: bool,
+        attach: Callable[[], Awaitable[AttachedContent]] | None,
+        on_ended: Callable[[TurnEnded], bool],
     ) -> None:
         """`take_unsent` returns context that arrived outside the turn, for the next request.
 

@@ -119,7 +119,7 @@ def _expand_glob(pattern: str, folder: str) -> list[str]:
     from itertools import islice
 
     try:
-        found = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)
-        return list(islice(found, _MAX_MATCHES))
+        matches = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)
+        return list(islice(matches, _MAX_MATCHES))
     except (OSError, ValueError):
         return []

@@ -37,8 +37,14 @@ from odin.policy.commands.analysis import (
 )
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
-from odin.policy.rules.ruling import ResultFilter, find_deciding_rule, find_exact_rule, is_allowed_by, is_folder_search
-from odin.policy.rules.suggestion import list_candidates
+from odin.policy.rules.ruling import (
+    ResultFilter,
+    candidate_rules_of,
+    find_deciding_rule,
+    find_exact_rule,
+    is_allowed_by,
+    is_folder_search,
+)
 
 
 class Verdict(Struct, frozen=True):
@@ -104,7 +110,7 @@ class Policy:
         call = self._make_call(name, kind, subject, mode)
         if self._judge(call).action != "ask" or (call.kind != "read" and self._find_sensitive_path(call)):
             return ()
-        return tuple(text for text in dict.fromkeys(list_candidates(call)) if self._would_allow(text, call))
+        return tuple(text for text in dict.fromkeys(candidate_rules_of(call)) if self._would_allow(text, call))
 
     def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:
         """True if this rule would decide the call. Raises UsageError if the rule may not be added."""
@@ -319,7 +325,7 @@ class Policy:
             return "Allow it with --permission-mode acceptEdits, or everything with --yes."
         if call.kind == "execute" and not call.spec.allows_changes:
             return "Allow it with --yes, or use --mode edit."
-        text = next(list_candidates(call), "")
+        text = next(candidate_rules_of(call), "")
         return (
             f"Allow it with --allowedTools '{text}', or everything with --yes."
             if text and "'" not in text

@@ -136,20 +136,20 @@ def find_by_shape(text: str) -> Iterator[SecretSpan]:
     for shape in SECRET_SHAPES:
         for mark in shape.marks:
             if mark in long and _compile_shape(mark, shape.rest).search(long):
-                for found in _compile_shape(mark, shape.rest).finditer(text):
-                    if is_real(found[0]):
-                        yield SecretSpan(found.start(), found.end(), shape.name)
+                for match in _compile_shape(mark, shape.rest).finditer(text):
+                    if is_real(match[0]):
+                        yield SecretSpan(match.start(), match.end(), shape.name)
     for tail in SECRET_TAILS:
         if tail.mark in long and compile_cached(tail.pattern).search(long):
             yield from _find_with_tail(tail, text)
 
 
 def _find_with_tail(tail: SecretTail, text: str) -> Iterator[SecretSpan]:
-    for found in compile_cached(tail.pattern).finditer(text):
-        begin = max(0, found.start() - tail.reach)
-        before = compile_cached(tail.before).search(text[begin : found.start()])
+    for match in compile_cached(tail.pattern).finditer(text):
+        begin = max(0, match.start() - tail.reach)
+        before = compile_cached(tail.before).search(text[begin : match.start()])
         if before is not None:
-            yield SecretSpan(begin + before.start(), found.end(), tail.name)
+            yield SecretSpan(begin + before.start(), match.end(), tail.name)
 
 
 def is_real(value: str) -> bool:
@@ -224,13 +224,13 @@ def find_by_context(text: str) -> Iterator[SecretSpan]:
         yield from _find_in_addresses(text)
     folded = _fold_case(text)
     for name, pattern in _SCHEMES.items():
-        for found in compile_cached(pattern).finditer(folded) if name.split()[0] in folded else ():
-            if _is_opaque(text[slice(*found.span("value"))]):
-                yield SecretSpan(*found.span("value"), name)
+        for match in compile_cached(pattern).finditer(folded) if name.split()[0] in folded else ():
+            if _is_opaque(text[slice(*match.span("value"))]):
+                yield SecretSpan(*match.span("value"), name)
     for name, (stem, before) in _SECRET_STEMS.items():
-        for found in compile_cached(stem + _ASSIGNED).finditer(folded) if stem in folded else ():
-            if _is_named(before, folded, found) and _is_secret(text, stem, found):
-                yield SecretSpan(*found.span("value"), name)
+        for match in compile_cached(stem + _ASSIGNED).finditer(folded) if stem in folded else ():
+            if _is_named(before, folded, match) and _is_secret(text, stem, match):
+                yield SecretSpan(*match.span("value"), name)
 
 
 def _fold_case(text: str) -> str:
@@ -240,24 +240,24 @@ def _fold_case(text: str) -> str:
 
 
 def _find_in_addresses(text: str) -> Iterator[SecretSpan]:
-    for found in compile_cached(_ADDRESS_PASSWORD).finditer(text):
-        value = found["value"]
-        if value != found["user"] and not _PLACEHOLDER.search(value) and not value.isdigit():
-            yield SecretSpan(*found.span("value"), "password in an address")
+    for match in compile_cached(_ADDRESS_PASSWORD).finditer(text):
+        value = match["value"]
+        if value != match["user"] and not _PLACEHOLDER.search(value) and not value.isdigit():
+            yield SecretSpan(*match.span("value"), "password in an address")
 
 
-def _is_named(before: str, folded: str, found: "re.Match[str]") -> bool:
-    start = found.start()
+def _is_named(before: str, folded: str, match: "re.Match[str]") -> bool:
+    start = match.start()
     return not before or compile_cached(before).search(folded[max(0, start - _STEM_PREFIX_CHARS) : start]) is not None
 
 
-def _is_secret(text: str, stem: str, found: "re.Match[str]") -> bool:
-    value = text[slice(*found.span("value"))]
-    if _PLACEHOLDER.search(value) or not is_real(value) or not _is_whole(found["open"], found["after"]):
+def _is_secret(text: str, stem: str, match: "re.Match[str]") -> bool:
+    value = text[slice(*match.span("value"))]
+    if _PLACEHOLDER.search(value) or not is_real(value) or not _is_whole(match["open"], match["after"]):
         return False
     if _UUID.fullmatch(value) or not _is_opaque(value):
         return False
-    if found["sign"] == "=" and not found["gap"] and _is_set_by(text, stem, found.start()):
+    if match["sign"] == "=" and not match["gap"] and _is_set_by(text, stem, match.start()):
         return True
     return len(value) >= 16 and len(set(value)) >= 8 and sum(char.isdigit() for char in value) >= 2
 
@@ -331,8 +331,8 @@ def _find_environment_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str,
     for name, value in environ.items():
         if _SECRET_VARIABLE.search(name):
             yield name, value
-        elif "://" in value and (found := _URL_PASSWORD.search(value)):
-            yield name, found[1]
+        elif "://" in value and (match := _URL_PASSWORD.search(value)):
+            yield name, match[1]
 
 
 def _secret_parts_of(value: str) -> Iterator[str]:

@@ -62,7 +62,7 @@ class AnthropicProvider(WireProvider):
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         return self.ask(
             request,
-            lambda album: encode_request(request, self.name, self._options.prompt_caching, album),
+            lambda selection: encode_request(request, self.name, self._options.prompt_caching, selection),
             _AnthropicReader,
         )
 
@@ -70,7 +70,9 @@ class AnthropicProvider(WireProvider):
 # --- request ---
 
 
-def encode_request(request: Request, provider: str, cached: bool = True, album: ImageSelection | None = None) -> bytes:
+def encode_request(
+    request: Request, provider: str, cached: bool = True, selection: ImageSelection | None = None
+) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
     one."""
     version = _parse_claude_version(request.model)
@@ -87,7 +89,7 @@ def encode_request(request: Request, provider: str, cached: bool = True, album: 
     if system:
         system[-1] |= {"cache_control": _EPHEMERAL} if cached else {}
         body["system"] = system
-    body["messages"] = _encode_messages(request, provider, version, album or ImageBudget().select_images(request))
+    body["messages"] = _encode_messages(request, provider, version, selection or ImageBudget().select_images(request))
     return encode_body(body)
 
 
@@ -134,7 +136,7 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
 
 
 def _encode_messages(
-    request: Request, provider: str, version: tuple[int, int], album: ImageSelection
+    request: Request, provider: str, version: tuple[int, int], selection: ImageSelection
 ) -> list[dict[str, Any]]:
     loop = find_loop_start(request.messages)
     thinks = request.thinking > 0 or version >= (5, 0)
@@ -145,21 +147,23 @@ def _encode_messages(
             replay = thinks and index >= loop and may_replay(message, provider, request.model)
             role, content = "assistant", _encode_assistant(message, replay, ids)
         else:
-            role, content = "user", _encode_input(message, ids, album)
+            role, content = "user", _encode_input(message, ids, selection)
         if content:
             found.append({"role": role, "content": content})
     return found
 
 
-def _encode_input(message: PromptMessage | ToolMessage, ids: CallIdMap, album: ImageSelection) -> list[dict[str, Any]]:
+def _encode_input(
+    message: PromptMessage | ToolMessage, ids: CallIdMap, selection: ImageSelection
+) -> list[dict[str, Any]]:
     if isinstance(message, PromptMessage):
-        shown = album.render(message)
+        shown = selection.render(message)
         return [*_encode_images(shown), *_encode_texts(shown.text, *message.notes)]
     results: list[dict[str, Any]] = [
         {
             "type": "tool_result",
             "tool_use_id": ids.take_result_id(result.call_id),
-            "content": _encode_content(album.render(result)),
+            "content": _encode_content(selection.render(result)),
             **({"is_error": True} if result.is_error else {}),
         }
         for result in message.results

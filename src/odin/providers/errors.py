@@ -212,8 +212,8 @@ def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body:
     page = _is_page_response(headers, body)
     if page and (status < 500 and status != 429):
         return make_web_page_error(peer, status)
-    said = ApiErrorInfo() if page else parse_error_body(body)
-    return make_api_error(peer, said, status, parse_retry_after(headers, time.time()))
+    rendered = ApiErrorInfo() if page else parse_error_body(body)
+    return make_api_error(peer, rendered, status, parse_retry_after(headers, time.time()))
 
 
 def _make_redirect_error(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
@@ -236,9 +236,9 @@ def make_web_page_error(peer: Peer, status: int = 200) -> BadReply:
 
 def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
     """Return the error for status 200 with one JSON object: a late error, or a server that cannot stream."""
-    said = parse_error_body(body)
-    if said.message or said.type or said.code:
-        return make_api_error(peer, said, 0, None)
+    rendered = parse_error_body(body)
+    if rendered.message or rendered.type or rendered.code:
+        return make_api_error(peer, rendered, 0, None)
     return BadReply(
         f"{peer.name} at {peer.url} did not stream its answer.", "Check that the base URL is that of a model API."
     )
@@ -308,49 +308,51 @@ _STATUS_BY_CODE: dict[str, int] = {
 }
 
 
-def make_reported_error(peer: Peer, said: ApiErrorInfo) -> ProviderError:
+def make_reported_error(peer: Peer, rendered: ApiErrorInfo) -> ProviderError:
     """Return the error for an error event in the middle of a stream."""
-    return make_api_error(peer, said, 0, None)
+    return make_api_error(peer, rendered, 0, None)
 
 
-def make_api_error(peer: Peer, said: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
+def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
     """Choose the error by what the API reported, then by status."""
-    kind, message, hint = _classify_error(peer, said, status, wait)
-    error = kind(_hide_key(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
+    kind, message, hint = _classify_error(peer, rendered, status, wait)
+    error = kind(
+        _hide_key(peer, message), hint, status=status, code=rendered.code, type=rendered.type, retry_after=wait
+    )
     if isinstance(error, ContextOverflow):
-        error.limit, error.size = parse_context_limit(said.message), parse_request_size(said.message)
+        error.limit, error.size = parse_context_limit(rendered.message), parse_request_size(rendered.message)
     return error
 
 
-def _is_too_long(said: ApiErrorInfo) -> bool:
+def _is_too_long(rendered: ApiErrorInfo) -> bool:
 
-    return _has_pattern(TOO_LONG_PATTERN, said.message)
+    return _has_pattern(TOO_LONG_PATTERN, rendered.message)
 
 
 def _classify_error(
-    peer: Peer, said: ApiErrorInfo, status: int, wait: float | None
+    peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None
 ) -> tuple[type[ProviderError], str, str]:
-    meant = _STATUS_BY_CODE.get(said.code) or _STATUS_BY_CODE.get(said.type) or 0
-    if said.code.isdigit() and 400 <= int(said.code) < 600:
-        meant = meant or int(said.code)
+    meant = _STATUS_BY_CODE.get(rendered.code) or _STATUS_BY_CODE.get(rendered.type) or 0
+    if rendered.code.isdigit() and 400 <= int(rendered.code) < 600:
+        meant = meant or int(rendered.code)
     code = status or meant or 500
-    tail = f": {said.message.rstrip('.')}" if said.message else ""
-    if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(said)):
+    tail = f": {rendered.message.rstrip('.')}" if rendered.message else ""
+    if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(rendered)):
         who = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {who}{tail}.", hint
-    if 402 in (code, meant) or (code in (400, 403, 429) and _has_pattern(_QUOTA_PATTERN, said.message)):
+    if 402 in (code, meant) or (code in (400, 403, 429) and _has_pattern(_QUOTA_PATTERN, rendered.message)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403):
         return AuthFailed, *_describe_auth_error(peer, tail)
     if code == 429:
         return RateLimited, *_describe_rate_limit(peer, tail, wait)
-    if code == 404 or (code == 400 and _has_pattern(_NO_MODEL_PATTERN, said.message)):
+    if code == 404 or (code == 400 and _has_pattern(_NO_MODEL_PATTERN, rendered.message)):
         return ModelNotFound, *_describe_not_found(peer, tail)
     if code >= 500 or code in (408, 425):
         return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", "Try again in a moment."
     hint = "Check what it names: the model, max_tokens, thinking, or the tools setting of this model."
-    if "cache_control" in said.message:
+    if "cache_control" in rendered.message:
         hint = f"Set providers.{peer.name}.prompt_caching to false."
     return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
 

@@ -117,24 +117,24 @@ class ImageBudget:
                     why[old] = "there are newer ones; read the file again to see it"
             shown[place] = data
             paths[place] = image.path
-        album = ImageSelection(True, shown, why)
-        album.paths = {paths[place] for place in shown}
+        selection = ImageSelection(True, shown, why)
+        selection.paths = {paths[place] for place in shown}
         self._trim()
-        return album
+        return selection
 
-    def accept(self, album: ImageSelection) -> None:
-        self._accepted |= album.paths
+    def accept(self, selection: ImageSelection) -> None:
+        self._accepted |= selection.paths
 
-    def refuse(self, album: ImageSelection) -> None:
+    def refuse(self, selection: ImageSelection) -> None:
         """Handle a rejection: images new to the API are the likely cause; if there are none, all are."""
-        self._refused |= album.paths - self._accepted or album.paths
+        self._refused |= selection.paths - self._accepted or selection.paths
 
-    def shrink(self, album: ImageSelection) -> None:
+    def shrink(self, selection: ImageSelection) -> None:
         """Handle a size limit lower than the API's: keep only the newest images."""
-        if album.is_single:
-            self._refused |= album.paths
+        if selection.is_single:
+            self._refused |= selection.paths
         else:
-            self._room = album.chars // _SHRINK_FACTOR
+            self._room = selection.chars // _SHRINK_FACTOR
 
     def _load(self, image: Image) -> str | None:
         if image.path in self._refused:

@@ -115,14 +115,14 @@ def _format_generic_example(name: str) -> str:
 
 def _format_example(task: str, steps: tuple[_ExampleStep, ...], end: str) -> str:
     lines = [f"User: {task}"]
-    for said, name, args, result in steps:
-        lines.append(_format_reply(said, [{"toolName": name, "toolInput": args}]))
+    for rendered, name, args, result in steps:
+        lines.append(_format_reply(rendered, [{"toolName": name, "toolInput": args}]))
         lines.append(f"Result of {name}: {result}")
     return "\n".join([*lines, _format_reply(end, [])])
 
 
-def _format_reply(said: str, entries: list[dict[str, Any]]) -> str:
-    return dump_json({"taskCompleted": not entries, "explanation": said, "executeTool": entries})
+def _format_reply(rendered: str, entries: list[dict[str, Any]]) -> str:
+    return dump_json({"taskCompleted": not entries, "explanation": rendered, "executeTool": entries})
 
 
 def _describe_tool(tool: ToolSpec) -> str:
@@ -519,38 +519,38 @@ class JsonContract:
         if not request.tools:
             async with open_stream(
                 self._provider, replace(request, messages=flatten_messages(request.messages))
-            ) as pieces:
-                async for piece in pieces:
-                    yield piece
+            ) as chunks:
+                async for chunk in chunks:
+                    yield chunk
             return
         for level in range(self._strictness, len(_STRICTNESS_LEVELS)):
-            said = False
+            rendered = False
             try:
-                async with aclosing(self._stream_once(request, _STRICTNESS_LEVELS[level])) as pieces:
-                    async for piece in pieces:
-                        if not said and not isinstance(piece, WaitChunk):
-                            said = True
+                async with aclosing(self._stream_once(request, _STRICTNESS_LEVELS[level])) as chunks:
+                    async for chunk in chunks:
+                        if not rendered and not isinstance(chunk, WaitChunk):
+                            rendered = True
                             self._strictness = level
-                        yield piece
+                        yield chunk
             except BadRequest:
-                if said or level == len(_STRICTNESS_LEVELS) - 1:
+                if rendered or level == len(_STRICTNESS_LEVELS) - 1:
                     raise
             else:
                 return
 
     async def _stream_once(self, request: Request, strictness: Strictness) -> AsyncGenerator[Chunk]:
         reader = ContractReplyReader(request.tools, self._cwd)
-        async with open_stream(self._provider, self._build_request(request, strictness)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, TextChunk):
-                    text = reader.feed(piece.text)
+        async with open_stream(self._provider, self._build_request(request, strictness)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, TextChunk):
+                    text = reader.feed(chunk.text)
                     if text:
                         yield TextChunk(text)
-                elif isinstance(piece, StopChunk):
-                    for last in finish_reply(reader.finish(piece.reason == "max_tokens"), piece, request.model):
+                elif isinstance(chunk, StopChunk):
+                    for last in finish_reply(reader.finish(chunk.reason == "max_tokens"), chunk, request.model):
                         yield last
                 else:
-                    yield piece
+                    yield chunk
 
     def _build_request(self, request: Request, strictness: Strictness) -> Request:
         temperature = self._temperature if request.temperature is None else request.temperature

@@ -46,7 +46,7 @@ class ChatProvider(WireProvider):
         calls = count_calls(request.messages)
         return self.ask(
             request,
-            lambda album: encode_request(request, self.url, self.name, album),
+            lambda selection: encode_request(request, self.url, self.name, selection),
             lambda peer: _ChatReader(peer, calls),
         )
 
@@ -54,7 +54,7 @@ class ChatProvider(WireProvider):
 # --- request ---
 
 
-def encode_request(request: Request, url: str, provider: str = "", album: ImageSelection | None = None) -> bytes:
+def encode_request(request: Request, url: str, provider: str = "", selection: ImageSelection | None = None) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
     one."""
     reasoner = is_reasoning_model(request.model)
@@ -81,7 +81,7 @@ def encode_request(request: Request, url: str, provider: str = "", album: ImageS
             }
             for tool in request.tools
         ]
-    body["messages"] = _encode_messages(request, url, provider, album or ImageBudget().select_images(request))
+    body["messages"] = _encode_messages(request, url, provider, selection or ImageBudget().select_images(request))
     return encode_body(body)
 
 
@@ -90,22 +90,22 @@ def _is_deepseek(url: str) -> bool:
     return "://api.deepseek.com/" in url
 
 
-def _encode_messages(request: Request, url: str, provider: str, album: ImageSelection) -> list[dict[str, Any]]:
+def _encode_messages(request: Request, url: str, provider: str, selection: ImageSelection) -> list[dict[str, Any]]:
     system = _join_texts(*request.system)
     found: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     ids = CallIdMap(make_short_id if "://api.mistral.ai/" in url else make_legal_id)
     recalls = request.thinking > 0 and _is_deepseek(url)
     for message in request.messages:
         if isinstance(message, PromptMessage):
-            found += _encode_user(album.render(message), *message.notes)
+            found += _encode_user(selection.render(message), *message.notes)
         elif isinstance(message, ToolMessage):
-            found += _encode_results(message, ids, album)
+            found += _encode_results(message, ids, selection)
         else:
-            said = _encode_assistant(message, ids)
+            rendered = _encode_assistant(message, ids)
             if recalls and message.calls:
                 own = may_replay(message, provider, request.model)
-                said[0]["reasoning_content"] = message.thinking if own else ""
-            found += said
+                rendered[0]["reasoning_content"] = message.thinking if own else ""
+            found += rendered
     return found
 
 
@@ -150,9 +150,9 @@ def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, A
     return [{"role": "assistant", "content": text}] if text else []
 
 
-def _encode_results(message: ToolMessage, ids: CallIdMap, album: ImageSelection) -> list[dict[str, Any]]:
+def _encode_results(message: ToolMessage, ids: CallIdMap, selection: ImageSelection) -> list[dict[str, Any]]:
     """Tool messages hold only text, so images follow in a user message before the notes."""
-    shown = [album.render(one) for one in message.results]
+    shown = [selection.render(one) for one in message.results]
     found: list[dict[str, Any]] = [
         {
             "role": "tool",

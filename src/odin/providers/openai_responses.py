@@ -45,7 +45,9 @@ class ResponsesProvider(WireProvider):
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         calls = count_calls(request.messages)
         return self.ask(
-            request, lambda album: encode_request(request, self.name, album), lambda peer: _ResponsesReader(peer, calls)
+            request,
+            lambda selection: encode_request(request, self.name, selection),
+            lambda peer: _ResponsesReader(peer, calls),
         )
 
 
@@ -59,7 +61,7 @@ class _SealedReasoning(Struct):
     encrypted_content: str
 
 
-def encode_request(request: Request, provider: str, album: ImageSelection | None = None) -> bytes:
+def encode_request(request: Request, provider: str, selection: ImageSelection | None = None) -> bytes:
     """Return the body with keys in a fixed order and input last, so each request extends the previous one."""
     reasons = is_reasoning_model(request.model) or (request.thinking > 0 and accepts_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
@@ -87,11 +89,11 @@ def encode_request(request: Request, provider: str, album: ImageSelection | None
     system = "\n\n".join(block for block in request.system if block.strip())
     if system:
         body["instructions"] = system
-    body["input"] = _encode_input(request, provider, reasons, album or ImageBudget().select_images(request))
+    body["input"] = _encode_input(request, provider, reasons, selection or ImageBudget().select_images(request))
     return encode_body(body)
 
 
-def _encode_input(request: Request, provider: str, reasons: bool, album: ImageSelection) -> list[dict[str, Any]]:
+def _encode_input(request: Request, provider: str, reasons: bool, selection: ImageSelection) -> list[dict[str, Any]]:
     loop = find_loop_start(request.messages)
     ids = CallIdMap()
     items: list[dict[str, Any]] = []
@@ -100,20 +102,20 @@ def _encode_input(request: Request, provider: str, reasons: bool, album: ImageSe
             replay = reasons and index >= loop and may_replay(message, provider, request.model)
             items += _encode_assistant(message, replay, ids)
         else:
-            items += _encode_message(message, ids, album)
+            items += _encode_message(message, ids, selection)
     return items
 
 
 def _encode_message(
-    message: PromptMessage | ToolMessage, ids: CallIdMap, album: ImageSelection
+    message: PromptMessage | ToolMessage, ids: CallIdMap, selection: ImageSelection
 ) -> list[dict[str, Any]]:
     if isinstance(message, PromptMessage):
-        return _encode_prompt(album.render(message), message.notes)
+        return _encode_prompt(selection.render(message), message.notes)
     results: list[dict[str, Any]] = [
         {
             "type": "function_call_output",
             "call_id": ids.take_result_id(result.call_id),
-            "output": _encode_output(album.render(result), result.is_error),
+            "output": _encode_output(selection.render(result), result.is_error),
         }
         for result in message.results
     ]

@@ -74,8 +74,8 @@ class RecordedProvider:
     ) -> None:
         self.name = name
         self._replies: dict[tuple[str, str], deque[RecordedReply]] = {}
-        for agent, said in replies.items():
-            for speech in said:
+        for agent, rendered in replies.items():
+            for speech in rendered:
                 self._replies.setdefault((agent, speech.turn), deque()).append(speech)
         self._tasks = tasks
         self._interrupted = frozenset(interrupted)
@@ -90,8 +90,8 @@ class RecordedProvider:
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         job = _job_of(request)
         if job:
-            async for piece in self._stream_small_job(job, request):
-                yield piece
+            async for chunk in self._stream_small_job(job, request):
+                yield chunk
             return
         agent = self._agent_of(request)
         turn = agent or await self._hooks.get_turn()
@@ -104,8 +104,8 @@ class RecordedProvider:
         speech = left.popleft()
         self._reply_counts[agent] = self._reply_counts.get(agent, 0) + 1
         await self._hooks.wait_ready(speech.seq)
-        for piece in _chunks_of(speech):
-            yield piece
+        for chunk in _chunks_of(speech):
+            yield chunk
         if speech.is_unfinished:
             await self._wait_for_interrupt(turn)
 
@@ -119,8 +119,8 @@ class RecordedProvider:
             yield TextChunk(answers.popleft())
             yield StopChunk("end_turn")
             return
-        async for piece in self._offline.stream(request):
-            yield piece
+        async for chunk in self._offline.stream(request):
+            yield chunk
 
     def _agent_of(self, request: Request) -> str:
         """Return the agent of a request. Sub-agents start with their task; of several with the same task, take the one

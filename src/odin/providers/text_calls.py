@@ -105,7 +105,7 @@ class _CallBlock(Struct):
 
     calls: list[WrittenCall]
     end: int
-    said: str = ""
+    rendered: str = ""
     contract: bool = False
 
 
@@ -154,8 +154,8 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> TextCa
             position = _skip_opener(text, opener)
             continue
         kept.append(text[tail : opener.start()])
-        if block.said.strip():
-            kept.append(block.said)
+        if block.rendered.strip():
+            kept.append(block.rendered)
         calls += block.calls
         contract = contract or block.contract
         position = tail = block.end
@@ -330,11 +330,11 @@ class _CallBlockReader:
         found = cast("dict[str, Any]", value)
         if is_contract_reply(found):
             block.contract = True
-            block.said = str(found.get("explanation") or "")
+            block.rendered = str(found.get("explanation") or "")
             entries: Any = found.get("executeTool")
             return not entries or self._add_calls(block, entries, True)
         if "tool_calls" in found and found.keys() <= {"tool_calls", "content", "role"}:
-            block.said = str(found.get("content") or "")
+            block.rendered = str(found.get("content") or "")
             return self._add_calls(block, found["tool_calls"], True)
         call = self._parse_call(found, explicit)
         if call is None:

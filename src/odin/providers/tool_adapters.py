@@ -83,25 +83,25 @@ class AdaptiveTools:
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
         if self.style_of(request) == "native":
             watched = self._style == "auto" and bool(request.tools)
-            said = False
+            rendered = False
             try:
                 async with (
                     aclosing(self._stream_native(request))
                     if watched
-                    else open_stream(self._provider, request) as pieces
+                    else open_stream(self._provider, request) as chunks
                 ):
-                    async for piece in pieces:
-                        said = said or not isinstance(piece, WaitChunk)
-                        yield piece
+                    async for chunk in chunks:
+                        rendered = rendered or not isinstance(chunk, WaitChunk)
+                        yield chunk
             except ProviderError as error:
-                if said or not watched or not re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE):
+                if rendered or not watched or not re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE):
                     raise
                 self._switch_to_contract(request.model)
             else:
                 return
-        async with aclosing(self._contract.stream(request)) as pieces:
-            async for piece in pieces:
-                yield piece
+        async with aclosing(self._contract.stream(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def _switch_to_contract(self, model: str) -> None:
         if model not in self._contract_models:
@@ -112,28 +112,28 @@ class AdaptiveTools:
         """Pass a native reply through, extracting calls written in its text."""
         sieve: TextCallFilter | None = None
         native = False
-        async with open_stream(self._provider, request) as pieces:
-            async for piece in pieces:
+        async with open_stream(self._provider, request) as chunks:
+            async for chunk in chunks:
                 sieve = sieve or _make_call_filter(request.tools)
-                if isinstance(piece, TextChunk) and not native:
-                    text = sieve.feed(piece.text)
+                if isinstance(chunk, TextChunk) and not native:
+                    text = sieve.feed(chunk.text)
                     if text:
                         yield TextChunk(text)
-                elif isinstance(piece, CallChunk) and not native:
+                elif isinstance(chunk, CallChunk) and not native:
                     native = True
                     if sieve.get_held_text():
                         yield TextChunk(sieve.get_held_text())
-                    yield piece
-                elif isinstance(piece, StopChunk) and not native:
+                    yield chunk
+                elif isinstance(chunk, StopChunk) and not native:
                     from odin.providers.json_contract import finish_reply, parse_prose_reply
 
                     outcome = parse_prose_reply(sieve.get_held_text(), request.tools, self._cwd)
                     if outcome.calls:
                         self._switch_to_contract(request.model)
-                    for last in finish_reply(outcome, piece, request.model):
+                    for last in finish_reply(outcome, chunk, request.model):
                         yield last
                 else:
-                    yield piece
+                    yield chunk
 
 
 def _make_call_filter(tools: tuple[ToolSpec, ...]) -> "TextCallFilter":
@@ -172,14 +172,14 @@ class ReasoningCalls:
         heard = _ReplySoFar()
         stream = self._provider.stream(request)
         closing = aclosing(cast("AsyncGenerator[Chunk]", stream)) if hasattr(stream, "aclose") else nullcontext(stream)
-        async with closing as pieces:
-            async for piece in pieces:
-                if isinstance(piece, StopChunk) and self._should_search(heard, piece, request):
-                    for last in _finish_reply(heard, piece, request.tools):
+        async with closing as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, StopChunk) and self._should_search(heard, chunk, request):
+                    for last in _finish_reply(heard, chunk, request.tools):
                         yield last
                 else:
-                    heard.add(piece)
-                    yield piece
+                    heard.add(chunk)
+                    yield chunk
 
     def _should_search(self, heard: "_ReplySoFar", stop: StopChunk, request: Request) -> bool:
         silent = not heard.has_text and not heard.has_call
@@ -197,22 +197,22 @@ class _ReplySoFar:
         self.has_text = False
         self.has_call = False
 
-    def add(self, piece: Chunk) -> None:
-        if isinstance(piece, ThinkingChunk):
-            self._add_thinking(piece)
-        elif isinstance(piece, TextChunk):
-            self.has_text = self.has_text or bool(piece.text.strip())
-        elif isinstance(piece, CallChunk):
+    def add(self, chunk: Chunk) -> None:
+        if isinstance(chunk, ThinkingChunk):
+            self._add_thinking(chunk)
+        elif isinstance(chunk, TextChunk):
+            self.has_text = self.has_text or bool(chunk.text.strip())
+        elif isinstance(chunk, CallChunk):
             self.has_call = True
-        elif isinstance(piece, RollbackChunk):
+        elif isinstance(chunk, RollbackChunk):
             self.thoughts, self._block_start, self.has_text, self.has_call = [], 0, False, False
 
-    def _add_thinking(self, piece: ThinkingChunk) -> None:
-        if piece.text:
-            self.thoughts.append(piece.text)
-        if piece.final:
-            self.thoughts[self._block_start :] = [piece.final]
-        if piece.signature or piece.final:
+    def _add_thinking(self, chunk: ThinkingChunk) -> None:
+        if chunk.text:
+            self.thoughts.append(chunk.text)
+        if chunk.final:
+            self.thoughts[self._block_start :] = [chunk.final]
+        if chunk.signature or chunk.final:
             self._block_start = len(self.thoughts)
 
 

@@ -142,22 +142,22 @@ class WireProvider:
         conversation."""
         peer, options = self.make_peer(request.model), self._options
         while True:
-            album, silent = self._image_budget.select_images(request), True
-            call = WireRequest(peer, self._headers, encode(album), options.idle_timeout, options.header_timeout)
+            images, silent = self._image_budget.select_images(request), True
+            call = WireRequest(peer, self._headers, encode(images), options.idle_timeout, options.header_timeout)
             try:
-                async with aclosing(stream_request(self._http, call, read(peer))) as pieces:
-                    async for piece in pieces:
-                        silent = silent and isinstance(piece, WaitChunk)
-                        yield piece
+                async with aclosing(stream_request(self._http, call, read(peer))) as chunks:
+                    async for chunk in chunks:
+                        silent = silent and isinstance(chunk, WaitChunk)
+                        yield chunk
             except ProviderError as error:
-                if album.is_empty or not silent or not is_about_images(error):
+                if images.is_empty or not silent or not is_about_images(error):
                     raise
                 if error.status == 413:
-                    self._image_budget.shrink(album)
+                    self._image_budget.shrink(images)
                 else:
-                    self._image_budget.refuse(album)
+                    self._image_budget.refuse(images)
             else:
-                self._image_budget.accept(album)
+                self._image_budget.accept(images)
                 return
 
     async def close(self) -> None:
@@ -181,9 +181,9 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
         events, confession = _EventStream(response, call, reader), _ErrorInText()
         while not (reader.done or events.ended):
             for event in await events.read_more():
-                for piece in _feed_event(call.peer, reader, event, events.ended):
-                    confession.add(piece)
-                    yield piece
+                for chunk in _feed_event(call.peer, reader, event, events.ended):
+                    confession.add(chunk)
+                    yield chunk
     except BaseException:
         response.discard()
         raise
@@ -193,8 +193,8 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
     confession.check(call.peer)
     if limits := _read_rate_limits(response):
         yield limits
-    for piece in reader.finish():
-        yield piece
+    for chunk in reader.finish():
+        yield chunk
 
 
 def _read_rate_limits(response: HttpResponse) -> RateLimitChunk | None:
@@ -214,18 +214,18 @@ class _ErrorInText:
         self._text = ""
         self._possible = True
 
-    def add(self, piece: Chunk) -> None:
-        if not self._possible or isinstance(piece, WaitChunk | UsageChunk):
+    def add(self, chunk: Chunk) -> None:
+        if not self._possible or isinstance(chunk, WaitChunk | UsageChunk):
             return
-        if isinstance(piece, TextChunk) and len(self._text) < self._MAX_CHARS:
-            self._text += piece.text
+        if isinstance(chunk, TextChunk) and len(self._text) < self._MAX_CHARS:
+            self._text += chunk.text
         else:
             self._possible = False
         self._possible = self._possible and self._text.lstrip()[:1] in ("", "{")
 
     def check(self, peer: Peer) -> None:
-        if self._possible and self._text and (said := errors.parse_error_text(self._text)):
-            raise errors.make_reported_error(peer, said)
+        if self._possible and self._text and (rendered := errors.parse_error_text(self._text)):
+            raise errors.make_reported_error(peer, rendered)
 
 
 async def _check_status(call: WireRequest, response: HttpResponse) -> None:

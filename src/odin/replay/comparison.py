@@ -1,6 +1,6 @@
-"""Whether the same things happened: calls, results, files, todos, endings, each in its order.
+"""Compares a recorded with a replayed log: calls, results, files, todos and turn ends, each in order.
 
-What differs from run to run whatever anybody does (times, process ids, temporary names) is taken out first.
+What differs in every run (times, process ids, temporary names) is normalized first.
 """
 
 import re
@@ -13,6 +13,7 @@ from odin.checkpoints.file_state import UNHASHED_PREFIX
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
+    AnyEvent,
     Compacted,
     ContextSummarized,
     Envelope,
@@ -41,7 +42,7 @@ from odin.core.event import (
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`seq` is the number of the recorded event. What is empty did not happen on that side."""
+    """`seq` is the number of the recorded event. An empty side means that the event did not happen there."""
 
     seq: int
     what: str
@@ -51,7 +52,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplayFact(msgspec.Struct, frozen=True):
-    """One thing that happened, in the stream of things whose order matters among themselves."""
+    """A comparable event. Order matters only among facts of the same stream."""
 
     stream: str
     what: str
@@ -92,30 +93,30 @@ def compare_logs(
     cut_turns: Iterable[str] = (),
     skipped: Iterable[str] = (),
 ) -> list[Difference]:
-    """What is different, in the order of the recording. `move` gives paths one name on both sides.
+    """The differences in the order of the recording. `move` maps paths of both sides to the same names.
 
-    Of the turns in `cut`, whose end is not recorded, what the replay has more is no difference. The calls in `left_out`
-    were not made, so they left no files.
+    Additional events in `cut_turns`, whose end is not recorded, are no difference. The calls in `skipped` were not
+    made, so they changed no files.
     """
-    spared = frozenset(skipped)
-    then, now = (list(_extract_facts(list(side), move, spared)) for side in (recorded, replayed))
-    found = list(_find_differences(then, now, frozenset(cut_turns)))
-    return sorted(found, key=lambda difference: difference.seq)
+    skipped = frozenset(skipped)
+    then, now = (list(_extract_facts(list(side), move, skipped)) for side in (recorded, replayed))
+    differences = list(_find_differences(then, now, frozenset(cut_turns)))
+    return sorted(differences, key=lambda difference: difference.seq)
 
 
 def _find_differences(then: list[ReplayFact], now: list[ReplayFact], cut_turns: frozenset[str]) -> Iterator[Difference]:
     streams: dict[str, list[ReplayFact]] = {}
     for fact in now:
         streams.setdefault(fact.stream, []).append(fact)
-    at: dict[str, int] = {}
+    positions: dict[str, int] = {}
     broken: set[str] = set()
     for fact in then:
-        number = at.get(fact.stream, 0)
-        at[fact.stream] = number + 1
-        other = streams.get(fact.stream, [])
+        position = positions.get(fact.stream, 0)
+        positions[fact.stream] = position + 1
+        replayed = streams.get(fact.stream, [])
         if fact.stream in broken:
             continue
-        match = other[number] if number < len(other) else None
+        match = replayed[position] if position < len(replayed) else None
         if match is None or match.what != fact.what:
             broken.add(fact.stream)
             yield Difference(fact.seq, fact.what, fact.value, _format_fact(match), fact.prompt)
@@ -123,7 +124,7 @@ def _find_differences(then: list[ReplayFact], now: list[ReplayFact], cut_turns: 
             yield Difference(fact.seq, fact.what, fact.value, match.value, fact.prompt)
     last = then[-1].seq if then else 0
     for stream, facts in streams.items():
-        more = facts[at.get(stream, 0) :]
+        more = facts[positions.get(stream, 0) :]
         if more and stream not in broken and more[0].turn not in cut_turns and not stream.startswith("asked"):
             yield Difference(last + 1, more[0].what, "", more[0].value, more[0].prompt)
 
@@ -135,25 +136,22 @@ def _format_fact(fact: ReplayFact | None) -> str:
 def _extract_facts(
     envelopes: list[Envelope], move: Callable[[str], str], skipped: frozenset[str]
 ) -> Iterator[ReplayFact]:
-    """How far a call got that was cancelled is chance, so its files are not compared.
+    """Yield the facts of one log.
 
-    That a session was opened counts once something comes of it: a run in which somebody only gave it another name, or
-    another model, is not played.
+    Files of cancelled calls are ignored: how far such a call got is chance. The opening of a session counts only if
+    another fact follows, because runs that only change the title or the model are not replayed.
     """
     prompt, turn = 0, ""
     opened: ReplayFact | None = None
     results = (item.event for item in envelopes if isinstance(item.event, ToolEnded))
-    spared = skipped | {event.call_id for event in results if event.status == "cancelled"}
+    ignored = skipped | {event.call_id for event in results if event.status == "cancelled"}
     for item in envelopes:
         event = item.event
         if isinstance(event, TurnStarted) and not item.agent:
             prompt, turn = prompt + 1, event.id
-        if isinstance(event, FilesChanged) and (event.concurrent or event.call_id in spared):
+        if isinstance(event, FilesChanged) and (event.concurrent or event.call_id in ignored):
             continue
-        told = _DESCRIBERS.get(type(event))
-        if told is None:
-            continue
-        for stream, what, value in told(event, item):
+        for stream, what, value in _describe(event, item.agent):
             exact = isinstance(event, FilesChanged | Rewound | Redone)
             fact = ReplayFact(stream, what, move(value) if exact else normalize(move(value)), item.seq, prompt, turn)
             if isinstance(event, SessionOpened):
@@ -168,119 +166,64 @@ def _extract_facts(
 FactParts = Iterator[tuple[str, str, str]]
 
 
-def _suffix_of(agent: str) -> str:
-    return f" of {agent}" if agent else ""
+def _describe(event: AnyEvent, agent: str) -> FactParts:  # noqa: C901 (one case per event)
+    """Yield stream, name and value of each fact of an event."""
+    turns, of_agent = f"turns {agent}", f" of {agent}" if agent else ""
+    match event:
+        case TurnStarted():
+            yield turns, f"prompt{of_agent}", f"{event.mode}: {event.text}"
+        case TurnEnded():
+            kind = f" ({event.error_kind})" if event.error_kind else ""
+            yield turns, f"end of the turn{of_agent}", f"{event.reason}{kind}: {event.text}"
+        case Replied():
+            calls = "".join(f"\n{call.id} {call.name} {_encode_json(call.args)}" for call in event.message.calls)
+            yield turns, f"reply{of_agent}", f"{event.message.text}{calls}"
+        case ToolStarted():
+            yield f"call {event.call_id}", f"call {event.call_id}", f"{event.name} {_encode_json(event.args)}"
+        case ToolEnded():
+            yield turns, f"call {event.call_id}", f"{event.name}: {event.status}"
+            yield f"call {event.call_id}", f"result of {event.name} ({event.call_id})", f"{event.status}\n{event.text}"
+            if event.display:
+                yield f"view {event.call_id}", f"display of {event.name} ({event.call_id})", event.display
+        case FilesChanged():
+            yield f"files {event.call_id}", f"files changed by call {event.call_id}", _format_changes(event.changes)
+        case PermissionAsked():
+            yield _ask_stream_of(event), f"question about call {event.call_id}", f"{event.name}: {event.subject}"
+        case PermissionAnswered():
+            yield _ask_stream_of(event), f"answer about call {event.call_id}", "yes" if event.allowed else "no"
+        case QuestionsAnswered():
+            yield _ask_stream_of(event), f"answers to call {event.call_id}", _encode_json(event.answers)
+        case TodosChanged():
+            yield turns, "todos", "\n".join(f"{todo.status}: {todo.content}" for todo in event.todos)
+        case PromptQueued() | PromptChanged() | PromptInjected():
+            yield f"queue {event.id}", f"{type(event).__name__} {event.id}", f"{event.mode}: {event.text}"
+        case PromptDropped():
+            yield f"queue {event.id}", f"PromptDropped {event.id}", ""
+        case Rewound() | Redone():
+            skipped = "".join(f"\nskipped: {file.path}" for file in event.skipped_files)
+            yield "turns ", type(event).__name__, f"{_format_changes(event.changes)}{skipped}"
+        case AgentStarted():
+            yield f"turns {event.id}", f"sub-agent {event.id}", f"{event.mode}: {event.task}"
+        case AgentEnded():
+            yield f"turns {event.id}", f"end of sub-agent {event.id}", event.reason
+        case ReplyDiscarded():
+            yield turns, "discarded reply", event.reason
+        case RetryScheduled():
+            yield turns, "retry", event.error_kind
+        case Compacted() if event.trigger == "manual":  # automatic ones depend on the length of the scratch path
+            yield f"summaries {agent}", "summary of the conversation", "requested by the user"
+        case ContextSummarized():
+            yield turns, "summary of the context", event.text
+        case MessageRemoved():
+            yield turns, "message removed", ""
+        case SessionOpened():
+            yield "turns ", "session", "resumed" if event.resumed else "opened"
+        case _:
+            pass
 
 
-def _describe_turn_start(event: TurnStarted, item: Envelope) -> FactParts:
-    yield f"turns {item.agent}", f"prompt{_suffix_of(item.agent)}", f"{event.mode}: {event.text}"
-
-
-def _describe_turn_end(event: TurnEnded, item: Envelope) -> FactParts:
-    kind = f" ({event.error_kind})" if event.error_kind else ""
-    yield f"turns {item.agent}", f"end of the turn{_suffix_of(item.agent)}", f"{event.reason}{kind}: {event.text}"
-
-
-def _describe_reply(event: Replied, item: Envelope) -> FactParts:
-    calls = "".join(f"\n{call.id} {call.name} {_encode_json(call.args)}" for call in event.message.calls)
-    yield f"turns {item.agent}", f"reply{_suffix_of(item.agent)}", f"{event.message.text}{calls}"
-
-
-def _describe_call_start(event: ToolStarted, item: Envelope) -> FactParts:
-    yield f"call {event.call_id}", f"call {event.call_id}", f"{event.name} {_encode_json(event.args)}"
-
-
-def _describe_result(event: ToolEnded, item: Envelope) -> FactParts:
-    yield f"turns {item.agent}", f"call {event.call_id}", f"{event.name}: {event.status}"
-    yield f"call {event.call_id}", f"result of {event.name} ({event.call_id})", f"{event.status}\n{event.text}"
-    if event.display:
-        yield f"view {event.call_id}", f"what people saw of {event.name} ({event.call_id})", event.display
-
-
-def _describe_files(event: FilesChanged, item: Envelope) -> FactParts:
-    yield f"files {event.call_id}", f"files changed by call {event.call_id}", _format_changes(event.changes)
-
-
-def _describe_approval(event: PermissionAsked, item: Envelope) -> FactParts:
-    yield f"asked {event.call_id}", f"question about call {event.call_id}", f"{event.name}: {event.subject}"
-
-
-def _describe_answer(event: PermissionAnswered, item: Envelope) -> FactParts:
-    yield f"asked {event.call_id}", f"answer about call {event.call_id}", "yes" if event.allowed else "no"
-
-
-def _describe_questions(event: QuestionsAnswered, item: Envelope) -> FactParts:
-    yield f"asked {event.call_id}", f"answers to call {event.call_id}", _encode_json(event.answers)
-
-
-def _describe_todos(event: TodosChanged, item: Envelope) -> FactParts:
-    yield f"turns {item.agent}", "todos", "\n".join(f"{todo.status}: {todo.content}" for todo in event.todos)
-
-
-def _describe_prompt(event: PromptQueued | PromptChanged | PromptInjected, item: Envelope) -> FactParts:
-    yield f"queue {event.id}", f"{type(event).__name__} {event.id}", f"{event.mode}: {event.text}"
-
-
-def _describe_drop(event: PromptDropped, item: Envelope) -> FactParts:
-    yield f"queue {event.id}", f"PromptDropped {event.id}", ""
-
-
-def _describe_rewind(event: Rewound | Redone, item: Envelope) -> FactParts:
-    kept = "".join(f"\nleft alone: {file.path}" for file in event.skipped_files)
-    yield "turns ", type(event).__name__, f"{_format_changes(event.changes)}{kept}"
-
-
-def _describe_agent_start(event: AgentStarted, item: Envelope) -> FactParts:
-    yield f"turns {event.id}", f"sub-agent {event.id}", f"{event.mode}: {event.task}"
-
-
-def _describe_agent_end(event: AgentEnded, item: Envelope) -> FactParts:
-    yield f"turns {event.id}", f"end of sub-agent {event.id}", event.reason
-
-
-def _describe_compaction(event: Compacted, item: Envelope) -> FactParts:
-    """When a conversation is summarised by itself depends on its size, and that on the length of the copy's path."""
-    if event.trigger == "manual":
-        yield f"summaries {item.agent}", "summary of the conversation", "made because somebody asked for it"
-
-
-def _describe_opening(event: SessionOpened, item: Envelope) -> FactParts:
-    yield "turns ", "session", "resumed" if event.resumed else "opened"
-
-
-def _make_describer(name: str, value: Callable[[Any], str]) -> Callable[[Any, Envelope], FactParts]:
-    def tell(event: Any, item: Envelope) -> FactParts:
-        yield f"turns {item.agent}", name, value(event)
-
-    return tell
-
-
-_DESCRIBERS: dict[type, Callable[[Any, Envelope], FactParts]] = {
-    SessionOpened: _describe_opening,
-    TurnStarted: _describe_turn_start,
-    TurnEnded: _describe_turn_end,
-    Replied: _describe_reply,
-    ToolStarted: _describe_call_start,
-    ToolEnded: _describe_result,
-    FilesChanged: _describe_files,
-    PermissionAsked: _describe_approval,
-    PermissionAnswered: _describe_answer,
-    QuestionsAnswered: _describe_questions,
-    TodosChanged: _describe_todos,
-    PromptQueued: _describe_prompt,
-    PromptChanged: _describe_prompt,
-    PromptInjected: _describe_prompt,
-    PromptDropped: _describe_drop,
-    Rewound: _describe_rewind,
-    Redone: _describe_rewind,
-    AgentStarted: _describe_agent_start,
-    AgentEnded: _describe_agent_end,
-    ReplyDiscarded: _make_describer("discarded reply", lambda event: event.reason),
-    RetryScheduled: _make_describer("retry", lambda event: event.error_kind),
-    Compacted: _describe_compaction,
-    ContextSummarized: _make_describer("summary of the context", lambda event: event.text),
-    MessageRemoved: _make_describer("message removed", lambda event: ""),
-}
+def _ask_stream_of(event: PermissionAsked | PermissionAnswered | QuestionsAnswered) -> str:
+    return f"asked {event.call_id}"
 
 
 def _format_changes(changes: Iterable[FileChange]) -> str:

@@ -1,4 +1,4 @@
-"""Plays a recording: does what people did when they did it, answers what they were asked, and waits for the rest."""
+"""Plays a recording: performs the user's actions at the recorded points, answers questions, and waits in between."""
 
 import asyncio
 import os
@@ -30,18 +30,18 @@ from odin.replay.recording import Recording
 from odin.replay.script import EventKey, UserAction, actions_of, find_stopping_answer, key_of, script_of
 
 STALL_TIMEOUT_S = 20.0
-"""How long nothing may happen beyond the longest call of the recording, before the replay is given up."""
+"""The replay is given up after this long without an event, in addition to the longest pause of the recording."""
 
 OpenSession = Callable[[RecordedProvider, str], Awaitable[Client]]
-"""Opens the session with this model; with an id it is resumed."""
+"""Opens the session with this model; a session id resumes it."""
 
 
 class ReplayStuck(Exception):
-    """The replay does not come to where the recording was; the words say what was waited for."""
+    """The replay does not reach a point of the recording; the message names the point."""
 
 
 class Player:
-    """`log` is the file that the replayed session writes."""
+    """`log` is the log of the replayed session; `tell` prints progress."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Player:
         self._actions = actions_of(recording.envelopes)
         script = script_of(recording.envelopes)
         stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
-        self._model = RecordedProvider(script.speeches, script.tasks, script.cut_turns, script.jobs, stage)
+        self._model = RecordedProvider(script.replies, script.tasks, script.cut_turns, script.jobs, stage)
         self._answers = _RecordedAnswers(recording.envelopes)
         self._patience = STALL_TIMEOUT_S + _measure_longest_call(recording.envelopes)
         self._client: Client | None = None
@@ -71,14 +71,14 @@ class Player:
         self._progress = asyncio.Event()
 
     async def play(self) -> str:
-        """To the end of the recording. Gives what it was stuck at, or ""."""
+        """Play to the end of the recording. Return what the replay is stuck at, or ""."""
         try:
             await self._open("")
-            for at, act in enumerate(self._actions):
-                self._next_action_seq = act.seq
-                await self._wait_for_action(act)
-                await self._perform(act)
-                self._next_action_seq = self._actions[at + 1].seq if at + 1 < len(self._actions) else 1 << 62
+            for index, action in enumerate(self._actions):
+                self._next_action_seq = action.seq
+                await self._wait_for_action(action)
+                await self._perform(action)
+                self._next_action_seq = self._actions[index + 1].seq if index + 1 < len(self._actions) else 1 << 62
                 self._progress.set()
             if self._client is not None:
                 await self._wait_until(
@@ -93,7 +93,7 @@ class Player:
         return ""
 
     def _count_ended_turns(self) -> int:
-        """How many turns came to an end while they ran."""
+        """The number of recorded turns that ended while the session ran."""
         total, running = 0, ""
         for item in self._recording.envelopes:
             if isinstance(item.event, SessionOpened):
@@ -104,8 +104,6 @@ class Player:
                 total += item.event.id == running
         return total
 
-    # --- where the replay is ---
-
     async def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
         while not reached():
             self._progress.clear()
@@ -113,25 +111,25 @@ class Player:
                 async with asyncio.timeout(self._patience):
                     await self._progress.wait()
             except TimeoutError:
-                raise ReplayStuck(f"nothing happens any more; waiting for {what}") from None
+                raise ReplayStuck(f"no progress while waiting for {what}") from None
 
-    async def _wait_for_action(self, act: UserAction) -> None:
-        await self._wait_until(lambda: self._ended_turns >= act.ended_turns, f"the end of turn {act.ended_turns}")
-        if act.after:
-            await self._wait_until(lambda: act.after in self._happened, " ".join(act.after))
-        if act.silent_turn:
+    async def _wait_for_action(self, action: UserAction) -> None:
+        await self._wait_until(lambda: self._ended_turns >= action.ended_turns, f"the end of turn {action.ended_turns}")
+        if action.after:
+            await self._wait_until(lambda: action.after in self._happened, " ".join(action.after))
+        if action.silent_turn:
             await self._wait_until(
-                lambda: act.silent_turn in self._silent, f"the moment in which {act.silent_turn} was cut off"
+                lambda: action.silent_turn in self._silent, f"the moment in which {action.silent_turn} was cut off"
             )
-        if act.delay:
-            await asyncio.sleep(act.delay)
+        if action.delay:
+            await asyncio.sleep(action.delay)
 
     async def _wait_for_user(self, seq: int) -> None:
-        """For the model: everything that was done before it said this has been done."""
-        await self._wait_until(lambda: self._next_action_seq > seq, "what people did meanwhile")
+        """Wait until every user action before event `seq` is done, so that the model speaks after it."""
+        await self._wait_until(lambda: self._next_action_seq > seq, "earlier user actions")
 
     async def _get_turn(self) -> str:
-        """The prompt that is being answered. It is asked of the session, which knows it before anybody is told."""
+        """The running turn. Asks the session, which knows the turn before its event arrives."""
         client = self._client
         if client is None:
             return self._running_turn
@@ -142,23 +140,21 @@ class Player:
         self._silent.add(turn)
         self._progress.set()
 
-    # --- doing it ---
-
-    async def _perform(self, act: UserAction) -> None:
-        self._tell(f"{act.seq:>6}  {act.op if isinstance(act.op, str) else type(act.op).__name__}")
-        if act.op == "open":
+    async def _perform(self, action: UserAction) -> None:
+        self._tell(f"{action.seq:>6}  {action.op if isinstance(action.op, str) else type(action.op).__name__}")
+        if action.op == "open":
             await self._close()
             await self._open(self._recording.header.session)
-        elif act.op in ("close", "kill"):
-            await self._close(killed=act.op == "kill")
-            self._ended_turns = act.ended_turns + (act.op == "close")
-        elif self._client is not None and isinstance(act.op, RuleRemoved):
+        elif action.op in ("close", "kill"):
+            await self._close(killed=action.op == "kill")
+            self._ended_turns = action.ended_turns + (action.op == "close")
+        elif self._client is not None and isinstance(action.op, RuleRemoved):
             lines = await self._client.list_rules()
-            number = next((at for at, line in enumerate(lines, 1) if line.text == act.op.text), 0)
+            number = next((at for at, line in enumerate(lines, 1) if line.text == action.op.text), 0)
             if number:
                 await self._client.submit(RemoveRule(number))
-        elif self._client is not None and not isinstance(act.op, str | RuleRemoved):
-            await self._client.submit(act.op)
+        elif self._client is not None and not isinstance(action.op, str | RuleRemoved):
+            await self._client.submit(action.op)
 
     async def _open(self, resumed: str) -> None:
         self._running_turn = ""
@@ -167,7 +163,7 @@ class Player:
         await asyncio.sleep(0)
 
     async def _close(self, *, killed: bool = False) -> None:
-        """When the session was killed, what it says at its end is taken out of its log again."""
+        """Close the session. If the recorded one was killed, cut the closing events off the log."""
         if self._follow_task is not None:
             self._follow_task.cancel()
             await asyncio.wait([self._follow_task])
@@ -195,7 +191,7 @@ class Player:
             self._running_turn = event.id
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._ended_turns += event.id == self._running_turn
-            self._tell(f"        the turn {event.id} is over: {event.reason}")
+            self._tell(f"        turn {event.id} ended: {event.reason}")
         elif isinstance(event, ToolStarted):
             self._tell(f"        {event.name} {event.description}")
         elif isinstance(event, PermissionAsked):
@@ -204,14 +200,14 @@ class Player:
                 with suppress(OdinError):
                     await client.submit(answer)
         elif isinstance(event, QuestionsAsked):
-            said = self._answers.answer_questions(event)
-            if said is not None:
+            answers = self._answers.answer_questions(event)
+            if answers is not None:
                 with suppress(OdinError):
-                    await client.submit(said)
+                    await client.submit(answers)
 
 
 def _measure_longest_call(envelopes: tuple[Envelope, ...]) -> float:
-    """The longest time in which nothing was recorded while a turn ran, as far as anybody would wait again."""
+    """The longest pause between events during a turn, in seconds, at most ten minutes."""
     longest, last, running = 0.0, 0.0, False
     for item in envelopes:
         if running:
@@ -223,14 +219,14 @@ def _measure_longest_call(envelopes: tuple[Envelope, ...]) -> float:
 
 
 class _RecordedAnswers:
-    """What people answered, by the call they were asked about."""
+    """The user's recorded answers, by call."""
 
     def __init__(self, envelopes: tuple[Envelope, ...]) -> None:
         self._permissions: dict[str, deque[PermissionAnswered]] = {}
         self._questions: dict[str, deque[QuestionsAnswered]] = {}
         self._stopping_asks: set[str] = set()
         self._allowed_calls: set[str] = set()
-        for at, item in enumerate(envelopes):
+        for index, item in enumerate(envelopes):
             event = item.event
             if isinstance(event, PermissionAnswered):
                 self._permissions.setdefault(event.call_id, deque()).append(event)
@@ -239,24 +235,24 @@ class _RecordedAnswers:
             elif isinstance(event, ToolStarted) or (isinstance(event, ToolEnded) and event.status != "denied"):
                 self._allowed_calls.add(event.call_id)
             elif isinstance(event, TurnEnded) and event.reason == "interrupted":
-                stopper = find_stopping_answer(envelopes, at)
+                stopper = find_stopping_answer(envelopes, index)
                 if stopper is not None:
                     self._stopping_asks.add(stopper.ask_id)
 
     def answer_permission(self, asked: PermissionAsked) -> AnswerPermission | None:
-        """None leaves the question open, because nobody answered it then: the turn was cut off.
+        """The recorded answer; None leaves the question open, because the turn was interrupted at this point.
 
-        What was let through then without a question, by a rule or a flag of that time, is let through now.
+        A call that ran without a question in the recording, by a rule or a flag, is allowed.
         """
-        then = self._permissions.get(asked.call_id)
-        if asked.unsandboxed and not then:
+        recorded = self._permissions.get(asked.call_id)
+        if asked.unsandboxed and not recorded:
             return AnswerPermission(asked.ask_id, False, "A replay does not leave its sandbox.", by="replay")
-        if not then:
+        if not recorded:
             allow = asked.call_id in self._allowed_calls
             return AnswerPermission(
-                asked.ask_id, allow, "" if allow else "Nobody was asked in the recording.", by="replay"
+                asked.ask_id, allow, "" if allow else "The recording has no answer for this call.", by="replay"
             )
-        answer = then.popleft()
+        answer = recorded.popleft()
         if answer.by in ("interrupt", "shutdown"):
             return None
         return msgspec.convert(
@@ -276,10 +272,10 @@ class _RecordedAnswers:
         )
 
     def answer_questions(self, asked: QuestionsAsked) -> AnswerQuestions | None:
-        then = self._questions.get(asked.call_id)
-        if not then:
+        recorded = self._questions.get(asked.call_id)
+        if not recorded:
             return AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
-        answer = then.popleft()
+        answer = recorded.popleft()
         if answer.by in ("interrupt", "shutdown"):
             return None
         return AnswerQuestions(asked.ask_id, answer.answers, answer.cancelled, answer.by)

@@ -1,14 +1,9 @@
-"""A recorded session: its log, where it took place, and the files it began with.
+"""Recordings: finding and reading one, making a scratch copy of the project as it was, and saving a new one.
 
-It is either a session of this machine or a recording: a folder with `session.jsonl`, and the files in `files`. A
-recording knows nothing of the machine it was made on: its project is `/project` and its session folder is `/session`.
-
-A copy of the project as it was when the session began, as far as that is known.
-
-The files of today are copied first. Then every file whose earlier state is in the checkpoints is put back, in the copy;
-what cannot be put back is named.
-
-Making a recording of a session: its log without anything of this machine, and the files it began with.
+A recording is a session of this machine, or a folder with `session.jsonl` and the project's initial files in `files`.
+The latter contains nothing of the machine it was made on: its project is `/project`, its session folder `/session`.
+The scratch copy starts from today's files; every file with an earlier state in the checkpoints is restored in the copy,
+and the rest is reported.
 """
 
 import os
@@ -48,7 +43,7 @@ _ROOT_PATTERN = re.compile(r"(?m)^Project root: (.+)$")
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """`folder` is where the session kept its own things; `files` the start of the project, when it is kept apart."""
+    """`folder` is the session's folder. `files` has the initial project files; `store` is the checkpoint store."""
 
     header: LogHeader
     envelopes: tuple[Envelope, ...]
@@ -68,7 +63,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def find_recording(where: str, cwd: str = "") -> Recording:
-    """By the path of a recording or a log, or by the id of a session of this project."""
+    """Find a recording by its folder, by a log file, or by the id of a session of this project."""
     path = Path(where)
     if path.is_dir() and (path / RECORDING_LOG).is_file():
         return _read_recording(path / RECORDING_LOG, folder=SESSION_PATH, files=path / RECORDING_FILES)
@@ -76,12 +71,12 @@ def find_recording(where: str, cwd: str = "") -> Recording:
         return _read_own_session(path)
     from odin.app.workspace import workspace_of
 
-    place = workspace_of(Options(cwd=cwd))
-    return _read_own_session(place.store.open(place.store.find(where)).path)
+    store = workspace_of(Options(cwd=cwd)).store
+    return _read_own_session(store.open(store.find(where)).path)
 
 
 def _read_own_session(path: Path) -> Recording:
-    """A session of this machine. What its files were is in the checkpoints of its project."""
+    """A session of this machine, with the checkpoint store of its project."""
     path = path.resolve()
     sessions = path.parent.parent
     store = sessions.parent.parent / "checkpoints" / sessions.name
@@ -93,37 +88,37 @@ def _read_recording(path: Path, *, folder: str, files: Path | None = None, store
     envelopes = tuple(read_log(path))
     opened = next((item.event for item in envelopes if isinstance(item.event, SessionOpened)), None)
     if opened is None:
-        raise LogDamaged(f"{path} does not say where the session took place.", "It cannot be played.")
+        raise LogDamaged(f"{path} does not name the folder of the session.", "It cannot be replayed.")
     return Recording(header, envelopes, _root_of(envelopes, opened.cwd), opened.cwd, folder, files, store)
 
 
 def _root_of(envelopes: Iterable[Envelope], cwd: str) -> str:
-    """The model was told the root when it was not the folder it worked in."""
+    """The project root, from the notes of the first prompt if it differs from the working directory."""
     for item in envelopes:
         if isinstance(item.event, TurnStarted) and not item.agent:
-            found = next((match for note in item.event.notes if (match := _ROOT_PATTERN.search(note))), None)
-            return found[1] if found is not None else cwd
+            match = next((match for note in item.event.notes if (match := _ROOT_PATTERN.search(note))), None)
+            return match[1] if match is not None else cwd
     return cwd
 
 
 def truncate_recording(recording: Recording, prompts: int) -> Recording:
-    """Only the first so many prompts."""
+    """The recording up to its first `prompts` prompts."""
     kept: list[Envelope] = []
-    begun = 0
+    started = 0
     for item in recording.envelopes:
         if isinstance(item.event, TurnStarted) and not item.agent:
-            begun += 1
-            if begun > prompts:
+            started += 1
+            if started > prompts:
                 break
         kept.append(item)
-    taken = {item.event.id for item in kept if isinstance(item.event, TurnStarted | PromptDropped)}
-    waits = (PromptQueued, PromptChanged)
-    left = (item for item in kept if not isinstance(item.event, waits) or item.event.id in taken)
-    return msgspec.structs.replace(recording, envelopes=tuple(left))
+    done = {item.event.id for item in kept if isinstance(item.event, TurnStarted | PromptDropped)}
+    queue_events = (PromptQueued, PromptChanged)
+    remaining = (item for item in kept if not isinstance(item.event, queue_events) or item.event.id in done)
+    return msgspec.structs.replace(recording, envelopes=tuple(remaining))
 
 
 def move_recording(recording: Recording, paths: dict[str, str]) -> Recording:
-    """The same session as if it had taken place elsewhere: every path that begins with one of the places is another."""
+    """The same recording at other paths. A replay moves the recording, so the engine needs no path mapping."""
     move = make_path_mover(paths)
     return msgspec.structs.replace(
         recording,
@@ -149,18 +144,18 @@ def _map_strings(value: Any, move: Callable[[str], str]) -> Any:
 
 
 def make_path_mover(paths: dict[str, str]) -> Callable[[str], str]:
-    """Replaces whole paths only: `/a/shop` is not found in `/a/shop-2`."""
+    """Return a function that replaces whole paths in text: `/a/shop` does not match in `/a/shop-2`."""
     known = {name: target for name, target in paths.items() if name and name != "/"}
     known |= {encode_path(name): encode_path(target) for name, target in known.items()}
     if not known:
-        raise UsageError("A session in the root of the file system cannot be played.")
+        raise UsageError("A session in the root of the file system cannot be replayed.")
     names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w.-])(?:{names})(?![\w-]|\.\w)")
     shortest = min(known, key=len)
 
     def move(text: str) -> str:
         return (
-            pattern.sub(lambda found: known[found[0]], text) if os.sep in text and len(text) >= len(shortest) else text
+            pattern.sub(lambda match: known[match[0]], text) if os.sep in text and len(text) >= len(shortest) else text
         )
 
     return move
@@ -172,7 +167,10 @@ _MAX_FILE_BYTES = 200_000_000
 
 
 class StartState(msgspec.Struct):
-    """`files` is the first known state of every path; `listing` the whole project before the first command."""
+    """`files` has the first known state of every path; `listing` is the project before the first command.
+
+    `lost`: the listing existed, but is no longer in the checkpoint store.
+    """
 
     files: dict[str, FileState] = msgspec.field(default_factory=dict[str, FileState])
     listing: ProjectListing | None = None
@@ -207,7 +205,7 @@ def _add_listing(start: StartState, manifest: str, store: CheckpointStore) -> No
 
 
 def make_scratch(recording: Recording, target: Path, *, outside: Container[str] = ()) -> list[str]:
-    """Fill the folder, and say what is not as it was. `outside` is no part of the project: our own state."""
+    """Create the scratch copy in `target` and return notes on what differs from then. `outside` paths are left out."""
     target.mkdir(mode=0o700)
     if recording.files is not None:
         if recording.files.is_dir():
@@ -219,41 +217,43 @@ def make_scratch(recording: Recording, target: Path, *, outside: Container[str] 
     if Path(recording.root).is_dir():
         _copy_tree(Path(recording.root), target, outside)
     else:
-        notes.append(f"The folder {recording.root} is gone; only what was saved of it is in the copy.")
-    back = _Restorer(recording.root, target, store, start)
-    back.restore_all()
-    return notes + back.list_notes()
+        notes.append(f"The folder {recording.root} no longer exists; the copy has only its saved files.")
+    restorer = _Restorer(recording.root, target, store, start)
+    restorer.restore_all()
+    return notes + restorer.list_notes()
 
 
 def check_location(recording: Recording) -> None:
-    """A recording may be somebody else's: where it says that it took place must be a folder in a project."""
+    """Raise an error unless the recorded folder is inside the recorded project. Recordings are not trusted."""
     root, cwd = recording.root, recording.cwd
-    plain = all(path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd))
-    if not plain or not Path(cwd).is_relative_to(root):
-        raise LogDamaged(f"The session took place in {cwd!r}, which is no folder of its project {root!r}.")
+    are_normal = all(
+        path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd)
+    )
+    if not are_normal or not Path(cwd).is_relative_to(root):
+        raise LogDamaged(f"The session's folder {cwd!r} is not inside its project {root!r}.")
     home = os.path.realpath(get_home_dir(os.environ))
     if root == "/" or (recording.files is None and Path(home).is_relative_to(os.path.realpath(root))):
-        raise UsageError(f"{root} is too much to be copied.", "A session in a folder of its own can be played.")
+        raise UsageError(f"{root} is too large to be copied.", "Only sessions in a project folder can be replayed.")
 
 
 def is_within(path: str, folder: Path) -> bool:
-    """Whether a path really leads into the folder, which is free of links itself."""
+    """True if the resolved path is inside the folder, which must not contain links itself."""
     return Path(os.path.realpath(path)).is_relative_to(folder)
 
 
 def mark_root(recording: Recording, target: Path) -> None:
-    """Let the root be found again from the folder below it in which the session worked."""
-    place = str(target) + recording.cwd.removeprefix(recording.root)
-    if not is_within(place, target):
-        raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
+    """Add a root marker if the session worked in a subfolder, so that the project root is detected."""
+    cwd = str(target) + recording.cwd.removeprefix(recording.root)
+    if not is_within(cwd, target):
+        raise LogDamaged("The recording leads out of its scratch copy, so it is not replayed.")
     marks = ("ODIN.md", "odinconfig.json", ".git")
     if recording.cwd != recording.root and not any(os.path.lexists(target / mark) for mark in marks):
         (target / ".git").mkdir()
-    Path(place).mkdir(parents=True, exist_ok=True)
+    Path(cwd).mkdir(parents=True, exist_ok=True)
 
 
 def _copy_tree(source: Path, target: Path, outside: Container[str]) -> None:
-    """Files, folders and links, nothing else, and never through a link. Folders get their modes, and stay ours."""
+    """Copy files, folders and links without following links. Folders keep their modes, plus owner access."""
     files = size = 0
     target.chmod(stat.S_IMODE(source.stat().st_mode) | 0o700)
     queue = [(source, target)]
@@ -291,15 +291,15 @@ def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
 def _copy_file(source: str, target: Path, mode: int) -> None:
     try:
         with Path(source).open("rb") as read, target.open("xb") as written:
-            while piece := read.read(1_000_000):
-                written.write(piece)
+            while chunk := read.read(1_000_000):
+                written.write(chunk)
         target.chmod(mode)
     except PermissionError:
         return
 
 
 class _Restorer:
-    """Puts the copy back to the start of the session. It touches nothing outside the copy."""
+    """Restores the copy to the start of the session. Touches nothing outside the copy."""
 
     def __init__(self, root: str, target: Path, store: CheckpointStore | None, start: StartState) -> None:
         self._root = root
@@ -311,40 +311,40 @@ class _Restorer:
     def restore_all(self) -> None:
         states = sorted(self._start.files.items())
         for path, state in reversed(states):
-            place = self._locate(path)
-            if place is not None and state.kind == "absent":
-                _remove_path(place)
+            target = self._locate(path)
+            if target is not None and state.kind == "absent":
+                _remove_path(target)
         if self._start.listing is not None:
-            for place in self._find_newer(self._start.listing):
-                _remove_path(place)
+            for target in self._find_newer(self._start.listing):
+                _remove_path(target)
         for path, state in states:
-            place = self._locate(path)
-            if place is not None:
-                self._restore(place, state)
+            target = self._locate(path)
+            if target is not None:
+                self._restore(target, state)
 
     def list_notes(self) -> list[str]:
         notes: list[str] = []
         if self._lost:
             named = ", ".join(self._lost[:10]) + (", …" if len(self._lost) > 10 else "")
-            notes.append(f"{len(self._lost)} files could not be brought back to their earlier state: {named}.")
+            notes.append(f"{len(self._lost)} files could not be restored to their earlier state: {named}.")
         if self._start.listing is None:
-            gone, none = "the list of them is gone from the checkpoint store", "nothing in it may have changed others"
-            why = gone if self._start.lost else none
-            notes.append(f"Files that the session did not change are as they are now ({why}).")
+            missing = "their list is no longer in the checkpoint store"
+            why = missing if self._start.lost else "the session ran no command that could change them"
+            notes.append(f"Files that the session did not edit have their current content ({why}).")
         elif (self._target / ".git").is_dir():
-            notes.append("The repository (.git) is as it is now; its earlier state is not kept.")
+            notes.append("The repository (.git) has its current state; earlier states are not saved.")
         return notes
 
     def _locate(self, path: str) -> Path | None:
-        """Where a path of the project is in the copy; None for one outside, or behind a link."""
+        """The path in the copy; None if it is outside the project or behind a link."""
         real = decode_path(path)
         if not Path(real).is_relative_to(self._root) or real == self._root:
             return None
-        place = self._target / Path(real).relative_to(self._root)
-        return place if os.path.realpath(place.parent) == str(place.parent) else None
+        target = self._target / Path(real).relative_to(self._root)
+        return target if os.path.realpath(target.parent) == str(target.parent) else None
 
     def _find_newer(self, listing: ProjectListing) -> Iterator[Path]:
-        """Files of today in folders that were looked into then, and that were not there."""
+        """Files in the listed folders that did not exist at the start."""
         for folder in self._find_listed_folders(listing):
             for entry in _list_entries(folder):
                 path = str(Path(self._root) / Path(entry.path).relative_to(self._target))
@@ -355,42 +355,42 @@ class _Restorer:
         if listing.is_complete:
             yield self._target
         for path, state in listing.states.items():
-            place = self._locate(path)
-            if state.kind == "folder" and state.saved and place is not None and place.is_dir():
-                yield place
+            target = self._locate(path)
+            if state.kind == "folder" and state.saved and target is not None and target.is_dir():
+                yield target
 
-    def _restore(self, place: Path, state: FileState) -> None:
+    def _restore(self, target: Path, state: FileState) -> None:
         if state.kind == "folder":
-            if not place.is_dir():
-                _remove_path(place)
-                place.mkdir(parents=True, exist_ok=True)
+            if not target.is_dir():
+                _remove_path(target)
+                target.mkdir(parents=True, exist_ok=True)
         elif state.kind == "link":
-            _remove_path(place)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if not os.path.lexists(place):
-                place.symlink_to(decode_path(state.target))
-        elif state.kind == "file" and not self._is_same(place, state):
-            self._restore_file(place, state)
+            _remove_path(target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(target):
+                target.symlink_to(decode_path(state.target))
+        elif state.kind == "file" and not self._is_same(target, state):
+            self._restore_file(target, state)
 
-    def _is_same(self, place: Path, state: FileState) -> bool:
-        data = read_regular_file(str(place), _MAX_FILE_BYTES)
+    def _is_same(self, target: Path, state: FileState) -> bool:
+        data = read_regular_file(str(target), _MAX_FILE_BYTES)
         if data is None or (sha256_of(data) != state.sha256 and not state.sha256.startswith(UNHASHED_PREFIX)):
             return False
         if state.sha256.startswith(UNHASHED_PREFIX):
             self._lost.append(state.path)
         elif state.mode:
-            place.chmod(state.mode)
+            target.chmod(state.mode)
         return True
 
-    def _restore_file(self, place: Path, state: FileState) -> None:
+    def _restore_file(self, target: Path, state: FileState) -> None:
         data = self._fetch_earlier(state)
         if data is None:
             self._lost.append(state.path)
             return
-        _remove_path(place)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-        place.chmod(state.mode or 0o644)
+        _remove_path(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        target.chmod(state.mode or 0o644)
 
     def _fetch_earlier(self, state: FileState) -> bytes | None:
         if self._store is None or not state.saved:
@@ -401,13 +401,13 @@ class _Restorer:
             return None
 
 
-def _remove_path(place: Path) -> None:
-    """One file or link of the copy, or a folder that is empty."""
+def _remove_path(target: Path) -> None:
+    """Remove a file, a link or an empty folder of the copy."""
     try:
-        if place.is_dir() and not place.is_symlink():
-            place.rmdir()
-        elif os.path.lexists(place):
-            place.unlink()
+        if target.is_dir() and not target.is_symlink():
+            target.rmdir()
+        elif os.path.lexists(target):
+            target.unlink()
     except OSError:
         return
 
@@ -416,51 +416,51 @@ _MAX_NAMED = 10
 
 
 def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -> str:
-    """Write the recording into a folder that must not hold anything yet, and say what to know about it."""
+    """Write the recording into a new or empty folder and return the report for the user."""
     recording = find_recording(session, cwd)
     if prompts:
         recording = truncate_recording(recording, prompts)
     check_location(recording)
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists already.", "Name a folder that does not.")
+        raise UsageError(f"{target} is not an empty folder.", "Name a new folder.")
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     git = f"{recording.root}/.git"
     state = os.path.realpath(recording.store.parent.parent) if recording.store is not None else ""
     notes = make_scratch(recording, target.resolve() / RECORDING_FILES, outside=(state, git))
     if os.path.lexists(git):
         notes.append("The repository (.git) is not part of the recording.")
-    places = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, str(get_home_dir(os.environ)): HOME_PATH}
-    written = move_recording(recording, places)
-    found: set[str] = set()
-    clean = tuple(move_envelope(item, _make_cleaner(found)) for item in written.envelopes)
+    paths = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, str(get_home_dir(os.environ)): HOME_PATH}
+    written = move_recording(recording, paths)
+    secrets: set[str] = set()
+    clean = tuple(move_envelope(item, _make_cleaner(secrets)) for item in written.envelopes)
     (target / RECORDING_LOG).write_bytes(_encode_log(msgspec.structs.replace(written, envelopes=clean)))
-    notes += _describe_secrets(found, target / RECORDING_FILES)
+    notes += _describe_secrets(secrets, target / RECORDING_FILES)
     lines = [f"note: {note}" for note in notes]
     return "\n".join([*lines, f"Recorded in {target}: {recording.prompt_count} prompts."]) + "\n"
 
 
-def _make_cleaner(found: set[str]) -> Callable[[str], str]:
-    """Results were recorded without them, prompts and arguments as they were given. `found` gets what was there."""
+def _make_cleaner(secrets: set[str]) -> Callable[[str], str]:
+    """Redact prompts and arguments, which the log stores verbatim. The names of secrets are added to `secrets`."""
     redact = Redactor(os.environ)
 
     def clean(text: str) -> str:
-        said = redact(text)
-        found.update(said.secrets)
-        return said.text
+        redacted = redact(text)
+        secrets.update(redacted.secrets)
+        return redacted.text
 
     return clean
 
 
-def _describe_secrets(found: set[str], files: Path) -> list[str]:
-    """A recording is made to be given away, so whoever does that is told what may be in it."""
+def _describe_secrets(secrets: set[str], files: Path) -> list[str]:
+    """Notes about secrets, because recordings are made to be shared."""
     notes: list[str] = []
-    if found:
-        notes.append(f"Taken out of the log, so that calls with it differ: {', '.join(sorted(found))}.")
+    if secrets:
+        notes.append(f"Removed from the log, so calls that used them will differ: {', '.join(sorted(secrets))}.")
     names = sorted(str(path.relative_to(files)) for path in files.rglob("*") if is_secret_path(str(path)))
     if names:
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        notes.append(f"Look at these files before you give the recording away: {', '.join(names[:_MAX_NAMED])}{more}.")
+        notes.append(f"Check these files before you share the recording: {', '.join(names[:_MAX_NAMED])}{more}.")
     return notes
 
 

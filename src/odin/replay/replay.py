@@ -1,7 +1,7 @@
-"""Calls that are not made again in a replay, because they would reach out of the scratch copy: what came of them in the
-recording stands for them.
+"""`odin replay`: plays a session again in a scratch copy of its project and compares the two logs.
 
-`odin replay`: a session is played again in a scratch copy of its project, and compared with what was recorded.
+Calls that would reach out of the copy (network, files elsewhere, commands without a sandbox) are not made; their
+recorded results are used instead.
 """
 
 import os
@@ -53,52 +53,55 @@ from odin.session.store import LOG_NAME, SessionStore
 
 
 class SkippedCalls:
-    """A step of the gate before a call. `places` are the folders that are part of the replay."""
+    """A `before_call` step that answers calls from the recording if they would reach outside `folders`.
+
+    `commands`: whether commands may run. `skipped` maps a reason to the ids of the skipped calls.
+    """
 
     def __init__(self, recorded: Iterable[Envelope], folders: Iterable[str], *, commands: bool) -> None:
         self.skipped: dict[str, list[str]] = {}
         self._commands = commands
-        self._folders = tuple(os.path.realpath(place) for place in folders)
+        self._folders = tuple(os.path.realpath(folder) for folder in folders)
         self._results: dict[str, ToolEnded] = {}
-        self._outside: set[str] = set()
+        self._unsandboxed: set[str] = set()
         for item in recorded:
             if isinstance(item.event, ToolEnded):
                 self._results[item.event.call_id] = item.event
             elif isinstance(item.event, PermissionAsked) and item.event.unsandboxed:
-                self._outside.add(item.event.call_id)
+                self._unsandboxed.add(item.event.call_id)
 
     async def __call__(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput | None:
-        why = self._explain_skip(tool, args, context)
-        if not why:
+        reason = self._explain_skip(tool, args, context)
+        if not reason:
             return None
-        self.skipped.setdefault(why, []).append(context.call_id)
-        then = self._results.get(context.call_id)
-        if then is None:
-            return fail(f"Not made in a replay: {why}. The recording has no result of it.")
+        self.skipped.setdefault(reason, []).append(context.call_id)
+        recorded = self._results.get(context.call_id)
+        if recorded is None:
+            return fail(f"Skipped in a replay: {reason}. The recording has no result for this call.")
         return ToolOutput(
-            text=then.text,
-            is_error=then.status != "success",
-            note=then.note,
-            view=then.display,
-            for_user=then.for_user,
-            files=then.files,
-            images=then.images,
+            text=recorded.text,
+            is_error=recorded.status != "success",
+            note=recorded.note,
+            view=recorded.display,
+            for_user=recorded.for_user,
+            files=recorded.files,
+            images=recorded.images,
         )
 
     def _explain_skip(self, tool: Tool[Any], args: Any, context: ToolContext) -> str:
         if tool.kind == "network":
-            return "calls that ask the network"
+            return "network calls"
         if tool.kind == "execute":
-            if context.call_id in self._outside:
+            if context.call_id in self._unsandboxed:
                 return "commands that ran outside the sandbox"
-            return "" if self._commands else "commands, because there is no sandbox here"
+            return "" if self._commands else "commands, because no sandbox is available"
         if any(not self._is_within(path, context.cwd) for path in tool.subject_of(args).paths):
-            return "calls about files outside the project"
+            return "calls on files outside the project"
         return ""
 
     def _is_within(self, path: str, cwd: str) -> bool:
-        place = Path(os.path.realpath(Path(cwd, path)))
-        return any(place.is_relative_to(inside) for inside in self._folders)
+        resolved = Path(os.path.realpath(Path(cwd, path)))
+        return any(resolved.is_relative_to(folder) for folder in self._folders)
 
 
 _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
@@ -119,7 +122,7 @@ _OMITTED_KEYS = (
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for. `yes` runs commands also where no sandbox keeps them in the copy."""
+    """The command-line options. `yes` runs commands even without a sandbox."""
 
     session: str
     cwd: str = ""
@@ -131,7 +134,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """What came of it. `notes` say what could not be as it was; `scratch` is where the copy is, when it was kept."""
+    """`notes` say what could not be reproduced. `scratch` is the path of the copy if it was kept."""
 
     session: str
     same: bool
@@ -142,21 +145,21 @@ class ReplayReport(msgspec.Struct, frozen=True):
     scratch: str = ""
 
 
-async def replay_session(wish: ReplayOptions, tell: Callable[[str], None] = lambda line: None) -> ReplayReport:
-    recording = find_recording(wish.session, wish.cwd)
-    if wish.until:
-        recording = truncate_recording(recording, wish.until)
+async def replay_session(options: ReplayOptions, tell: Callable[[str], None] = lambda line: None) -> ReplayReport:
+    recording = find_recording(options.session, options.cwd)
+    if options.until:
+        recording = truncate_recording(recording, options.until)
     import tempfile
 
-    if wish.keep:
+    if options.keep:
         base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
-        return await _play_recording(recording, base, wish, tell)
+        return await _play_recording(recording, base, options, tell)
     with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
-        return await _play_recording(recording, Path(os.path.realpath(folder)), wish, tell)
+        return await _play_recording(recording, Path(os.path.realpath(folder)), options, tell)
 
 
 async def _play_recording(
-    recording: Recording, base: Path, wish: ReplayOptions, tell: Callable[[str], None]
+    recording: Recording, base: Path, options: ReplayOptions, tell: Callable[[str], None]
 ) -> ReplayReport:
     scratch = _ScratchSession(recording, base)
     check_location(recording)
@@ -165,7 +168,7 @@ async def _play_recording(
     played = move_recording(recording, {recording.root: str(scratch.project), recording.folder: str(scratch.session)})
     scratch.check_inside(played.cwd)
     scratch.write_config(played)
-    commands = wish.yes or scratch.can_sandbox(played.cwd)
+    commands = options.yes or scratch.can_sandbox(played.cwd)
     skipped_calls = SkippedCalls(played.envelopes, (str(scratch.project), str(scratch.session)), commands=commands)
 
     async def open_client(model: RecordedProvider, resumed: str) -> Client:
@@ -177,40 +180,39 @@ async def _play_recording(
     rename = make_path_mover({str(scratch.project): PROJECT_PATH, str(scratch.session): SESSION_PATH})
     cut = script_of(played.envelopes).cut_turns
     calls = [call for group in skipped_calls.skipped.values() for call in group]
-    found = compare_logs(played.envelopes, now, rename, cut_turns=cut, skipped=calls)
+    differences = compare_logs(played.envelopes, now, rename, cut_turns=cut, skipped=calls)
     if stuck:
-        found.append(Difference(1 << 62, "the replay did not come to its end", "", rename(stuck)))
+        differences.append(Difference(1 << 62, "the replay did not finish", "", rename(stuck)))
     notes += [
-        f"Not made again, with their recorded results: {len(made)} {why}."
-        for why, made in skipped_calls.skipped.items()
+        f"Skipped, with their recorded results: {len(ids)} {reason}." for reason, ids in skipped_calls.skipped.items()
     ]
     notes += [*_note_hooks(recording), *_note_summaries(played.envelopes, now)]
     return ReplayReport(
         session=recording.header.session,
-        same=not found,
+        same=not differences,
         prompts=sum(isinstance(item.event, TurnStarted) and not item.agent for item in now),
         calls=sum(isinstance(item.event, ToolEnded) for item in now),
-        differences=tuple(found),
+        differences=tuple(differences),
         notes=tuple(notes),
-        scratch=str(scratch.project) if wish.keep else "",
+        scratch=str(scratch.project) if options.keep else "",
     )
 
 
 def _note_hooks(recording: Recording) -> list[str]:
-    told = {"modified", "denied", "context", "halted", "asked"}
-    heard = sum(isinstance(item.event, HookRan) and item.event.outcome in told for item in recording.envelopes)
-    return [f"Hooks are not run in a replay; in the recording {heard} of them had a say."] if heard else []
+    outcomes = {"modified", "denied", "context", "halted", "asked"}
+    count = sum(isinstance(item.event, HookRan) and item.event.outcome in outcomes for item in recording.envelopes)
+    return [f"Hooks are not run in a replay; in the recording, {count} had an effect."] if count else []
 
 
 def _note_summaries(then: Iterable[Envelope], now: Iterable[Envelope]) -> list[str]:
     before, after = (sum(isinstance(item.event, Compacted) for item in side) for side in (then, now))
     return (
-        [f"The conversation was summarised {after} times, in the recording {before} times."] if before != after else []
+        [f"The conversation was summarized {after} times, in the recording {before} times."] if before != after else []
     )
 
 
 class _ScratchSession:
-    """The scratch copy and what belongs to it: a state folder and settings of its own."""
+    """The scratch copy with its own state folder and configuration."""
 
     def __init__(self, recording: Recording, base: Path) -> None:
         self.project = base / "project"
@@ -226,7 +228,7 @@ class _ScratchSession:
         return {**kept, "ODIN_CONFIG_DIR": str(self._config), "ODIN_STATE_DIR": str(self.state)}
 
     def write_config(self, recording: Recording) -> None:
-        """What was set then is set now, but for what reaches out: no hook, no key, and commands in a sandbox."""
+        """Use the recorded settings, except those that reach outside: no hooks, no keys, and commands sandboxed."""
         known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS)
         settings: dict[str, Any] = {key: value for key, value in recording.opened_event.config.items() if key in known}
         settings["retry"] = {**_as_dict(recording.opened_event.config.get("retry")), "base_s": 0.0, "max_s": 0.0}
@@ -234,12 +236,12 @@ class _ScratchSession:
         (self._config / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
 
     def check_inside(self, cwd: str) -> None:
-        """Whatever the recording says: the session works in the copy, and so do its commands."""
+        """Raise LogDamaged if the recording would make the session work outside the copy."""
         if not is_within(cwd, self.project) or not is_within(find_project_root(cwd, self._env), self.project):
-            raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
+            raise LogDamaged("The recording leads out of its scratch copy, so it is not replayed.")
 
     def can_sandbox(self, cwd: str) -> bool:
-        """Whether a sandbox keeps commands in the copy."""
+        """True if a sandbox is available to keep commands inside the copy."""
         try:
             sandbox = LazySandbox(load(cwd, self._env), self._env).get()
             sandbox.probe()
@@ -253,7 +255,7 @@ class _ScratchSession:
         self, recording: Recording, model: RecordedProvider, skipped_calls: SkippedCalls, resumed: str
     ) -> Client:
         can_ask, yes = _infer_permissions(recording)
-        options = Options(
+        session_options = Options(
             cwd=recording.cwd,
             env=self._env,
             can_ask=can_ask,
@@ -263,7 +265,7 @@ class _ScratchSession:
         )
         info = _model_info_of(recording)
         return await open_session(
-            options, provider=(model, info), small_model=(model, info), before_call=(skipped_calls,)
+            session_options, provider=(model, info), small_model=(model, info), before_call=(skipped_calls,)
         )
 
 
@@ -272,7 +274,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def _infer_permissions(recording: Recording) -> tuple[bool, bool]:
-    """Whether somebody could be asked, and whether everything was allowed: the log knows only what came of it."""
+    """Infer from the events whether the session could ask the user, and whether it ran with --yes."""
     events = [item.event for item in recording.envelopes]
     asked = any(isinstance(event, PermissionAsked | QuestionsAsked) for event in events)
     denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
@@ -280,7 +282,7 @@ def _infer_permissions(recording: Recording) -> tuple[bool, bool]:
 
 
 def _model_info_of(recording: Recording) -> ModelInfo:
-    """What was known of the model then, as far as it was recorded."""
+    """The model's properties, with the recorded context window."""
     try:
         info = lookup_model(recording.opened_event.model, {})
     except OdinError:
@@ -292,7 +294,7 @@ def _model_info_of(recording: Recording) -> ModelInfo:
 
 
 def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
-    """For people: the same, or the first difference with both sides."""
+    """The report as text: "the same", or the first difference with both sides."""
     lines = [f"note: {note}" for note in report.notes]
     if report.scratch:
         lines.append(f"The copy is in {report.scratch}.")
@@ -303,8 +305,8 @@ def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
     for difference in shown:
         lines += _format_difference(difference)
     more = len(report.differences) - len(shown)
-    rest = f" ({_format_count(more, 'more difference')}; all of them with --verbose or --json)" if more else ""
-    lines.append(f"different: {counted} were played{rest}")
+    rest = f" ({_format_count(more, 'more difference')}; see --verbose or --json)" if more else ""
+    lines.append(f"different: {counted} replayed{rest}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,8 @@
-"""What people did in a recorded session, and when: the prompts they sent, what they answered, where they stopped it.
+"""Reads two things from a recording: the user's actions and what the model said.
 
-An act waits until the replay has come to where the recording was when it was done: to the end of the turns before it,
-or, in the middle of a turn, to the last thing that had happened.
-
-What a model said in a recording, in the order in which it has to say it again.
+An action waits until the replay has reached the same point: the end of the turns before it or, within a turn, the last
+event before it. The recorded model is silent where its turn was cut off, so that an interrupt finds the replay waiting
+at exactly that point.
 """
 
 from bisect import bisect_left
@@ -75,16 +74,18 @@ from odin.core.small_jobs import COMPACTION_JOB
 from odin.providers.playback import RecordedReply
 
 EventKey = tuple[str, ...]
-"""A thing that happened, by what stays the same when it happens again."""
+"""Identifies an event by what is the same in a replay."""
 
 _LONGEST_WAIT_S = 3.0
-"""A command that was interrupted gets as long as it had, and no longer than this."""
+"""An interrupted command gets as long as in the recording, but not longer than this."""
 
 
 class UserAction(msgspec.Struct, frozen=True):
-    """`op` is done when `ended` turns are over and `after` has happened; `silent` names a turn in which the model has
-    nothing more to say. `close` and `open` are the session's own end and beginning, `kill` an end that it could not
-    record."""
+    """`op` is performed when `ended_turns` turns have ended and `after` has happened.
+
+    `silent_turn` additionally waits until the model has nothing more to say in that turn. "open" and "close" are the
+    start and end of the session, "kill" an end that it could not record.
+    """
 
     seq: int
     op: Op | RuleRemoved | Literal["open", "close", "kill"]
@@ -95,7 +96,7 @@ class UserAction(msgspec.Struct, frozen=True):
 
 
 def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
-    """What others can wait for. `said` counts the replies of each agent."""
+    """The key of an event that actions can wait for; empty for others. `reply_counts` counts replies per agent."""
     event, agent = envelope.event, envelope.agent
     if isinstance(event, TurnStarted):
         return ("turn", agent, event.id)
@@ -131,8 +132,8 @@ class _ActionReader:
             for item in envelopes
             if isinstance(item.event, PermissionAnswered) and item.event.remember
         }
-        said: dict[str, int] = {}
-        keys = ((item, key_of(item, said)) for item in envelopes)
+        reply_counts: dict[str, int] = {}
+        keys = ((item, key_of(item, reply_counts)) for item in envelopes)
         self._anchors = [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
         self._seqs = [seq for seq, _, _ in self._anchors]
 
@@ -185,7 +186,7 @@ class _ActionReader:
         self._running = event.id
 
     def _handle_turn_end(self, at: int, event: TurnEnded) -> None:
-        """The end of a turn that was killed is recorded when the session is resumed; nobody does anything for it."""
+        """The end of a killed turn is recorded by the next resume; it needs no action."""
         if event.id != self._running:
             return
         if event.reason == "interrupted" and not self._is_stopped_by_answer(at):
@@ -224,10 +225,8 @@ class _ActionReader:
             return Compact(profile=event.profile)
         return None
 
-    # --- where a turn was cut off ---
-
     def _add_stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
-        """The turn that runs was cut off: what came of that begins somewhere before its end."""
+        """Add the action that cut off the running turn, before the first event it caused."""
         first = self._find_first_effect(at)
         reached = self._envelopes[first].seq if first < len(self._envelopes) else self._envelopes[-1].seq + 1
         stopped = self._envelopes[first].ts if first < len(self._envelopes) else self._envelopes[-1].ts
@@ -251,7 +250,7 @@ class _ActionReader:
             self._effects.update(item.seq for item in self._envelopes[self._find_first_effect(at) : at])
 
     def _is_busy_at(self, first: int) -> bool:
-        """Whether a call ran or somebody was asked when the turn was cut off, so that the model was not waited for."""
+        """True if a call or a question was open when the turn was cut off, so the model was not being waited for."""
         open_calls: set[str] = set()
         asked: set[str] = set()
         for item in self._envelopes[:first]:
@@ -286,7 +285,7 @@ def _is_partial(item: Envelope) -> bool:
 
 
 def find_stopping_answer(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | None:
-    """The answer that ended the turn which ends at this place: a no that meant the whole turn."""
+    """The denial that ended the turn whose end is at index `at`, or None."""
     for item in reversed(envelopes[:at]):
         event = item.event
         if isinstance(event, Replied | ToolStarted | TurnStarted):
@@ -309,7 +308,7 @@ _EFFECT_TYPES = (
 
 
 def _is_effect(item: Envelope) -> bool:
-    """Whether it may have come of cutting a turn off."""
+    """True if the event may be a consequence of cutting off a turn."""
     event = item.event
     if isinstance(event, ToolEnded):
         return event.status == "cancelled"
@@ -328,9 +327,9 @@ _CUT_REASONS = ("interrupted", "aborted")
 
 
 class ReplayScript(msgspec.Struct):
-    """Everything a recorded model needs: what it said, and in which turns it was cut off."""
+    """What the recorded model says: replies by agent, answers to small-model jobs, and the turns that were cut off."""
 
-    speeches: dict[str, list[RecordedReply]] = msgspec.field(default_factory=dict[str, list[RecordedReply]])
+    replies: dict[str, list[RecordedReply]] = msgspec.field(default_factory=dict[str, list[RecordedReply]])
     tasks: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     cut_turns: set[str] = msgspec.field(default_factory=set[str])
     jobs: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
@@ -362,13 +361,13 @@ class _ScriptReader:
         elif isinstance(event, UsageRecorded):
             self._add_usage(event, agent)
         elif isinstance(event, Replied):
-            self._add_speech(
+            self._add_reply(
                 envelope, RecordedReply(0, "", message=event.message, is_unfinished=event.message.interrupted)
             )
         elif isinstance(event, ReplyDiscarded):
-            self._add_speech(envelope, RecordedReply(0, "", discard_reason=event.reason))
+            self._add_reply(envelope, RecordedReply(0, "", discard_reason=event.reason))
         elif isinstance(event, RetryScheduled):
-            self._add_speech(envelope, RecordedReply(0, "", error=event.error_kind, error_text=event.error))
+            self._add_reply(envelope, RecordedReply(0, "", error=event.error_kind, error_text=event.error))
         elif isinstance(event, TurnEnded):
             self._end_turn(event, envelope)
         elif isinstance(event, SessionOpened):
@@ -388,34 +387,34 @@ class _ScriptReader:
             self._script.jobs.setdefault("compaction", []).extend([body_of(event.text)] * asked)
 
     def _add_usage(self, event: UsageRecorded, agent: str) -> None:
-        """A long conversation is summarised in several steps, of which only the last is kept."""
+        """Count summary requests: a long conversation is summarized in several, and only the last is in the log."""
         if event.purpose == "planner":
             self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
         elif event.purpose == COMPACTION_JOB.name:
             self._summaries += 1
 
-    def _add_speech(self, envelope: Envelope, speech: RecordedReply) -> None:
+    def _add_reply(self, envelope: Envelope, reply: RecordedReply) -> None:
         agent = envelope.agent
         usage = self._usage.pop(agent, Usage())
-        said = msgspec.structs.replace(speech, seq=envelope.seq, turn=self._turns.get(agent, agent), usage=usage)
-        self._script.speeches.setdefault(agent, []).append(said)
+        reply = msgspec.structs.replace(reply, seq=envelope.seq, turn=self._turns.get(agent, agent), usage=usage)
+        self._script.replies.setdefault(agent, []).append(reply)
 
     def _end_turn(self, event: TurnEnded, envelope: Envelope) -> None:
-        """A turn that ended in a failure of the model: the last try is not in the log but in how it ended."""
+        """Add the model's final failure, which the log records only as the end of the turn."""
         turn = self._turns.pop(envelope.agent, event.id)
         if event.reason in _CUT_REASONS:
             self._script.cut_turns.add(turn)
             return
-        said = self._script.speeches.setdefault(envelope.agent, [])
-        last = said[-1] if said and said[-1].turn == turn else None
+        replies = self._script.replies.setdefault(envelope.agent, [])
+        last = replies[-1] if replies and replies[-1].turn == turn else None
         kind = _failure_of(event, last)
         if not kind:
             return
         if last is not None and last.is_unfinished:
-            said[-1] = msgspec.structs.replace(last, is_unfinished=False, error=kind, error_text=event.error)
+            replies[-1] = msgspec.structs.replace(last, is_unfinished=False, error=kind, error_text=event.error)
         else:
             usage = self._usage.pop(envelope.agent, Usage())
-            said.append(RecordedReply(envelope.seq, turn, usage=usage, error=kind, error_text=event.error or kind))
+            replies.append(RecordedReply(envelope.seq, turn, usage=usage, error=kind, error_text=event.error or kind))
 
 
 def _failure_of(event: TurnEnded, last: RecordedReply | None) -> str:

@@ -20,6 +20,21 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/de
 _MAX_ENTRIES = 2_000
 """Maximum number of entries of one folder that are named one by one."""
 
+_VISIBLE_RUN_PATHS = (
+    "/run/current-system",
+    "/run/opengl-driver",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager/resolv.conf",
+)
+"""What programs need of /run, which is otherwise hidden with its sockets: system software and name resolution."""
+
+NESTED_FD = 3
+
+_SOCKET_FAMILIES = "=1,2,10,16,38"
+"""Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
+network namespace."""
+
 
 def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
     """Return the setup arguments of `lockdown` for a Landlock sandbox."""
@@ -46,14 +61,14 @@ def _choose_socket_families(*, network: bool) -> str:
 
 def _expand_writable(layout: SandboxLayout) -> list[str]:
     """Return the writable paths; a folder that contains a secret is replaced by its other entries."""
-    found: list[str] = []
+    paths: list[str] = []
     for place in layout.writable:
         secrets = [path for path in layout.hidden if contains(place, path) and path != place]
         if secrets:
-            found.extend(path for path in list_readable(secrets) if contains(place, path))
+            paths.extend(path for path in list_readable(secrets) if contains(place, path))
         else:
-            found.append(place)
-    return found
+            paths.append(place)
+    return paths
 
 
 def list_private_temp_folders(layout: SandboxLayout) -> list[str]:
@@ -69,11 +84,11 @@ def list_readable(hidden: Sequence[str]) -> list[str]:
         while folder:
             above.add(folder)
             folder = folder.rpartition("/")[0]
-    found: list[str] = []
+    paths: list[str] = []
     for folder in sorted(above):
         inside = sorted(_list_real_entries(folder))[:_MAX_ENTRIES]
-        found.extend(path for path in inside if path not in above and path not in hidden)
-    return found
+        paths.extend(path for path in inside if path not in above and path not in hidden)
+    return paths
 
 
 def _list_real_entries(folder: str) -> list[str]:
@@ -83,22 +98,6 @@ def _list_real_entries(folder: str) -> list[str]:
             return [entry.path for entry in entries if not entry.is_symlink()]
     except OSError:
         return []
-
-
-_VISIBLE_RUN_PATHS = (
-    "/run/current-system",
-    "/run/opengl-driver",
-    "/run/systemd/resolve",
-    "/run/resolvconf",
-    "/run/NetworkManager/resolv.conf",
-)
-"""What programs need of /run, which is otherwise hidden with its sockets: system software and name resolution."""
-
-NESTED_FD = 3
-
-_SOCKET_FAMILIES = "=1,2,10,16,38"
-"""Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
-network namespace."""
 
 
 class BubblewrapVariant(Struct, frozen=True):
@@ -152,14 +151,14 @@ def build_nested_argv(bwrap: str, python: str) -> list[str]:
 
 
 def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[str]:
-    found = ["--unshare-ipc"]
+    flags = ["--unshare-ipc"]
     if variant.user:
-        found.append("--unshare-user")
+        flags.append("--unshare-user")
     if variant.processes:
-        found += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
+        flags += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
     if not network:
-        found.append("--unshare-net")
-    return found
+        flags.append("--unshare-net")
+    return flags
 
 
 def _list_capability_flags(variant: BubblewrapVariant) -> list[str]:
@@ -224,7 +223,7 @@ def open_sandbox(
     if not bwrap:
         raise SandboxSetupError("bwrap is not installed")
     before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
-    variant = BUBBLEWRAP_VARIANTS[candidate.way]
+    variant = BUBBLEWRAP_VARIANTS[candidate.variant]
     return open_supervisor(
         lambda fd: [
             *before,

@@ -17,6 +17,7 @@ from odin.sandbox.runner import ProcessRunner
 
 MAX_AT_ONCE = 50
 MAX_SECONDS = 600.0
+
 _MAX_FINISHED = 100
 """Maximum number of finished processes that SpawnStatus still knows."""
 

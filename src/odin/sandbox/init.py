@@ -21,6 +21,7 @@ START, COUNT = b"s", b"n"
 HELLO = b"!"
 
 _MAX_FDS = 8
+
 _DEFAULT_SIGNALS = (13, 25)
 """SIGPIPE and SIGXFSZ, which the interpreter ignores and commands must not ignore."""
 

@@ -20,6 +20,40 @@ _GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attri
 
 _MAX_MODULES = 50
 
+_MAX_NAMES = 500
+"""Maximum number of names read from one folder."""
+
+_MAX_PROTECTED = 200
+FileStamps = dict[str, tuple[int, int, int]]
+_HOME_SECRETS = """
+    .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
+    .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
+    .cargo/credentials.toml .gem/credentials .composer/auth.json .m2/settings.xml .m2/settings-security.xml
+    .gradle/gradle.properties .config/git/credentials .config/gh .config/glab-cli .config/hub .config/gcloud
+    .config/doctl .config/op .config/rclone .config/sops .config/age .config/containers/auth.json
+    .config/composer/auth.json .config/github-copilot .config/1Password .config/Bitwarden .config/Signal .config/Slack
+    .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera
+    .mozilla .thunderbird .local/share/keyrings .local/share/kwalletd .local/share/opencode/auth.json
+    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .electrum .bitcoin .ethereum
+    .Xauthority .bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history
+    .local/share/fish/fish_history
+    Library/Keychains
+""".split()  # noqa: SIM905
+
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d")
+_SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
+
+HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
+"""Variables that point to agents, displays and daemons outside, which a sandboxed command cannot reach."""
+
+_MAX_SCANNED = 500
+"""Maximum number of entries of a temporary folder checked for sockets."""
+
+_MAX_PROC_BYTES = 1_000_000
+
+_PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
+"""Folders that a bubblewrap sandbox replaces by its own."""
+
 
 def find_git_folders(root: str) -> list[str]:
     """Return the git folder of the project, or the main repository's if the project is a linked worktree.
@@ -84,14 +118,6 @@ def _read_head(path: str) -> str:
         return ""
 
 
-_MAX_NAMES = 500
-"""Maximum number of names read from one folder."""
-
-_MAX_PROTECTED = 200
-
-FileStamps = dict[str, tuple[int, int, int]]
-
-
 def list_protected_files(root: str) -> list[str]:
     """Return the existing protected files of the project and its git folders.
 
@@ -103,16 +129,16 @@ def list_protected_files(root: str) -> list[str]:
 
 def _scan_protected(root: str) -> list[str]:
     repositories = find_git_folders(root)
-    found = [path for folder in repositories for path in list_git_protected(folder)]
+    paths = [path for folder in repositories for path in list_git_protected(folder)]
     for name in _list_names(root):
         path = f"{root}/{name}"
         if name == ".git":
-            found.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
+            paths.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
         elif find_protected_name([name]):
-            found.append(path)
+            paths.append(path)
         elif name.startswith(".") and os.path.isdir(path):  # noqa: PTH112
-            found.extend(f"{path}/{inner}" for inner in _list_names(path) if find_protected_name([name, inner]))
-    return [*found, *(path for folder in repositories for path in list_nested_git_protected(folder))]
+            paths.extend(f"{path}/{inner}" for inner in _list_names(path) if find_protected_name([name, inner]))
+    return [*paths, *(path for folder in repositories for path in list_nested_git_protected(folder))]
 
 
 def _is_own_path(path: str, root: str, real: str) -> bool:
@@ -122,14 +148,14 @@ def _is_own_path(path: str, root: str, real: str) -> bool:
 
 def stamp_protected_files(root: str, cwd: str) -> FileStamps:
     """Return the current state of the protected files, to detect changes later. A new link counts too."""
-    found: FileStamps = {}
+    stamps: FileStamps = {}
     for path in _scan_protected(root) if cwd == root else [*_scan_protected(root), *_scan_protected(cwd)]:
         try:
             status = os.lstat(path)
         except OSError:
             continue
-        found[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return found
+        stamps[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return stamps
 
 
 def find_tampered_files(before: FileStamps, root: str, cwd: str) -> tuple[str, ...]:
@@ -147,37 +173,6 @@ def _list_names(folder: str) -> list[str]:
         return []
 
 
-_HOME_SECRETS = """
-    .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
-    .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
-    .cargo/credentials.toml .gem/credentials .composer/auth.json .m2/settings.xml .m2/settings-security.xml
-    .gradle/gradle.properties .config/git/credentials .config/gh .config/glab-cli .config/hub .config/gcloud
-    .config/doctl .config/op .config/rclone .config/sops .config/age .config/containers/auth.json
-    .config/composer/auth.json .config/github-copilot .config/1Password .config/Bitwarden .config/Signal .config/Slack
-    .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera
-    .mozilla .thunderbird .local/share/keyrings .local/share/kwalletd .local/share/opencode/auth.json
-    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .electrum .bitcoin .ethereum
-    .Xauthority .bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history
-    .local/share/fish/fish_history
-    Library/Keychains
-""".split()  # noqa: SIM905
-
-_SYSTEM_SECRETS = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d")
-
-_SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
-
-HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
-"""Variables that point to agents, displays and daemons outside, which a sandboxed command cannot reach."""
-
-_MAX_SCANNED = 500
-"""Maximum number of entries of a temporary folder checked for sockets."""
-
-_MAX_PROC_BYTES = 1_000_000
-
-_PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
-"""Folders that a bubblewrap sandbox replaces by its own."""
-
-
 def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:
     """Return the real paths of the files and folders to hide, except folders that contain the project."""
     candidates = [*(f"{home}/{name}" for name in _HOME_SECRETS), *odin_folders, *_SYSTEM_SECRETS]
@@ -190,13 +185,13 @@ def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
 
     For a socket inside a subfolder, return the subfolder, which is then hidden as a whole.
     """
-    found: list[str] = []
+    hidden: list[str] = []
     for folder in folders:
-        found.extend(_scan_sockets(folder))
+        hidden.extend(_scan_sockets(folder))
     agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
     others = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
-    found.extend(path for path in others if not any(contains(folder, path) for folder in found))
-    return list(dict.fromkeys(found))
+    hidden.extend(path for path in others if not any(contains(folder, path) for folder in hidden))
+    return list(dict.fromkeys(hidden))
 
 
 def list_open_sockets() -> list[str]:
@@ -222,17 +217,17 @@ def _list_named_sockets() -> list[str]:
 
 
 def _scan_sockets(folder: str) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for count, entry in enumerate(_scan_entries(folder)):
         if count >= _MAX_SCANNED:
             break
         if entry.is_dir(follow_symlinks=False):
             inner = (item for _, item in zip(range(_MAX_SCANNED), _scan_entries(entry.path), strict=False))
             if any(_is_socket(item.path) for item in inner if not item.is_file() and not item.is_dir()):
-                found.append(entry.path)
+                paths.append(entry.path)
         elif not entry.is_file(follow_symlinks=False) and _is_socket(entry.path):
-            found.append(entry.path)
-    return found
+            paths.append(entry.path)
+    return paths
 
 
 def _scan_entries(folder: str) -> "list[os.DirEntry[str]]":
@@ -335,13 +330,13 @@ def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -
 
 def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
     """Return the folders between a writable folder and a fixed path in it; moving one would move the path."""
-    found: list[str] = []
+    parents: list[str] = []
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120
         while any(contains(place, folder) and place != folder for place in writable):
-            found.append(folder)
+            parents.append(folder)
             folder = os.path.dirname(folder)  # noqa: PTH120
-    return found
+    return parents
 
 
 def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
@@ -363,13 +358,13 @@ def find_temp_folders(env: Mapping[str, str]) -> list[str]:
 def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
     """Return the folders inside temporary folders that contain the home; they are not temporary."""
     real = os.path.realpath(home)
-    found: list[str] = []
+    persistent: list[str] = []
     for folder in temporary:
         if real == folder:
-            found.append(real)
+            persistent.append(real)
         elif real.startswith(f"{folder}/"):
-            found.append(f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}")
-    return found
+            persistent.append(f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}")
+    return persistent
 
 
 def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:

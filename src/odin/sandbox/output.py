@@ -20,6 +20,26 @@ _PARTIAL_ESCAPE = rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z
 
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
+OUTPUT_LIMIT = 30_000
+"""Maximum number of characters of one command's output that the model sees."""
+
+SPILL_LIMIT = 1_000_000_000
+"""Maximum number of bytes of one command's output saved to a file, so that endless output cannot fill the disk."""
+
+_DISK_SHARE = 4
+"""A spill file takes at most 1/4 of the free disk space."""
+
+_HEAD_SHARE = 0.4
+
+LOG_LIMIT = 10_000_000
+"""Maximum bytes of one log file. A full file is rotated to `<name>.1`, replacing the previous one."""
+
+NEW_OUTPUT_LIMIT = 10_000
+"""Maximum characters that one SpawnStatus call shows of the new output."""
+
+TAIL_CHARS = 500
+"""Characters of the end of the output reported when a process fails."""
+
 
 class AnsiStripper:
     """Strips escape sequences from a byte stream, one line at a time."""
@@ -67,18 +87,6 @@ def _drop_overwritten(line: bytes) -> bytes:
 def decode_output(data: bytes) -> str:
     """Decode UTF-8 for display; invalid bytes and control characters become U+FFFD."""
     return data.decode("utf-8", "replace").translate(_CONTROLS)
-
-
-OUTPUT_LIMIT = 30_000
-"""Maximum number of characters of one command's output that the model sees."""
-
-SPILL_LIMIT = 1_000_000_000
-"""Maximum number of bytes of one command's output saved to a file, so that endless output cannot fill the disk."""
-
-_DISK_SHARE = 4
-"""A spill file takes at most 1/4 of the free disk space."""
-
-_HEAD_SHARE = 0.4
 
 
 class OutputSink(Protocol):
@@ -245,16 +253,6 @@ class HeadTailBuffer:
             return f"; the full text could not be saved: {self._spill.error}"
         part = "the full text" if self._spill.saved >= self.total else f"the first {self._spill.saved} bytes"
         return f"; {part}: {self._spill.path}"
-
-
-LOG_LIMIT = 10_000_000
-"""Maximum bytes of one log file. A full file is rotated to `<name>.1`, replacing the previous one."""
-
-NEW_OUTPUT_LIMIT = 10_000
-"""Maximum characters that one SpawnStatus call shows of the new output."""
-
-TAIL_CHARS = 500
-"""Characters of the end of the output reported when a process fails."""
 
 
 class BackgroundLog:

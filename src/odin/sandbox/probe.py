@@ -33,10 +33,10 @@ class SandboxOptions(Struct, frozen=True):
 
 
 class SandboxCandidate(Struct, frozen=True):
-    """One way to create a sandbox. `way` is an index into `BUBBLEWRAP_VARIANTS`."""
+    """One way to create a sandbox. `variant` is an index into `BUBBLEWRAP_VARIANTS`."""
 
     kind: SandboxKind
-    way: int = 0
+    variant: int = 0
 
 
 class ProbeResult(Struct, frozen=True):
@@ -46,7 +46,7 @@ class ProbeResult(Struct, frozen=True):
     """
 
     key: str
-    found: SandboxCandidate
+    candidate: SandboxCandidate
     reasons: dict[str, str] = {}
     leaks: bool = False
 
@@ -67,7 +67,7 @@ def compute_probe_key(options: SandboxOptions, path: str) -> str:
 
 def describe_problem(options: SandboxOptions, probe: ProbeResult | None) -> str:
     """Return why no command can run because the configured sandbox does not work, or ""."""
-    if probe is None or options.backend in ("auto", "off") or probe.found.kind != "none":
+    if probe is None or options.backend in ("auto", "off") or probe.candidate.kind != "none":
         return ""
     reason = probe.reasons.get(options.backend, "unknown reason")
     return (
@@ -83,10 +83,10 @@ def describe_sandbox(options: SandboxOptions, probe: ProbeResult | None, path: s
         return "no sandbox, as configured"
     if probe is None:
         return f"{_guess_kind(options, path)} (untried), {network}"
-    if probe.found.kind != "none" and probe.leaks and not options.network:
-        return f"{probe.found.kind}, network cannot be switched off on this kernel"
-    if probe.found.kind != "none":
-        return f"{probe.found.kind}, {network}"
+    if probe.candidate.kind != "none" and probe.leaks and not options.network:
+        return f"{probe.candidate.kind}, network cannot be switched off on this kernel"
+    if probe.candidate.kind != "none":
+        return f"{probe.candidate.kind}, {network}"
     if describe_problem(options, probe):
         return f"{options.backend} does not work, commands are disabled"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in probe.reasons.items())

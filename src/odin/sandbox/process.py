@@ -21,6 +21,37 @@ from odin.sandbox.output import OutputSink
 
 _HAS_PROC = Path("/proc/self/environ").exists()
 
+_WATCHDOG_SCRIPT = """
+trap '' HUP INT QUIT TERM TSTP PIPE
+left=
+while read -r sign group; do
+    case $sign in
+    +) left="$left $group" ;;
+    -) rest=
+       for one in $left; do [ "$one" = "$group" ] || rest="$rest $one"; done
+       left=$rest ;;
+    q) exit 0 ;;
+    esac
+done
+for group in $left; do kill -s KILL -- "-$group"; done
+for round in 1 2 3; do
+    found=$(grep -lsF "$1" /proc/[0-9]*/environ)
+    [ "$found" ] || exit 0
+    for file in $found; do
+        pid=${file#/proc/}
+        pid=${pid%/environ}
+        kill -s KILL -- "-$pid"
+        kill -s KILL "$pid"
+    done
+done
+"""
+
+_CHUNK = 65_536
+_SMALL_READ = 8_192
+
+_PAUSE = 0.002
+"""After a small read, wait this many seconds so that several small writes are read at once."""
+
 
 def is_group_alive(pgid: int) -> bool:
     try:
@@ -120,32 +151,6 @@ def _read_proc(pid: int, name: str) -> bytes:
         return b""
     finally:
         os.close(fd)
-
-
-_WATCHDOG_SCRIPT = """
-trap '' HUP INT QUIT TERM TSTP PIPE
-left=
-while read -r sign group; do
-    case $sign in
-    +) left="$left $group" ;;
-    -) rest=
-       for one in $left; do [ "$one" = "$group" ] || rest="$rest $one"; done
-       left=$rest ;;
-    q) exit 0 ;;
-    esac
-done
-for group in $left; do kill -s KILL -- "-$group"; done
-for round in 1 2 3; do
-    found=$(grep -lsF "$1" /proc/[0-9]*/environ)
-    [ "$found" ] || exit 0
-    for file in $found; do
-        pid=${file#/proc/}
-        pid=${pid%/environ}
-        kill -s KILL -- "-$pid"
-        kill -s KILL "$pid"
-    done
-done
-"""
 
 
 class Watchdog:
@@ -323,13 +328,6 @@ class LocalChild:
                 self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-
-
-_CHUNK = 65_536
-
-_SMALL_READ = 8_192
-_PAUSE = 0.002
-"""After a small read, wait this many seconds so that several small writes are read at once."""
 
 
 class OutputPipe:

@@ -31,6 +31,8 @@ from odin.sandbox.process import (
     signal_marked,
 )
 
+_MARK_VARIABLE = "ODIN_COMMAND"
+
 
 class SandboxUnavailable(OSError):
     """The configured sandbox does not work, so the command was not run. The message says why and what to do."""
@@ -73,9 +75,6 @@ class CommandSandbox(Protocol):
     def kill(self) -> None:
         """Kill the sandbox and everything in it."""
         ...
-
-
-_MARK_VARIABLE = "ODIN_COMMAND"
 
 
 class CommandResult(Struct, frozen=True):
@@ -127,7 +126,7 @@ class ProcessRunner:
     ) -> None:
         self._spill_dir = Path(spill_dir) if spill_dir is not None else None
         self._environ = environ
-        self._keep_env = frozenset(env_passthrough)
+        self._env_passthrough = frozenset(env_passthrough)
         self._term_grace = term_grace
         self._cancel_grace = cancel_grace
         self._linger = linger
@@ -208,22 +207,12 @@ class ProcessRunner:
 
         With `on_data`, output is passed on chunk by chunk and not kept.
         """
-        running, (out, err) = self._start(argv, cwd, None, pipes=2)
-        sink, errors = ByteSink(keep=on_data is None), HeadTailBuffer(OUTPUT_LIMIT)
-
-        def stop_if_enough(data: bytes) -> None:
-            if on_data is not None:
-                on_data(data)
-            if sink.total >= stop_after and not running.exited:
-                signal_group(running.pid, signal.SIGKILL)
-
-        running.attach_pipe(out, sink, stop_if_enough)
-        running.attach_pipe(err, errors, _ignore)
-        timed_out = await self._wait(running, timeout)
+        running, pipes = self._start(argv, cwd, None, pipes=2)
+        sink = ByteSink(keep=on_data is None)
+        timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, on_data or _ignore)
         self.forget(running)
-        return CapturedOutput(
-            running.code, bytes(sink.data), errors.render_text()[0], timed_out, sink.total >= stop_after
-        )
+        text = errors.render_text()[0]
+        return CapturedOutput(running.code, bytes(sink.data), text, timed_out, sink.total >= stop_after)
 
     async def run_with_input(
         self,
@@ -237,22 +226,36 @@ class ProcessRunner:
     ) -> CapturedOutput:
         """Run a program with `stdin`, such as a hook, and return its output. Its leftover processes are terminated."""
         with _open_filled_file(stdin) as source:
-            running, (out, err) = self._start(command, cwd, env, pipes=2, stdin=source.fileno())
-        sink, errors = ByteSink(max_bytes=stop_after), HeadTailBuffer(OUTPUT_LIMIT)
-
-        def stop_if_enough(data: bytes) -> None:
-            if sink.total >= stop_after and not running.exited:
-                signal_group(running.pid, signal.SIGKILL)
-
-        running.attach_pipe(out, sink, stop_if_enough)
-        running.attach_pipe(err, errors, _ignore)
-        timed_out = await self._wait(running, timeout)
+            running, pipes = self._start(command, cwd, env, pipes=2, stdin=source.fileno())
+        sink = ByteSink(max_bytes=stop_after)
+        timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, _ignore)
         if running.is_alive():
             await running.terminate(self._cancel_grace)
         self.forget(running)
-        return CapturedOutput(
-            running.code, bytes(sink.data), errors.render_text()[0], timed_out, sink.total >= stop_after
-        )
+        text = errors.render_text()[0]
+        return CapturedOutput(running.code, bytes(sink.data), text, timed_out, sink.total >= stop_after)
+
+    async def _read_pipes(
+        self,
+        running: RunningProcess,
+        pipes: Sequence[int],
+        sink: ByteSink,
+        timeout: float,
+        stop_after: int,
+        on_data: Callable[[bytes], None],
+    ) -> tuple[bool, HeadTailBuffer]:
+        """Read stdout into `sink` until the process exits. Return True if it timed out, and the buffer of stderr."""
+        errors = HeadTailBuffer(OUTPUT_LIMIT)
+
+        def stop_if_enough(data: bytes) -> None:
+            on_data(data)
+            if sink.total >= stop_after and not running.exited:
+                signal_group(running.pid, signal.SIGKILL)
+
+        running.attach_pipe(pipes[0], sink, stop_if_enough)
+        running.attach_pipe(pipes[1], errors, _ignore)
+        timed_out = await self._wait(running, timeout)
+        return timed_out, errors
 
     def start_detached(
         self, command: str, *, cwd: str, sink: OutputSink, sandbox_profile: SandboxProfile | None = None
@@ -373,7 +376,7 @@ class ProcessRunner:
         """Return the environment with the mark appended to that of an outer Odin, which must find our children too."""
         if self._base_env is None:
             environ = os.environ if self._environ is None else self._environ
-            self._base_env = build_command_environment(environ, self._keep_env)
+            self._base_env = build_command_environment(environ, self._env_passthrough)
         git = build_git_settings(self._base_env, hooks=sandbox_profile.writes) if sandbox_profile is not None else {}
         return {**self._base_env, **git, **(extra or {}), _MARK_VARIABLE: self._base_env.get(_MARK_VARIABLE, "") + mark}
 

@@ -2,7 +2,8 @@
 
 Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
 files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
-Only the user can let a command run unsandboxed, once per call; no rule, hook or permission mode can.
+Only the user can let a command run unsandboxed, once per call and never in a read-only mode; no rule, hook or
+permission mode can.
 
 `describe_denial` guesses from the output of a failed command what the sandbox denied; when in doubt it says nothing.
 """
@@ -83,6 +84,10 @@ _ERROR_WORD = re.compile(r"E[A-Z]+|\[?[Ee]rrno|\d+\]?|[A-Za-z]*Error")
 _QUOTED = re.compile(r"""['"‘`]([^'"’`\n]*[/.\w][^'"’`\n]*)['"’`]""")
 _BARE = re.compile(r"""(?:^|[\s(=])((?:\.{0,2}/|\.)[^\s:'"]+)""")
 
+_SHELL_SYNTAX = re.compile(r"[;&|<>`$(){}\n\\\"'*?\[\]~#!]")
+_PRIVATE_TMP = "/dev/shm"
+_MAX_TRIES = 3
+
 
 def describe_denial(output: str, code: int, cwd: str, layout: SandboxLayout, *, network: bool) -> str:
     """Return what was denied, as in "the sandbox kept it from ...", or ""."""
@@ -155,13 +160,6 @@ def _is_port_open(port: int) -> bool:
     return False
 
 
-_SHELL_SYNTAX = re.compile(r"[;&|<>`$(){}\n\\\"'*?\[\]~#!]")
-
-_PRIVATE_TMP = "/dev/shm"
-
-_MAX_TRIES = 3
-
-
 class Sandbox:
     """The sandboxes of one session. `probe_file` caches which backend works on this machine."""
 
@@ -174,8 +172,8 @@ class Sandbox:
         self._path = build_programs_path(session)
         self._error = ""
         self._probe: ProbeResult | None = None
-        self._supervisors: dict[bool, SandboxSupervisor] = {}
-        self._layouts: dict[bool, SandboxLayout] = {}
+        self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
+        self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
         self._root_identity: tuple[int, int] = (0, 0)
         self._is_network_shared = False
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
@@ -190,7 +188,7 @@ class Sandbox:
         if self._options.backend == "off":
             return "none"
         probe = self._load_probe()
-        return probe.found.kind if probe else None
+        return probe.candidate.kind if probe else None
 
     @property
     def problem(self) -> str:
@@ -295,7 +293,7 @@ class Sandbox:
         if self._probe is None:
             probe = load_probe(self._probe_file, lambda: compute_probe_key(self._options, self._path))
             if probe is not None and (
-                probe.found in list_candidates(self._options.backend) or probe.found.kind == "none"
+                probe.candidate in list_candidates(self._options.backend) or probe.candidate.kind == "none"
             ):
                 self._probe = probe
         return self._probe
@@ -339,7 +337,11 @@ class Sandbox:
     def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
         """True if only our init programs run in the sandbox."""
         probe = self._probe
-        if probe is None or probe.found.kind != "bubblewrap" or not BUBBLEWRAP_VARIANTS[probe.found.way].processes:
+        if (
+            probe is None
+            or probe.candidate.kind != "bubblewrap"
+            or not BUBBLEWRAP_VARIANTS[probe.candidate.variant].processes
+        ):
             return False
         inner = self._supervisors.get(False)
         try:
@@ -366,10 +368,10 @@ class Sandbox:
             self._root_identity = self._identify_root()
         probe = self._load_probe()
         if probe is not None:
-            if probe.found.kind == "none":
+            if probe.candidate.kind == "none":
                 return None
             try:
-                return self._open_without_downgrade(probe.found, writes=writes)
+                return self._open_without_downgrade(probe.candidate, writes=writes)
             except SandboxSetupError:
                 self._probe = None
         return self._try_candidates(writes=writes)

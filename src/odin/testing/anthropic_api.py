@@ -43,41 +43,43 @@ PING = encode_event("ping", {})
 GARBLED = b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "del\n\n'
 
 
-def encode_frames(said: RenderedReply) -> list[bytes]:
+def encode_frames(rendered: RenderedReply) -> list[bytes]:
     """Return the reply as server-sent events, in the order of the real API."""
     start: dict[str, Any] = {
-        **_build_message(said),
+        **_build_message(rendered),
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": _build_usage(said, 1),
+        "usage": _build_usage(rendered, 1),
     }
     out = [encode_event("message_start", {"message": start})]
-    for index, (block, text) in enumerate(_build_blocks(said)):
+    for index, (block, text) in enumerate(_build_blocks(rendered)):
         out.append(encode_event("content_block_start", {"index": index, "content_block": _open_block(block)}))
         if index == 0:
             out.append(PING)
         out += [
             encode_event("content_block_delta", {"index": index, "delta": delta})
-            for delta in _build_deltas(said, block, text)
+            for delta in _build_deltas(rendered, block, text)
         ]
         out.append(encode_event("content_block_stop", {"index": index}))
     if len(out) == 1:
         out.append(PING)
-    delta = {"stop_reason": said.stop, "stop_sequence": None}
-    out.append(encode_event("message_delta", {"delta": delta, "usage": _build_usage(said, _count_output(said))}))
+    delta = {"stop_reason": rendered.stop, "stop_sequence": None}
+    out.append(
+        encode_event("message_delta", {"delta": delta, "usage": _build_usage(rendered, _count_output(rendered))})
+    )
     out.append(encode_event("message_stop", {}))
     return out
 
 
-def build_reply(said: RenderedReply) -> dict[str, Any]:
+def build_reply(rendered: RenderedReply) -> dict[str, Any]:
     """Return the reply to a request without streaming."""
     return {
-        **_build_message(said),
-        "content": [block for block, _ in _build_blocks(said)],
-        "stop_reason": said.stop,
+        **_build_message(rendered),
+        "content": [block for block, _ in _build_blocks(rendered)],
+        "stop_reason": rendered.stop,
         "stop_sequence": None,
-        "usage": _build_usage(said, _count_output(said)),
+        "usage": _build_usage(rendered, _count_output(rendered)),
     }
 
 
@@ -93,21 +95,21 @@ def encode_error_frames(error: StreamError, sequence: int) -> list[bytes]:
     return [encode_event("error", {"error": {"type": error.type, "message": error.message}})]
 
 
-def _build_message(said: RenderedReply) -> dict[str, Any]:
-    return {"id": f"msg_{said.number:06d}", "type": "message", "role": "assistant", "model": said.model}
+def _build_message(rendered: RenderedReply) -> dict[str, Any]:
+    return {"id": f"msg_{rendered.number:06d}", "type": "message", "role": "assistant", "model": rendered.model}
 
 
-def _build_blocks(said: RenderedReply) -> list[tuple[dict[str, Any], str]]:
+def _build_blocks(rendered: RenderedReply) -> list[tuple[dict[str, Any], str]]:
     """Return the content blocks, each with the text of its deltas."""
     blocks: list[tuple[dict[str, Any], str]] = []
-    if said.thinking:
-        proof = compute_signature(said.model, said.thinking)
-        blocks.append(({"type": "thinking", "thinking": said.thinking, "signature": proof}, said.thinking))
-    if said.redacted:
-        blocks.append(({"type": "redacted_thinking", "data": seal_reasoning(said.model, said.redacted)}, ""))
-    if said.text:
-        blocks.append(({"type": "text", "text": said.text}, said.text))
-    for call in said.calls:
+    if rendered.thinking:
+        proof = compute_signature(rendered.model, rendered.thinking)
+        blocks.append(({"type": "thinking", "thinking": rendered.thinking, "signature": proof}, rendered.thinking))
+    if rendered.redacted:
+        blocks.append(({"type": "redacted_thinking", "data": seal_reasoning(rendered.model, rendered.redacted)}, ""))
+    if rendered.text:
+        blocks.append(({"type": "text", "text": rendered.text}, rendered.text))
+    for call in rendered.calls:
         args = {} if isinstance(call.args, str) else call.args
         blocks.append(({"type": "tool_use", "id": call.id, "name": call.name, "input": args}, call.json))
     return blocks
@@ -122,27 +124,27 @@ def _open_block(block: dict[str, Any]) -> dict[str, Any]:
     return {**block, **empty.get(block["type"], {})}
 
 
-def _build_deltas(said: RenderedReply, block: dict[str, Any], text: str) -> list[dict[str, Any]]:
+def _build_deltas(rendered: RenderedReply, block: dict[str, Any], text: str) -> list[dict[str, Any]]:
     if block["type"] == "redacted_thinking":
         return []
     if block["type"] == "text":
-        return [{"type": "text_delta", "text": part} for part in said.split_chunks(text)]
+        return [{"type": "text_delta", "text": part} for part in rendered.split_chunks(text)]
     if block["type"] == "thinking":
-        parts = [{"type": "thinking_delta", "thinking": part} for part in said.split_chunks(text)]
+        parts = [{"type": "thinking_delta", "thinking": part} for part in rendered.split_chunks(text)]
         return [*parts, {"type": "signature_delta", "signature": block["signature"]}]
-    fragments = ["", *said.split_chunks("" if text == "{}" else text)]
+    fragments = ["", *rendered.split_chunks("" if text == "{}" else text)]
     return [{"type": "input_json_delta", "partial_json": fragment} for fragment in fragments]
 
 
-def _count_output(said: RenderedReply) -> int:
-    return said.usage.output + said.usage.reasoning
+def _count_output(rendered: RenderedReply) -> int:
+    return rendered.usage.output + rendered.usage.reasoning
 
 
-def _build_usage(said: RenderedReply, output: int) -> dict[str, Any]:
+def _build_usage(rendered: RenderedReply, output: int) -> dict[str, Any]:
     return {
-        "input_tokens": said.usage.input,
-        "cache_creation_input_tokens": said.usage.cache_write,
-        "cache_read_input_tokens": said.usage.cache_read,
+        "input_tokens": rendered.usage.input,
+        "cache_creation_input_tokens": rendered.usage.cache_write,
+        "cache_read_input_tokens": rendered.usage.cache_read,
         "output_tokens": output,
     }
 

@@ -42,51 +42,53 @@ def encode_data_frame(value: dict[str, Any]) -> bytes:
     return b"data: %s\n\n" % msgspec.json.encode(value)
 
 
-def encode_frames(said: RenderedReply, include_usage: bool) -> list[bytes]:
+def encode_frames(rendered: RenderedReply, include_usage: bool) -> list[bytes]:
     """Return the reply as chunks: role, deltas, finish reason, usage if requested, and [DONE]."""
-    base = _build_base(said, "chat.completion.chunk")
+    base = _build_base(rendered, "chat.completion.chunk")
     usage: dict[str, Any] = {"usage": None} if include_usage else {}
 
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return encode_data_frame({**base, "choices": [choice], **usage})
 
-    out = [chunk({"role": "assistant", "content": None if said.calls and not said.text else "", "refusal": None})]
-    out += [chunk({"reasoning_content": part}) for part in said.split_chunks(said.thinking)]
-    out += [chunk({"content": part}) for part in said.split_chunks(said.text)]
-    for index, call in enumerate(said.calls):
+    out = [
+        chunk({"role": "assistant", "content": None if rendered.calls and not rendered.text else "", "refusal": None})
+    ]
+    out += [chunk({"reasoning_content": part}) for part in rendered.split_chunks(rendered.thinking)]
+    out += [chunk({"content": part}) for part in rendered.split_chunks(rendered.text)]
+    for index, call in enumerate(rendered.calls):
         opening = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
         out.append(chunk({"tool_calls": [opening]}))
-        for part in said.split_chunks(call.json):
+        for part in rendered.split_chunks(call.json):
             out.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": part}}]}))
-    out.append(chunk({}, _FINISH_REASONS.get(said.stop, said.stop)))
+    out.append(chunk({}, _FINISH_REASONS.get(rendered.stop, rendered.stop)))
     if include_usage:
-        out.append(encode_data_frame({**base, "choices": [], "usage": _build_usage(said)}))
+        out.append(encode_data_frame({**base, "choices": [], "usage": _build_usage(rendered)}))
     out.append(DONE)
     return out
 
 
-def build_reply(said: RenderedReply) -> dict[str, Any]:
+def build_reply(rendered: RenderedReply) -> dict[str, Any]:
     """Return the reply to a request without streaming."""
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": said.text or (None if said.calls else ""),
+        "content": rendered.text or (None if rendered.calls else ""),
         "refusal": None,
     }
-    if said.thinking:
-        message["reasoning_content"] = said.thinking
-    if said.calls:
+    if rendered.thinking:
+        message["reasoning_content"] = rendered.thinking
+    if rendered.calls:
         message["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.json}}
-            for call in said.calls
+            for call in rendered.calls
         ]
     choice = {
         "index": 0,
         "message": message,
         "logprobs": None,
-        "finish_reason": _FINISH_REASONS.get(said.stop, said.stop),
+        "finish_reason": _FINISH_REASONS.get(rendered.stop, rendered.stop),
     }
-    return {**_build_base(said, "chat.completion"), "choices": [choice], "usage": _build_usage(said)}
+    return {**_build_base(rendered, "chat.completion"), "choices": [choice], "usage": _build_usage(rendered)}
 
 
 def build_error_body(
@@ -102,19 +104,19 @@ def encode_error_frames(error: StreamError, sequence: int) -> list[bytes]:
     return [encode_data_frame({"error": body})]
 
 
-def _build_base(said: RenderedReply, kind: str) -> dict[str, Any]:
+def _build_base(rendered: RenderedReply, kind: str) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl-{said.number:06d}",
+        "id": f"chatcmpl-{rendered.number:06d}",
         "object": kind,
-        "created": said.created,
-        "model": said.model,
+        "created": rendered.created,
+        "model": rendered.model,
         "service_tier": "default",
         "system_fingerprint": "fp_scripted",
     }
 
 
-def _build_usage(said: RenderedReply) -> dict[str, Any]:
-    usage = said.usage
+def _build_usage(rendered: RenderedReply) -> dict[str, Any]:
+    usage = rendered.usage
     prompt, output = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
     return {
         "prompt_tokens": prompt,

@@ -159,11 +159,11 @@ def render_reply(
     stop = turn.stop or ("tool_use" if calls else "end_turn")
     if contract:
         text, calls, stop = format_contract(turn), (), "end_turn" if stop == "tool_use" else stop
-    said = sum(count_tokens(len(call.json.encode()) + len(call.name)) for call in calls) + count_tokens(
+    rendered = sum(count_tokens(len(call.json.encode()) + len(call.name)) for call in calls) + count_tokens(
         len(text.encode())
     )
     usage = turn.usage or Usage(
-        prompt.input, max(1, said), prompt.cache_read, prompt.cache_write, count_tokens(len(turn.thinking.encode()))
+        prompt.input, max(1, rendered), prompt.cache_read, prompt.cache_write, count_tokens(len(turn.thinking.encode()))
     )
     return RenderedReply(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted)
 
@@ -225,8 +225,8 @@ def compute_signature(model: str, text: str) -> str:
     return "sig" + blake2b(f"{model}\0{text}".encode(), digest_size=24).hexdigest()
 
 
-def list_item_ids(said: RenderedReply) -> tuple[str, list[str]]:
+def list_item_ids(rendered: RenderedReply) -> tuple[str, list[str]]:
     """Return the id of the reasoning item, and of the one Responses item that may not be sent back without it."""
-    followers = [f"msg_{said.number:06d}"] if said.text else []
-    followers += [f"fc_{said.number:06d}_{number}" for number in range(len(said.calls))]
-    return f"rs_{said.number:06d}", followers[:1]
+    followers = [f"msg_{rendered.number:06d}"] if rendered.text else []
+    followers += [f"fc_{rendered.number:06d}_{number}" for number in range(len(rendered.calls))]
+    return f"rs_{rendered.number:06d}", followers[:1]

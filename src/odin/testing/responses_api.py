@@ -5,8 +5,10 @@ from typing import Any
 
 import msgspec
 
-from odin.testing.chat_api import (  # noqa: F401
-    build_error_body,
+from odin.testing.chat_api import (
+    build_error_body as build_error_body,
+)
+from odin.testing.chat_api import (
     check_call_id,
     check_function,
     check_function_call,
@@ -41,47 +43,47 @@ def encode_event(name: str, data: dict[str, Any], sequence: int) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), body)
 
 
-def encode_frames(said: RenderedReply, body: dict[str, Any]) -> list[bytes]:
+def encode_frames(rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     """Return the reply as numbered server-sent events, in the order of the real API."""
-    return [encode_event(name, data, number) for number, (name, data) in enumerate(_list_events(said, body))]
+    return [encode_event(name, data, number) for number, (name, data) in enumerate(_list_events(rendered, body))]
 
 
-def _list_events(said: RenderedReply, body: dict[str, Any]) -> EventItems:
-    begun: dict[str, Any] = {**_build_response(said, body), "status": "in_progress", "output": [], "usage": None}
+def _list_events(rendered: RenderedReply, body: dict[str, Any]) -> EventItems:
+    begun: dict[str, Any] = {**_build_response(rendered, body), "status": "in_progress", "output": [], "usage": None}
     yield "response.created", {"response": begun}
     yield "response.in_progress", {"response": begun}
     index = 0
-    if said.thinking:
-        yield from _list_reasoning_events(said, body, index)
+    if rendered.thinking:
+        yield from _list_reasoning_events(rendered, body, index)
         index += 1
-    if said.text:
-        yield from _list_message_events(said, index)
+    if rendered.text:
+        yield from _list_message_events(rendered, index)
         index += 1
-    for number, call in enumerate(said.calls):
-        yield from _list_call_events(said, call, number, index)
+    for number, call in enumerate(rendered.calls):
+        yield from _list_call_events(rendered, call, number, index)
         index += 1
-    done = build_reply(said, body)
+    done = build_reply(rendered, body)
     yield f"response.{done['status']}", {"response": done}
 
 
-def _list_reasoning_events(said: RenderedReply, body: dict[str, Any], index: int) -> EventItems:
-    item = _build_reasoning_item(said, body)
+def _list_reasoning_events(rendered: RenderedReply, body: dict[str, Any], index: int) -> EventItems:
+    item = _build_reasoning_item(rendered, body)
     at = {"item_id": item["id"], "output_index": index, "summary_index": 0}
-    part = {"type": "summary_text", "text": said.thinking}
+    part = {"type": "summary_text", "text": rendered.thinking}
     yield "response.output_item.added", {"output_index": index, "item": {**item, "summary": []}}
     yield "response.reasoning_summary_part.added", {**at, "part": {**part, "text": ""}}
-    for piece in said.split_chunks(said.thinking):
-        yield "response.reasoning_summary_text.delta", {**at, "delta": piece}
-    yield "response.reasoning_summary_text.done", {**at, "text": said.thinking}
+    for chunk in rendered.split_chunks(rendered.thinking):
+        yield "response.reasoning_summary_text.delta", {**at, "delta": chunk}
+    yield "response.reasoning_summary_text.done", {**at, "text": rendered.thinking}
     yield "response.reasoning_summary_part.done", {**at, "part": part}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _list_message_events(said: RenderedReply, index: int) -> EventItems:
-    item = _build_message_item(said)
+def _list_message_events(rendered: RenderedReply, index: int) -> EventItems:
+    item = _build_message_item(rendered)
     part: dict[str, Any] = item["content"][0]
     at = {"item_id": item["id"], "output_index": index, "content_index": 0}
-    kind, key = ("refusal", "refusal") if said.stop == "refusal" else ("output_text", "text")
+    kind, key = ("refusal", "refusal") if rendered.stop == "refusal" else ("output_text", "text")
     yield (
         "response.output_item.added",
         {
@@ -90,15 +92,15 @@ def _list_message_events(said: RenderedReply, index: int) -> EventItems:
         },
     )
     yield "response.content_part.added", {**at, "part": {**part, key: ""}}
-    for piece in said.split_chunks(said.text):
-        yield f"response.{kind}.delta", {**at, "delta": piece}
-    yield f"response.{kind}.done", {**at, key: said.text}
+    for chunk in rendered.split_chunks(rendered.text):
+        yield f"response.{kind}.delta", {**at, "delta": chunk}
+    yield f"response.{kind}.done", {**at, key: rendered.text}
     yield "response.content_part.done", {**at, "part": part}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _list_call_events(said: RenderedReply, call: RenderedCall, number: int, index: int) -> EventItems:
-    item = _build_call_item(said, call, number)
+def _list_call_events(rendered: RenderedReply, call: RenderedCall, number: int, index: int) -> EventItems:
+    item = _build_call_item(rendered, call, number)
     at = {"item_id": item["id"], "output_index": index}
     yield (
         "response.output_item.added",
@@ -107,27 +109,27 @@ def _list_call_events(said: RenderedReply, call: RenderedCall, number: int, inde
             "item": {**item, "status": "in_progress", "arguments": ""},
         },
     )
-    for piece in said.split_chunks(call.json):
-        yield "response.function_call_arguments.delta", {**at, "delta": piece}
+    for chunk in rendered.split_chunks(call.json):
+        yield "response.function_call_arguments.delta", {**at, "delta": chunk}
     yield "response.function_call_arguments.done", {**at, "name": call.name, "arguments": call.json}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def build_reply(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
+def build_reply(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     """Return the reply to a request without streaming; also the last event of a stream."""
     output: list[dict[str, Any]] = []
-    if said.thinking:
-        output.append(_build_reasoning_item(said, body))
-    if said.text:
-        output.append(_build_message_item(said))
-    output += [_build_call_item(said, call, number) for number, call in enumerate(said.calls)]
-    reason = _INCOMPLETE.get(said.stop)
+    if rendered.thinking:
+        output.append(_build_reasoning_item(rendered, body))
+    if rendered.text:
+        output.append(_build_message_item(rendered))
+    output += [_build_call_item(rendered, call, number) for number, call in enumerate(rendered.calls)]
+    reason = _INCOMPLETE.get(rendered.stop)
     return {
-        **_build_response(said, body),
+        **_build_response(rendered, body),
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
         "output": output,
-        "usage": _build_usage(said),
+        "usage": _build_usage(rendered),
     }
 
 
@@ -145,17 +147,17 @@ def encode_error_frames(error: StreamError, sequence: int) -> list[bytes]:
     ]
 
 
-def _build_response(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
+def _build_response(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": f"resp_{said.number:06d}",
+        "id": f"resp_{rendered.number:06d}",
         "object": "response",
-        "created_at": said.created,
+        "created_at": rendered.created,
         "status": "completed",
         "error": None,
         "incomplete_details": None,
         "instructions": body.get("instructions"),
         "max_output_tokens": body.get("max_output_tokens"),
-        "model": said.model,
+        "model": rendered.model,
         "output": [],
         "parallel_tool_calls": body.get("parallel_tool_calls", True),
         "previous_response_id": None,
@@ -172,40 +174,40 @@ def _build_response(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _build_reasoning_item(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
+def _build_reasoning_item(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     item: dict[str, Any] = {
-        "id": f"rs_{said.number:06d}",
+        "id": f"rs_{rendered.number:06d}",
         "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": said.thinking}],
+        "summary": [{"type": "summary_text", "text": rendered.thinking}],
     }
     if "reasoning.encrypted_content" in (body.get("include") or []):
-        item["encrypted_content"] = seal_reasoning(said.model, said.thinking)
+        item["encrypted_content"] = seal_reasoning(rendered.model, rendered.thinking)
     return item
 
 
-def _build_message_item(said: RenderedReply) -> dict[str, Any]:
-    if said.stop == "refusal":
-        part: dict[str, Any] = {"type": "refusal", "refusal": said.text}
+def _build_message_item(rendered: RenderedReply) -> dict[str, Any]:
+    if rendered.stop == "refusal":
+        part: dict[str, Any] = {"type": "refusal", "refusal": rendered.text}
     else:
-        part = {"type": "output_text", "annotations": [], "logprobs": [], "text": said.text}
-    status = "incomplete" if said.stop in _INCOMPLETE else "completed"
-    ident = f"msg_{said.number:06d}"
+        part = {"type": "output_text", "annotations": [], "logprobs": [], "text": rendered.text}
+    status = "incomplete" if rendered.stop in _INCOMPLETE else "completed"
+    ident = f"msg_{rendered.number:06d}"
     return {"id": ident, "type": "message", "status": status, "content": [part], "role": "assistant"}
 
 
-def _build_call_item(said: RenderedReply, call: RenderedCall, number: int) -> dict[str, Any]:
+def _build_call_item(rendered: RenderedReply, call: RenderedCall, number: int) -> dict[str, Any]:
     return {
-        "id": f"fc_{said.number:06d}_{number}",
+        "id": f"fc_{rendered.number:06d}_{number}",
         "type": "function_call",
-        "status": "incomplete" if said.stop in _INCOMPLETE else "completed",
+        "status": "incomplete" if rendered.stop in _INCOMPLETE else "completed",
         "arguments": call.json,
         "call_id": call.id,
         "name": call.name,
     }
 
 
-def _build_usage(said: RenderedReply) -> dict[str, Any]:
-    usage = said.usage
+def _build_usage(rendered: RenderedReply) -> dict[str, Any]:
+    usage = rendered.usage
     prompt, output = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
     return {
         "input_tokens": prompt,

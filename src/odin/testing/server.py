@@ -241,7 +241,7 @@ class Router:
 
     def _answer_turn(self, seen: SeenRequest, turn: Turn, prompt: MeteredPrompt) -> ServerAnswer:
         body = seen.json
-        said = render_reply(
+        rendered = render_reply(
             turn,
             number=self._take_number(seen),
             model=seen.model,
@@ -250,13 +250,13 @@ class Router:
             new_id=self._make_id_source(seen),
             contract=wants_contract(body),
         )
-        self._memory.learn(seen.api, said)
+        self._memory.learn(seen.api, rendered)
         wire = _WIRE_FORMATS[seen.api]
         if body.get("stream") is not True:
             return _make_json_answer(
-                200, wire.build_reply(said, body) if seen.api == "responses" else wire.build_reply(said)
+                200, wire.build_reply(rendered, body) if seen.api == "responses" else wire.build_reply(rendered)
             )
-        frames = _apply_faults(_encode_frames(seen.api, said, body), turn, wire)
+        frames = _apply_faults(_encode_frames(seen.api, rendered, body), turn, wire)
         return ServerAnswer(200, dict(_STREAM_HEADERS), frames, is_stream=True, ping=wire.PING)
 
     def _take_number(self, seen: SeenRequest) -> int:
@@ -278,13 +278,13 @@ class Router:
         return new_id
 
 
-def _encode_frames(api: Api, said: RenderedReply, body: dict[str, Any]) -> list[bytes]:
+def _encode_frames(api: Api, rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     if api == "anthropic":
-        return anthropic_api.encode_frames(said)
+        return anthropic_api.encode_frames(rendered)
     if api == "responses":
-        return responses_api.encode_frames(said, body)
+        return responses_api.encode_frames(rendered, body)
     options = cast("dict[str, Any]", body.get("stream_options") or {})
-    return chat_api.encode_frames(said, options.get("include_usage") is True)
+    return chat_api.encode_frames(rendered, options.get("include_usage") is True)
 
 
 def _apply_faults(frames: list[bytes], turn: Turn, wire: Any) -> list[bytes]:

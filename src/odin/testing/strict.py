@@ -47,15 +47,15 @@ class IssuedIds:
         self.reasoning_by_call: dict[str, tuple[str, str]] = {}
         """Ids of calls that reasoning led to, with its item and the model."""
 
-    def learn(self, api: Api, said: RenderedReply) -> None:
-        if api == "anthropic" and said.signatures:
-            self.thinking_calls.update({call.id: said.model for call in said.calls})
-            self.thinking_groups.update(dict.fromkeys(said.signatures, said.signatures))
-        elif api == "responses" and said.thinking:
-            reasoning, followers = list_item_ids(said)
+    def learn(self, api: Api, rendered: RenderedReply) -> None:
+        if api == "anthropic" and rendered.signatures:
+            self.thinking_calls.update({call.id: rendered.model for call in rendered.calls})
+            self.thinking_groups.update(dict.fromkeys(rendered.signatures, rendered.signatures))
+        elif api == "responses" and rendered.thinking:
+            reasoning, followers = list_item_ids(rendered)
             self.reasoning.add(reasoning)
             self.reasoning_by_item.update(dict.fromkeys(followers, reasoning))
-            self.reasoning_by_call.update({call.id: (reasoning, said.model) for call in said.calls})
+            self.reasoning_by_call.update({call.id: (reasoning, rendered.model) for call in rendered.calls})
 
 
 def parse_body(body: bytes) -> dict[str, Any]:

@@ -251,13 +251,13 @@ class _StepwiseDelivery:
 def _truncate_frames(wire: list[bytes], size: int, *, chunked: bool) -> list[bytes]:
     """Return the frames up to this many bytes of body. A cut chunk still announces its full length."""
     out: list[bytes] = []
-    for piece in wire:
-        start = piece.index(b"\r\n") + 2 if chunked else 0
-        body = len(piece) - start - (2 if chunked else 0)
+    for chunk in wire:
+        start = chunk.index(b"\r\n") + 2 if chunked else 0
+        body = len(chunk) - start - (2 if chunked else 0)
         if body > size:
-            out.append(piece[: start + size])
+            out.append(chunk[: start + size])
             return out
-        out.append(piece)
+        out.append(chunk)
         size -= body
     return out
 

@@ -14,6 +14,8 @@ MAX_BYTES = 5_000_000
 _MAX_NAME_BYTES = 200
 _MAX_PATH_BYTES = 1000
 
+_MAX_LISTED = 200
+
 
 class ArtifactFolder:
     """The artifacts of one session. Names may contain folders."""
@@ -82,9 +84,6 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
         lines = "1 line" if count_lines(data) == 1 else f"{count_lines(data)} lines"
         done = f"{'Saved' if before is None else 'Replaced'} the artifact {args.name} ({lines})"
         return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))
-
-
-_MAX_LISTED = 200
 
 
 class ReadArtifactArgs(Args, frozen=True):

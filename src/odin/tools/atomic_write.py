@@ -24,6 +24,13 @@ _MAX_ENTRIES = 20_000
 
 _swept: set[str] = set()
 
+_REWRITE_SECONDS = 60.0
+
+_RENAME_REFUSED = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
+"""Errors of rename() for a file that cannot be replaced: a mount point, or a file in a folder we cannot change."""
+
+_REWRITE_SCRIPT = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
+
 
 def is_temporary(path: str) -> bool:
     """True if this is the name of one of Odin's temporary files."""
@@ -102,14 +109,6 @@ def _try_lock(fd: int) -> bool:
     except (ImportError, OSError):
         return True
     return True
-
-
-_REWRITE_SECONDS = 60.0
-
-_RENAME_REFUSED = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
-"""Errors of rename() for a file that cannot be replaced: a mount point, or a file in a folder we cannot change."""
-
-_REWRITE_SCRIPT = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
 
 
 def replace_file(target: str, data: bytes, before: bytes | None) -> int:

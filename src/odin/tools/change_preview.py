@@ -16,6 +16,7 @@ from odin.tools.whole_file import AppendArgs, DeleteArgs, WriteArgs
 
 MAX_LINES = 200
 MAX_CHARS = 20_000
+
 MAX_BYTES = 2_000_000
 """Larger files are not compared."""
 

@@ -31,6 +31,7 @@ _BATCH_FLAGS = {"--batch", "-batch", "--headless", "-es", "-Es", "-e", "--versio
 _PAGERS = {"less", "more", "most"}
 _SSH_WITH_VALUE = set("BbcDEeFIiJLlmOoPpQRSWw")
 _COMMIT_MESSAGE = {"-m", "-F", "-C", "--message", "--file", "--no-edit", "--fixup", "--reuse-message", "--dry-run"}
+
 _OPTIONS_WITH_VALUE = {
     "-H",
     "--host",
@@ -46,6 +47,17 @@ _OPTIONS_WITH_VALUE = {
 """Options of docker and kubectl before the subcommand that take a value."""
 
 _EDITOR_SET = re.compile(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
+
+INTERVAL = 0.5
+"""Minimum seconds between two progress lines."""
+
+_MAX_WIDTH = 200
+_MAX_KEPT = 4 * _MAX_WIDTH
+DEFAULT_MS = 120_000
+MAX_MS = 600_000
+
+_MAX_NAMED = 5
+"""Maximum number of files named in a message."""
 
 
 def explain_interactive(command: str) -> str:
@@ -317,13 +329,6 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
         return ToolOutput(text=to_printable(text), note=to_printable(f"Stopped {spawned.name}"))
 
 
-INTERVAL = 0.5
-"""Minimum seconds between two progress lines."""
-
-_MAX_WIDTH = 200
-_MAX_KEPT = 4 * _MAX_WIDTH
-
-
 class CommandProgress:
     """Shows the newest non-blank line of the output, at most once per interval, also if no more output follows."""
 
@@ -357,12 +362,6 @@ class CommandProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-DEFAULT_MS = 120_000
-MAX_MS = 600_000
-_MAX_NAMED = 5
-"""Maximum number of files named in a message."""
 
 
 class ExecuteArgs(Args, frozen=True):

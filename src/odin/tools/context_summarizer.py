@@ -20,6 +20,7 @@ SHORT_CHARS = 400
 """Results up to this length are left alone: a summary would not be shorter."""
 
 MAX_INPUT = 200_000
+
 MAX_CONTEXT = 100_000
 """Maximum characters summarized at once, and how many of them may be pieces of context."""
 

@@ -134,8 +134,8 @@ def _compare_between(
         return [("replace", i, a, j, b)]
     import difflib
 
-    found = difflib.SequenceMatcher(None, old[i:a], new[j:b], autojunk=False).get_opcodes()
-    return [(tag, i + op[0], i + op[1], j + op[2], j + op[3]) for tag, *op in found if tag != "equal"]
+    opcodes = difflib.SequenceMatcher(None, old[i:a], new[j:b], autojunk=False).get_opcodes()
+    return [(tag, i + op[0], i + op[1], j + op[2], j + op[3]) for tag, *op in opcodes if tag != "equal"]
 
 
 def _render_hunks(old: list[str], new: list[str], ops: list[_Op], base: int, path: str) -> Iterator[str]:

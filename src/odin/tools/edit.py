@@ -49,6 +49,9 @@ _MAX_LINES = 2000
 _MAX_REMEMBERED = 100
 _MAX_EXPLANATION = 400
 
+_SNIPPET_LINES = 40
+_SNIPPET_CHARS = 4000
+
 
 class _RequiredLines(Struct, frozen=True):
     """Lines the model must read before it may edit a file with these bytes, and why."""
@@ -166,8 +169,8 @@ class EditReviewer:
 
 def _trim_final_newline(text: str, old: str) -> str:
     """Return the text to replace, without a final newline that the file lacks."""
-    found = locate(text, old)
-    return to_printable(old.removesuffix("\n").removesuffix("\r") if found.unended else old)
+    occurrences = locate(text, old)
+    return to_printable(old.removesuffix("\n").removesuffix("\r") if occurrences.unended else old)
 
 
 def _overlaps_any(lines: LineSpan, others: Sequence[LineSpan]) -> bool:
@@ -205,10 +208,6 @@ def _clip_part(part: SeenPart, windows: list[LineSpan]) -> list[SeenPart]:
             clipped.append(SeenPart(start_line, end, lines))
         following = end + 1
     return clipped
-
-
-_SNIPPET_LINES = 40
-_SNIPPET_CHARS = 4000
 
 
 async def edit_file(

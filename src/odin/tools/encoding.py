@@ -11,6 +11,7 @@ from msgspec import Struct
 
 _SAMPLE_BYTES = 65_536
 _SAMPLE_CHARS = 400
+
 _CERTAIN = 7.0
 """Evidence, in nats, at which chance is ruled out. Four different characters, all typical, reach it."""
 
@@ -27,6 +28,9 @@ _COMMON_HAN = frozenset(
     "状态更志启停止连送消息换检验限登册首页按钮窗菜单选项印标容图片链索引键"
 )
 
+_DOUBLE_BYTE = ("cp932", "gbk", "big5")
+"""Encodings in which the second byte of a character can look like ASCII."""
+
 
 class _EncodingCandidate(Struct, frozen=True):
     """At least `share` of the characters of such text are `typical`; in other text about `chance` of them are."""
@@ -38,9 +42,6 @@ class _EncodingCandidate(Struct, frozen=True):
 
 
 _CANDIDATES = (_EncodingCandidate("gb18030", _COMMON_HAN, 0.45, 0.15), _EncodingCandidate("cp932", _KANA, 0.25, 0.05))
-
-_DOUBLE_BYTE = ("cp932", "gbk", "big5")
-"""Encodings in which the second byte of a character can look like ASCII."""
 
 
 def recognize_encoding(data: bytes) -> tuple[str, str] | None:

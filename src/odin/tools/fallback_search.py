@@ -54,11 +54,43 @@ _BOUNDARIES = {
 }
 
 _LINE_START = r"(?:\A|(?<=\n)|(?<=\r)(?!\n))"
+
 _LINE_END = r"(?:\Z|(?=\r)|(?<!\r)(?=\n))"
 """Start and end of a line where a lone carriage return ends a line, too."""
 
 _RIPGREP_ONLY = "pPKRXGQEAzZNCHV"
 """Escapes that only ripgrep supports."""
+
+FILE_TYPES = {
+    "c": "*.[chH] *.[chH].in *.cats",
+    "cpp": "*.[ChH] *.[ChH].in *.[ch]pp *.[ch]pp.in *.[ch]xx *.[ch]xx.in *.cc *.cc.in *.hh *.hh.in *.inl",
+    "css": "*.css *.scss",
+    "go": "*.go",
+    "html": "*.htm *.html *.ejs",
+    "java": "*.java *.jsp *.jspx *.properties",
+    "js": "*.js *.jsx *.vue *.cjs *.mjs",
+    "json": "*.json composer.lock *.sarif",
+    "kotlin": "*.kt *.kts",
+    "markdown": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
+    "md": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
+    "php": "*.php *.php3 *.php4 *.php5 *.php7 *.php8 *.pht *.phtml",
+    "py": "*.py *.pyi",
+    "python": "*.py *.pyi",
+    "ruby": "*.gemspec *.rake *.rb *.rbw .irbrc Gemfile Rakefile config.ru",
+    "rust": "*.rs",
+    "sh": "*.bash *.bashrc *.csh *.cshrc *.env *.ksh *.kshrc *.sh *.tcsh *.zsh .bash_login .bash_logout .bash_profile "
+    ".bashrc .cshrc .env .kshrc .login .logout .profile .tcshrc .zlogin .zlogout .zprofile .zshenv .zshrc bash_login "
+    "bash_logout bash_profile bashrc profile zlogin zlogout zprofile zshenv zshrc",
+    "sql": "*.psql *.sql",
+    "swift": "*.swift",
+    "toml": "*.toml Cargo.lock",
+    "ts": "*.ts *.tsx *.cts *.mts",
+    "typescript": "*.ts *.tsx *.cts *.mts",
+    "txt": "*.txt",
+    "xml": "*.dtd *.rng *.sch *.xhtml *.xjb *.xml *.xml.dist *.xsd *.xsl *.xslt",
+    "yaml": "*.yaml *.yml",
+}
+"""The file types of the built-in search. Ripgrep has many more."""
 
 
 def compile_pattern(query: SearchQuery) -> "re.Pattern[str]":
@@ -192,38 +224,6 @@ def _make_unknown_refusal(syntax: str) -> Refusal:
     )
 
 
-FILE_TYPES = {
-    "c": "*.[chH] *.[chH].in *.cats",
-    "cpp": "*.[ChH] *.[ChH].in *.[ch]pp *.[ch]pp.in *.[ch]xx *.[ch]xx.in *.cc *.cc.in *.hh *.hh.in *.inl",
-    "css": "*.css *.scss",
-    "go": "*.go",
-    "html": "*.htm *.html *.ejs",
-    "java": "*.java *.jsp *.jspx *.properties",
-    "js": "*.js *.jsx *.vue *.cjs *.mjs",
-    "json": "*.json composer.lock *.sarif",
-    "kotlin": "*.kt *.kts",
-    "markdown": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
-    "md": "*.markdown *.md *.mdown *.mdwn *.mkd *.mkdn *.mdx",
-    "php": "*.php *.php3 *.php4 *.php5 *.php7 *.php8 *.pht *.phtml",
-    "py": "*.py *.pyi",
-    "python": "*.py *.pyi",
-    "ruby": "*.gemspec *.rake *.rb *.rbw .irbrc Gemfile Rakefile config.ru",
-    "rust": "*.rs",
-    "sh": "*.bash *.bashrc *.csh *.cshrc *.env *.ksh *.kshrc *.sh *.tcsh *.zsh .bash_login .bash_logout .bash_profile "
-    ".bashrc .cshrc .env .kshrc .login .logout .profile .tcshrc .zlogin .zlogout .zprofile .zshenv .zshrc bash_login "
-    "bash_logout bash_profile bashrc profile zlogin zlogout zprofile zshenv zshrc",
-    "sql": "*.psql *.sql",
-    "swift": "*.swift",
-    "toml": "*.toml Cargo.lock",
-    "ts": "*.ts *.tsx *.cts *.mts",
-    "typescript": "*.ts *.tsx *.cts *.mts",
-    "txt": "*.txt",
-    "xml": "*.dtd *.rng *.sch *.xhtml *.xjb *.xml *.xml.dist *.xsd *.xsl *.xslt",
-    "yaml": "*.yaml *.yml",
-}
-"""The file types of the built-in search. Ripgrep has many more."""
-
-
 def build_scan_argv(query: SearchQuery, mode: SearchMode) -> list[str]:
     """Return the command line. The path is a separate argument, because JSON cannot encode all of its bytes."""
     code = "from odin.tools.fallback_search import main; main()"
@@ -289,13 +289,13 @@ def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery
     if not query.across_lines:
         parts = ((number, line.removesuffix("\r").split("\r")) for number, line in enumerate(_split_lines(text), 1))
         return {number for number, parts_of_line in parts if any(map(regex.search, parts_of_line))}
-    found: set[int] = set()
+    line_numbers: set[int] = set()
     line, at = 1, 0
     for match in regex.finditer(text):
         line += text.count("\n", at, match.start())
         at = match.start()
-        found.update(range(line, line + text.count("\n", at, max(at, match.end() - 1)) + 1))
-    return found & set(range(len(_split_lines(text)) + 1))
+        line_numbers.update(range(line, line + text.count("\n", at, max(at, match.end() - 1)) + 1))
+    return line_numbers & set(range(len(_split_lines(text)) + 1))
 
 
 def _read_text(path: str) -> str | None:
@@ -320,9 +320,9 @@ def _list_candidates(query: SearchQuery) -> list[str]:
     if query.glob and glob_rule is None:
         raise Refusal(f"error parsing glob {query.glob!r}")
     globs = [compile_glob(glob) for glob in FILE_TYPES[query.type].split()] if query.type else []
-    found = walk_files(
+    paths = walk_files(
         query.path,
         glob_rule=glob_rule,
         matches_type=(lambda name: any(fits(name) for fits in globs)) if globs else None,
     )
-    return sorted(found, key=lambda path: fsencode(path).replace(b"/", b"\0"))
+    return sorted(paths, key=lambda path: fsencode(path).replace(b"/", b"\0"))

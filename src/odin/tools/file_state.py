@@ -13,6 +13,11 @@ from odin.tools.search import LineHit
 _DIFF_CHARS = 3000
 _MAX_PARTS = 10
 
+MAX_REREAD_BYTES = 10_000_000
+"""Maximum size of a file that is read again to check whether the lines a search found are still in it."""
+
+_MAX_TOTAL_BYTES = 50_000_000
+
 
 def make_stale_refusal(files: FileCache, path: str, sha256: str, message: str) -> Refusal:
     """Return the refusal for a file that changed since it was read; it names the other agent that changed it."""
@@ -74,12 +79,6 @@ def read_current_bytes(files: FileCache, path: str, cwd: str, *, too_large: str)
         message = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
         raise make_stale_refusal(files, path, sha256, f"{message} Read it again first.")
     return data
-
-
-MAX_REREAD_BYTES = 10_000_000
-"""Maximum size of a file that is read again to check whether the lines a search found are still in it."""
-
-_MAX_TOTAL_BYTES = 50_000_000
 
 
 def remember_write(files: FileCache, target: str, data: bytes, mtime: int, style: DecodedText, text: str) -> None:

@@ -21,6 +21,29 @@ from odin.core.tool import A, Tool, ToolContext, ToolOutput, fail
 WHOLE_BYTES = 50_000_000
 """Maximum size of a file that is read, edited or overwritten as a whole."""
 
+_PROBE_BYTES = 8192
+_MAX_REMEMBERED = 500
+
+_written_codecs: OrderedDict[tuple[int, int], str] = OrderedDict()
+"""Codec by length and hash of bytes written here in an encoding without a byte order mark. An edit may remove the text
+that identified the encoding, and the next edit of the file must not use another one."""
+
+_WIDE_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+LINES = 2000
+"""Maximum lines of one Read."""
+
+LINE_CHARS = 2000
+"""Longer lines are cut."""
+
+SHOWN_CHARS = 50_000
+"""Maximum characters of numbered lines in one result."""
+
 
 class Refusal(Exception):
     """A tool refuses a call. The model reads the message, so it says what to do instead.
@@ -128,21 +151,6 @@ def read_whole(file: FileIO, info: os.stat_result) -> bytes | None:
     return None
 
 
-_PROBE_BYTES = 8192
-_MAX_REMEMBERED = 500
-
-_written_codecs: OrderedDict[tuple[int, int], str] = OrderedDict()
-"""Codec by length and hash of bytes written here in an encoding without a byte order mark. An edit may remove the text
-that identified the encoding, and the next edit of the file must not use another one."""
-
-_WIDE_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-
-
 class DecodedText(Struct, frozen=True):
     """A file's text. `valid` is false if the encoding is unknown; undecodable bytes are lone surrogates in `text`."""
 
@@ -220,9 +228,9 @@ def _remember_codec(data: bytes, codec: str) -> None:
 def _decode_other(body: bytes, bom: bytes) -> DecodedText:
     from odin.tools.encoding import recognize_encoding
 
-    found = recognize_encoding(body) if not bom else None
-    if found is not None:
-        return DecodedText(*found)
+    recognized = recognize_encoding(body) if not bom else None
+    if recognized is not None:
+        return DecodedText(*recognized)
     return DecodedText(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
 
 
@@ -231,24 +239,14 @@ def _decode_wide(data: bytes, bom: bytes, codec: str) -> DecodedText | None:
         text = data[len(bom) :].decode(codec, "surrogatepass")
     except UnicodeDecodeError:
         return None
-    found = DecodedText(text, codec, bom)
-    return found if "\0" not in text and found.encode(text) == data else None
+    decoded = DecodedText(text, codec, bom)
+    return decoded if "\0" not in text and decoded.encode(text) == data else None
 
 
 def is_crlf(text: str) -> bool:
     """True if every line of the text ends with CRLF."""
     lines = text.count("\n")
     return lines > 0 and lines == text.count("\r\n")
-
-
-LINES = 2000
-"""Maximum lines of one Read."""
-
-LINE_CHARS = 2000
-"""Longer lines are cut."""
-
-SHOWN_CHARS = 50_000
-"""Maximum characters of numbered lines in one result."""
 
 
 class NumberedLines(Struct, frozen=True):

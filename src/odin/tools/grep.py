@@ -82,23 +82,23 @@ class GrepTool(FileTool[GrepArgs]):
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
                 first, last = _line_range_of(args)
-                found = await find_in_range(query, first, last, self._rg(), self._runner)
+                result = await find_in_range(query, first, last, self._rg(), self._runner)
             else:
-                found = await find_lines(query, self._rg(), self._runner)
-            return self._format_content(found, args, query, is_hidden)
+                result = await find_lines(query, self._rg(), self._runner)
+            return self._format_content(result, args, query, is_hidden)
         if args.output_mode == "count":
-            found = await count_matches(query, self._rg(), self._runner)
-            files, withheld = split_hidden(found.files, _path_of, is_hidden)
+            result = await count_matches(query, self._rg(), self._runner)
+            files, withheld = split_hidden(result.files, _path_of, is_hidden)
             total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
-            return _format_list([f"{path}:{count}" for path, count in files], args, found.complete, total, withheld)
-        found = await find_paths(query, self._rg(), self._runner)
-        files, withheld = split_hidden(found.files, _path_of, is_hidden)
-        return _format_list([path for path, _ in files], args, found.complete, f"{len(files)} files", withheld)
+            return _format_list([f"{path}:{count}" for path, count in files], args, result.complete, total, withheld)
+        result = await find_paths(query, self._rg(), self._runner)
+        files, withheld = split_hidden(result.files, _path_of, is_hidden)
+        return _format_list([path for path, _ in files], args, result.complete, f"{len(files)} files", withheld)
 
     def _format_content(
-        self, found: SearchResult, args: GrepArgs, query: SearchQuery, is_hidden: Callable[[str], bool]
+        self, result: SearchResult, args: GrepArgs, query: SearchQuery, is_hidden: Callable[[str], bool]
     ) -> ToolOutput:
-        files, withheld = split_hidden(found.files, lambda file: file.path, is_hidden)
+        files, withheld = split_hidden(result.files, lambda file: file.path, is_hidden)
         rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
@@ -108,9 +108,9 @@ class GrepTool(FileTool[GrepArgs]):
             shown.append(text)
             shown_hits += [hit] if hit is not None else []
         remember_lines(self._files, shown_hits, LINE_CHARS)
-        total = _format_total(found.complete, f"{matches} matches")
+        total = _format_total(result.complete, f"{matches} matches")
         return _build_output(
-            args, shown, [*_describe_cut(len(shown), rows, found.complete), *describe_hidden(withheld)], total
+            args, shown, [*_describe_cut(len(shown), rows, result.complete), *describe_hidden(withheld)], total
         )
 
 

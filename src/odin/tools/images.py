@@ -22,21 +22,28 @@ from odin.tools.files import Refusal, read_whole, to_printable
 
 _CHUNK_BYTES = 1 << 20
 _CUT_OFF = "it is cut off"
+
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Channels per pixel, by PNG color type."""
 
+MAX_BYTES = 3_932_160
+"""5 MiB in base64, the maximum of the model APIs."""
 
-def validate_image(data: bytes, picture: ImageHeader) -> bytes:
+MAX_PIXELS = 8000
+"""Maximum width and height of the model APIs."""
+
+
+def validate_image(data: bytes, header: ImageHeader) -> bytes:
     """Return the bytes to send: the image, or the first frame of an animated GIF. Raise BrokenImage."""
     try:
-        return _FORMAT_CHECKS[picture.kind](data, picture)
+        return _FORMAT_CHECKS[header.kind](data, header)
     except IndexError:
         raise BrokenImage(_CUT_OFF) from None
 
 
-def _check_png(data: bytes, picture: ImageHeader) -> bytes:
+def _check_png(data: bytes, header: ImageHeader) -> bytes:
     """Check the checksums of all chunks, and that the pixels unpack to the expected size."""
-    pixels, needed = _PixelCounter(), _count_png_bytes(data, picture)
+    pixels, needed = _PixelCounter(), _count_png_bytes(data, header)
     for name, body in _read_chunks(data):
         if name == b"IEND":
             if not pixels.is_complete or pixels.size < needed:
@@ -47,13 +54,13 @@ def _check_png(data: bytes, picture: ImageHeader) -> bytes:
     raise BrokenImage(_CUT_OFF)
 
 
-def _count_png_bytes(data: bytes, picture: ImageHeader) -> int:
+def _count_png_bytes(data: bytes, header: ImageHeader) -> int:
     """Return the size of all rows with their filter bytes."""
     depth, channels, interlaced = data[24], _CHANNELS.get(data[25]), data[28]
     if channels is None or depth not in (1, 2, 4, 8, 16):
         raise BrokenImage("its header is damaged")
-    row = (picture.width * depth * channels + 7) // 8
-    return picture.height * (row if interlaced else 1 + row)
+    row = (header.width * depth * channels + 7) // 8
+    return header.height * (row if interlaced else 1 + row)
 
 
 class _PixelCounter:
@@ -91,14 +98,14 @@ def _read_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 12 + size
 
 
-def _check_jpeg(data: bytes, picture: ImageHeader) -> bytes:
+def _check_jpeg(data: bytes, header: ImageHeader) -> bytes:
     """Check that an end marker follows the first scan. The marker of an embedded preview comes before it."""
     if data.rfind(b"\xff\xd9") < find_jpeg_marker(data, frozenset({0xDA})):
         raise BrokenImage(_CUT_OFF)
     return data
 
 
-def _check_gif(data: bytes, picture: ImageHeader) -> bytes:
+def _check_gif(data: bytes, header: ImageHeader) -> bytes:
     """Return the file up to the end of the first frame: not every API accepts animations, and none shows more."""
     at = 13 + _measure_color_table(data[10])
     while data[at] == 0x21:
@@ -121,8 +128,8 @@ def _skip_blocks(data: bytes, at: int) -> int:
     return at + 1
 
 
-def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
-    if picture.animated:
+def _check_webp(data: bytes, header: ImageHeader) -> bytes:
+    if header.animated:
         raise BrokenImage("it is animated, which not every model API accepts")
     end = 8 + int.from_bytes(data[4:8], "little")
     if end > len(data):
@@ -138,13 +145,6 @@ def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
 
 
 _FORMAT_CHECKS = {"png": _check_png, "jpeg": _check_jpeg, "gif": _check_gif, "webp": _check_webp}
-
-
-MAX_BYTES = 3_932_160
-"""5 MiB in base64, the maximum of the model APIs."""
-
-MAX_PIXELS = 8000
-"""Maximum width and height of the model APIs."""
 
 
 class CheckedImage(Struct, frozen=True):
@@ -164,35 +164,35 @@ def format_size(size: int) -> str:
 
 def check_image(data: bytes) -> CheckedImage | None:
     """Return the image, or None if the bytes are not an image. Raise BrokenImage if no API would accept it."""
-    picture = read_image_header(data)
-    if picture is None:
+    header = read_image_header(data)
+    if header is None:
         return None
-    if max(picture.width, picture.height) > MAX_PIXELS:
-        raise BrokenImage(f"it has {picture.width}x{picture.height} pixels; at most {MAX_PIXELS} per side are allowed")
+    if max(header.width, header.height) > MAX_PIXELS:
+        raise BrokenImage(f"it has {header.width}x{header.height} pixels; at most {MAX_PIXELS} per side are allowed")
     if len(data) > MAX_BYTES:
         raise _make_size_error(len(data))
-    return CheckedImage(validate_image(data, picture), picture)
+    return CheckedImage(validate_image(data, header), header)
 
 
 def _make_size_error(size: int) -> BrokenImage:
     return BrokenImage(f"it has {format_size(size)}; at most {format_size(MAX_BYTES)} are allowed")
 
 
-def store_image(found: CheckedImage, folder: Path | None, source: str = "") -> Image:
+def store_image(image: CheckedImage, folder: Path | None, source: str = "") -> Image:
     """Copy the image into the session folder, so that later requests send the same bytes. Without one, use the file."""
-    path = source if folder is None else _copy_image(found, folder / "images")
-    return Image(path, found.info.media_type, found.info.width, found.info.height)
+    path = source if folder is None else _copy_image(image, folder / "images")
+    return Image(path, image.info.media_type, image.info.width, image.info.height)
 
 
-def _copy_image(found: CheckedImage, folder: Path) -> str:
+def _copy_image(image: CheckedImage, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target = folder / f"{hash_bytes(found.data)}.{found.info.kind}"
+    target = folder / f"{hash_bytes(image.data)}.{image.info.kind}"
     if not target.exists():
         part = folder / f".{target.name}.{os.getpid()}-{time.time_ns():x}"
         try:
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(found.data)
+                file.write(image.data)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -205,15 +205,15 @@ async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path
         data = read_whole(file, info)
         if data is None:
             raise _make_size_error(info.st_size)
-        found = await asyncio.to_thread(check_image, data)
+        image = await asyncio.to_thread(check_image, data)
     except BrokenImage as broken:
         raise Refusal(f"{path} is an image that cannot be shown: {broken}. {_suggest_copy(path)}") from None
-    if found is None:
+    if image is None:
         raise Refusal(f"{path} changed while it was read. Read it again.")
-    text = to_printable(f"(image: {found.describe(Path(path).name)})")
-    size = f"{found.info.width}x{found.info.height}"
+    text = to_printable(f"(image: {image.describe(Path(path).name)})")
+    size = f"{image.info.width}x{image.info.height}"
     return ToolOutput(
-        text=text, note=to_printable(f"Read {path} (image {size})"), images=(store_image(found, folder, path),)
+        text=text, note=to_printable(f"Read {path} (image {size})"), images=(store_image(image, folder, path),)
     )
 
 

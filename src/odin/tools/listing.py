@@ -28,6 +28,14 @@ from odin.tools.walk import compile_glob, extract_name_glob, walk_files
 
 MAX_ENTRIES = 200
 
+PathFilter = Callable[[list[str]], Iterable[str]]
+"""Returns the paths that match."""
+
+MAX_SHOWN = 100
+_STOP_BYTES = 64_000_000
+_MAX_SIBLINGS = 200
+_SKIPPED = ("node_modules", "vendor", "__pycache__")
+
 
 class LSArgs(Args, frozen=True):
     path: str
@@ -79,20 +87,16 @@ def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[lis
     """Return the first entries by name, and the total count. A directory may have a million entries."""
     total = 0
 
-    def counted(found: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
+    def counted(entries: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
         nonlocal total
-        for entry in found:
+        for entry in entries:
             if not is_temporary(entry.name) and not any(matches(entry.name) for matches in ignored):
                 total += 1
                 yield entry
 
-    with os.scandir(folder) as found:
-        first = heapq.nsmallest(MAX_ENTRIES, counted(found), key=lambda entry: entry.name)
+    with os.scandir(folder) as entries:
+        first = heapq.nsmallest(MAX_ENTRIES, counted(entries), key=lambda entry: entry.name)
     return first, total
-
-
-PathFilter = Callable[[list[str]], Iterable[str]]
-"""Returns the paths that match."""
 
 
 class NewestFiles:
@@ -128,12 +132,6 @@ class NewestFiles:
             except OSError:
                 continue
         self.complete = self.complete and time.monotonic() < self._deadline
-
-
-MAX_SHOWN = 100
-_STOP_BYTES = 64_000_000
-_MAX_SIBLINGS = 200
-_SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
 class GlobArgs(Args, frozen=True):

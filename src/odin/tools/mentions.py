@@ -28,8 +28,14 @@ _MAX_LENGTH = 4096
 _MAX_CANDIDATES = 40
 _MENTION = re.compile(r'(?<![\w@/.+-])@(?:"([^"\n]{1,4096})"(:\d{1,9}(?:-\d{1,9})?)?|([^\s"@][^\s"]*))')
 _LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
+
 _TRAILING_PUNCTUATION = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
 """Characters that may follow a path without being part of it."""
+
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_HEAD_BYTES = 16
+_MAX_TEXT_BYTES = 5_000_000
+_SMALLER_HINT = "Make a smaller or valid copy, for example with `magick IMAGE -resize 2000x2000 copy.png`."
 
 
 def find_mentions(text: str) -> Iterator[tuple[Attachment, ...]]:
@@ -58,18 +64,12 @@ def _list_candidates(word: str) -> Iterator[Attachment]:
 
 def _parse_line_range(word: str) -> Attachment | None:
     """Parse `a.py:10` (one line) or `a.py:10-20` (a range, in either order); None for other words."""
-    found = _LINES.fullmatch(word)
-    if found is None:
+    match = _LINES.fullmatch(word)
+    if match is None:
         return None
-    first = int(found[2])
-    last = int(found[3] or first)
-    return Attachment(found[1], max(1, min(first, last)), max(1, first, last))
-
-
-_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-_HEAD_BYTES = 16
-_MAX_TEXT_BYTES = 5_000_000
-_SMALLER_HINT = "Make a smaller or valid copy, for example with `magick IMAGE -resize 2000x2000 copy.png`."
+    first = int(match[2])
+    last = int(match[3] or first)
+    return Attachment(match[1], max(1, min(first, last)), max(1, first, last))
 
 
 class PathBase(Struct, frozen=True):
@@ -143,12 +143,12 @@ def validate_image(data: bytes, name: str) -> CheckedImage:
     if not data:
         raise _make_refusal(name, "it is empty")
     try:
-        found = check_image(data)
+        image = check_image(data)
     except BrokenImage as broken:
         raise _make_refusal(name, str(broken)) from None
-    if found is None:
+    if image is None:
         raise _make_refusal(name, "it is not a PNG, JPEG, GIF or WebP image")
-    return found
+    return image
 
 
 def _make_refusal(name: str, reason: str) -> UsageError:

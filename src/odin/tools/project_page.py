@@ -121,8 +121,8 @@ def _describe_folder(tree: ProjectTree, folder: str) -> list[str]:
 
 def _read_purpose(tree: ProjectTree, folder: str) -> str:
     """Return the first line of the package docstring of a folder."""
-    found = re.match(r'\s*"""([^\n"]+)', tree.read(f"{folder}/__init__.py"))
-    text = found[1].strip() if found else ""
+    match = re.match(r'\s*"""([^\n"]+)', tree.read(f"{folder}/__init__.py"))
+    text = match[1].strip() if match else ""
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 

@@ -21,6 +21,7 @@ from odin.tools.walk import walk_files
 MAX_FILES = 20_000
 MAX_DEPTH = 12
 MAX_SECONDS = 5.0
+
 MAX_BYTES = 1_000_000
 """Maximum size of a file that is read."""
 
@@ -60,6 +61,24 @@ _LANGUAGES = {
     "Markdown": "md",
 }
 _BY_ENDING = {ending: name for name, endings in _LANGUAGES.items() for ending in endings.split()}
+
+Json = dict[str, Any]
+CommandUse = Literal["Install", "Build", "Run", "Test", "Check", "Other"]
+_USE_PATTERNS: tuple[tuple[CommandUse, str], ...] = (
+    ("Test", r"tests?|spec|e2e|coverage|check-?tests?|unit"),
+    ("Check", r"lint|checks?|format|fmt|types?|typecheck|mypy|ruff|tsc|audit|verify|vet"),
+    ("Build", r"build|compile|dist|bundle|package|release|all|docs?"),
+    ("Run", r"run|start|serve|server|dev|develop|watch|preview|up"),
+    ("Install", r"install|setup|bootstrap|deps|init|venv"),
+)
+_LOCK_FILES = {
+    "pnpm-lock.yaml": "pnpm",
+    "yarn.lock": "yarn",
+    "bun.lock": "bun",
+    "bun.lockb": "bun",
+    "package-lock.json": "npm",
+    "npm-shrinkwrap.json": "npm",
+}
 
 
 class LanguageCount(Struct, frozen=True):
@@ -102,7 +121,7 @@ class ProjectTree(Struct, frozen=True):
 
 def scan_project(root: str, limit: int = MAX_FILES) -> ProjectTree:
     """List all files except ODIN.md, so that writing it does not change the next survey."""
-    found: list[str] = []
+    names: list[str] = []
     complete = True
     start = len(root.rstrip("/")) + 1
     paths = walk_files(root, hidden=True, skip=frozenset(_SKIPPED.split()), seconds=MAX_SECONDS)
@@ -112,11 +131,11 @@ def scan_project(root: str, limit: int = MAX_FILES) -> ProjectTree:
             if name.count("/") >= MAX_DEPTH or not name.isprintable():
                 complete = False
             elif name != ODIN_MD:
-                found.append(name)
+                names.append(name)
     except Refusal:
         complete = False
-    complete = complete and len(found) <= limit
-    return ProjectTree(root, tuple(sorted(found)[:limit]), complete)
+    complete = complete and len(names) <= limit
+    return ProjectTree(root, tuple(sorted(names)[:limit]), complete)
 
 
 def language_of(path: str) -> str:
@@ -136,11 +155,8 @@ def count_languages(tree: ProjectTree) -> list[LanguageCount]:
         text = tree.read(path) if left > 0 else ""
         left -= len(text)
         lines[name] = lines.get(name, 0) + len(text.splitlines())
-    found = [LanguageCount(name, files[name], lines[name], left > 0) for name in files]
-    return sorted(found, key=lambda language: (-language.lines, language.name))
-
-
-Json = dict[str, Any]
+    counts = [LanguageCount(name, files[name], lines[name], left > 0) for name in files]
+    return sorted(counts, key=lambda language: (-language.lines, language.name))
 
 
 class PackageManifest(Struct, frozen=True):
@@ -156,14 +172,14 @@ class PackageManifest(Struct, frozen=True):
 
 def read_manifests(tree: ProjectTree) -> list[PackageManifest]:
     """Return the manifests at the root and up to two folders below, sorted by depth and path."""
-    found: list[PackageManifest] = []
+    manifests: list[PackageManifest] = []
     for path in tree.files:
         reader = _MANIFEST_READERS.get(path.rsplit("/", 1)[-1])
         if reader is not None and path.count("/") <= 2:
             manifest = reader(path, tree.read(path))
             if manifest is not None:
-                found.append(manifest)
-    return sorted(found, key=lambda manifest: (manifest.path.count("/"), manifest.path))
+                manifests.append(manifest)
+    return sorted(manifests, key=lambda manifest: (manifest.path.count("/"), manifest.path))
 
 
 def parse_toml(text: str) -> Json:
@@ -195,8 +211,8 @@ def get_texts(value: Any) -> tuple[str, ...]:
 
 def parse_requirement(text: str) -> str:
     """Return the package name of a line such as `name[extra]>=1; marker`."""
-    found = re.match(r"\s*([A-Za-z0-9][\w.-]*)", text)
-    return found[1] if found else ""
+    match = re.match(r"\s*([A-Za-z0-9][\w.-]*)", text)
+    return match[1] if match else ""
 
 
 def _make_manifest(path: str, kind: str, data: Json, **more: Any) -> PackageManifest:
@@ -317,8 +333,8 @@ def _read_composer(path: str, text: str) -> PackageManifest | None:
 
 
 def _read_cmake(path: str, text: str) -> PackageManifest | None:
-    found = re.search(r"(?im)^\s*project\s*\(\s*([\w.-]+)", text)
-    return PackageManifest(path, "CMake project", name=found[1]) if found else None
+    match = re.search(r"(?im)^\s*project\s*\(\s*([\w.-]+)", text)
+    return PackageManifest(path, "CMake project", name=match[1]) if match else None
 
 
 def _read_dockerfile(path: str, text: str) -> PackageManifest | None:
@@ -346,17 +362,6 @@ _MANIFEST_READERS = {
 }
 
 
-CommandUse = Literal["Install", "Build", "Run", "Test", "Check", "Other"]
-
-_USE_PATTERNS: tuple[tuple[CommandUse, str], ...] = (
-    ("Test", r"tests?|spec|e2e|coverage|check-?tests?|unit"),
-    ("Check", r"lint|checks?|format|fmt|types?|typecheck|mypy|ruff|tsc|audit|verify|vet"),
-    ("Build", r"build|compile|dist|bundle|package|release|all|docs?"),
-    ("Run", r"run|start|serve|server|dev|develop|watch|preview|up"),
-    ("Install", r"install|setup|bootstrap|deps|init|venv"),
-)
-
-
 class ProjectCommand(Struct, frozen=True):
     use: CommandUse
     text: str
@@ -366,7 +371,7 @@ class ProjectCommand(Struct, frozen=True):
 
 def find_commands(tree: ProjectTree) -> list[ProjectCommand]:
     """Return the commands of the repository, without duplicates."""
-    found: dict[str, ProjectCommand] = {}
+    commands: dict[str, ProjectCommand] = {}
     for reader in (
         _find_make_targets,
         _find_just_recipes,
@@ -383,8 +388,8 @@ def find_commands(tree: ProjectTree) -> list[ProjectCommand]:
         _find_scripts,
     ):
         for command in reader(tree):
-            found.setdefault(command.text, command)
-    return list(found.values())
+            commands.setdefault(command.text, command)
+    return list(commands.values())
 
 
 def use_of(name: str) -> CommandUse:
@@ -400,8 +405,8 @@ def _find_make_targets(tree: ProjectTree) -> Iterator[ProjectCommand]:
     path = next((name for name in ("GNUmakefile", "Makefile", "makefile") if tree.has(name)), "")
     text = tree.read(path) if path else ""
     phony = {name for line in re.findall(r"(?m)^\.PHONY\s*:(.*)$", text.replace("\\\n", " ")) for name in line.split()}
-    for found in re.finditer(r"(?m)^([A-Za-z0-9][\w.-]*)\s*:(?![:=])[^#\n]*(?:##?\s*(.*))?$", text):
-        name, about = found[1], (found[2] or "").strip()
+    for match in re.finditer(r"(?m)^([A-Za-z0-9][\w.-]*)\s*:(?![:=])[^#\n]*(?:##?\s*(.*))?$", text):
+        name, about = match[1], (match[2] or "").strip()
         if name in phony or "." not in name:
             yield ProjectCommand(use_of(name), f"make {name}", path, about)
 
@@ -409,19 +414,9 @@ def _find_make_targets(tree: ProjectTree) -> Iterator[ProjectCommand]:
 def _find_just_recipes(tree: ProjectTree) -> Iterator[ProjectCommand]:
     path = next((name for name in ("justfile", "Justfile", ".justfile") if tree.has(name)), "")
     text = tree.read(path) if path else ""
-    for found in re.finditer(r"(?m)^(?:# (.*)\n)?(?:\[[^\]\n]*\]\n)*@?([a-zA-Z][\w-]*)(?: [^:\n]*)?:(?!=)", text):
-        if found[2] not in ("set", "alias", "export"):
-            yield ProjectCommand(use_of(found[2]), f"just {found[2]}", path, (found[1] or "").strip())
-
-
-_LOCK_FILES = {
-    "pnpm-lock.yaml": "pnpm",
-    "yarn.lock": "yarn",
-    "bun.lock": "bun",
-    "bun.lockb": "bun",
-    "package-lock.json": "npm",
-    "npm-shrinkwrap.json": "npm",
-}
+    for match in re.finditer(r"(?m)^(?:# (.*)\n)?(?:\[[^\]\n]*\]\n)*@?([a-zA-Z][\w-]*)(?: [^:\n]*)?:(?!=)", text):
+        if match[2] not in ("set", "alias", "export"):
+            yield ProjectCommand(use_of(match[2]), f"just {match[2]}", path, (match[1] or "").strip())
 
 
 def _find_node_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
@@ -577,9 +572,9 @@ def _find_scripts(tree: ProjectTree) -> Iterator[ProjectCommand]:
 def _read_first_comment(text: str) -> str:
     """Return the comment or docstring right below the first line of a script."""
     for line in text.splitlines()[1:6]:
-        found = re.match(r"""^(?:#+|//|r?["']{3})\s*(\S.{3,118}?)["']*$""", line.strip())
-        if found and not re.match(r"(-\*-|vim:|shellcheck|pylint|Copyright|SPDX)", found[1]):
-            return found[1].strip()
+        match = re.match(r"""^(?:#+|//|r?["']{3})\s*(\S.{3,118}?)["']*$""", line.strip())
+        if match and not re.match(r"(-\*-|vim:|shellcheck|pylint|Copyright|SPDX)", match[1]):
+            return match[1].strip()
         if line.strip() and not line.startswith("#"):
             break
     return ""

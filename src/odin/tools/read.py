@@ -32,10 +32,12 @@ from odin.tools.files import (
 )
 
 if TYPE_CHECKING:
-    from odin.tools.pdf import PdfReader
+    from odin.tools.documents import PdfReader
 
 
 _PROBE_BYTES = 16
+
+_MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
 
 
 def is_plain_text(path: str, head: bytes) -> bool:
@@ -64,7 +66,7 @@ class FormatReader:
         if head.startswith(b"%PDF-"):
             return await self._read_pdf(path, info, first, count, cwd)
         if path.endswith(".ipynb") and info.st_size <= WHOLE_BYTES:
-            from odin.tools.notebook import read_notebook
+            from odin.tools.documents import read_notebook
 
             data = read_whole(file, info)
             file.seek(0)
@@ -74,13 +76,10 @@ class FormatReader:
         return None
 
     async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:
-        from odin.tools.pdf import PdfReader, format_pdf
+        from odin.tools.documents import PdfReader, format_pdf
 
         self._pdf = self._pdf or PdfReader(self._runner)
         return format_pdf(path, await self._pdf.read_text(path, info, cwd), first, count)
-
-
-_MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
 
 
 class ReadArgs(Args, frozen=True):
@@ -140,13 +139,13 @@ class ReadTool(FileTool[ReadArgs]):
         except OSError:
             return None
         huge = info.st_size > WHOLE_BYTES
-        found = None if huge and not bounded else self._files.recall(path, info, first, last)
-        if found is None or not is_plain_text(path, found.fingerprint.head):
+        cached = None if huge and not bounded else self._files.recall(path, info, first, last)
+        if cached is None or not is_plain_text(path, cached.fingerprint.head):
             return None
         if not huge:
-            return found
-        valid = all(to_printable(line) == line for line in found.lines)
-        return CachedLines(found.lines, structs.replace(found.fingerprint, is_text=valid))
+            return cached
+        valid = all(to_printable(line) == line for line in cached.lines)
+        return CachedLines(cached.lines, structs.replace(cached.fingerprint, is_text=valid))
 
     def _make_page(self, path: str, found: CachedLines, first: int) -> NumberedLines:
         if first > found.fingerprint.lines > 0:

@@ -13,15 +13,24 @@ from msgspec import Struct
 from odin.tools.diff import lines_of
 from odin.tools.files import Refusal, number_lines
 
-_MAX_WANTED_LINES = 60
+_MAX_OLD_LINES = 60
 _MAX_LINE_CHARS = 400
+
 _MAX_COMMON = 50
 """A line or word that occurs more often than this is not used to locate a block."""
 _MAX_SCANNED_CHARS = 2_000_000
 _MAX_CHECKED = 8
-_MIN_LIKENESS = 0.5
+_MIN_SIMILARITY = 0.5
 
 _WORD = re.compile(r"\w{2,}")
+
+Span = tuple[int, int]
+_MIN_CERTAIN_CHARS = 4
+_MAX_EXACT_SPANS = 1000
+_MAX_OCCURRENCES = 4
+_CONTEXT_CHARS = 160
+_MAX_UNSEEN = 200
+_MAX_READS = 5
 
 
 class SimilarBlock(Struct, frozen=True):
@@ -32,56 +41,58 @@ class SimilarBlock(Struct, frozen=True):
     is_same_but_spacing: bool
 
 
-def find_nearest(text: str, wanted: str) -> SimilarBlock | None:
-    """Return the block of `text` most similar to `wanted`, or None if nothing is similar. Takes bounded time."""
-    want = [line.strip()[:_MAX_LINE_CHARS] for line in wanted.split("\n")[:_MAX_WANTED_LINES]]
-    lead = next((number for number, line in enumerate(want) if line), len(want))
-    want = want[lead:]
-    while want and not want[-1]:
-        want.pop()
-    if not want:
+def find_nearest(text: str, old: str) -> SimilarBlock | None:
+    """Return the block of `text` most similar to `old`, or None if nothing is similar. Takes bounded time."""
+    old_lines = [line.strip()[:_MAX_LINE_CHARS] for line in old.split("\n")[:_MAX_OLD_LINES]]
+    blank_lines = next((number for number, line in enumerate(old_lines) if line), len(old_lines))
+    old_lines = old_lines[blank_lines:]
+    while old_lines and not old_lines[-1]:
+        old_lines.pop()
+    if not old_lines:
         return None
     lines = text[:_MAX_SCANNED_CHARS].removesuffix("\n").split("\n")
-    have = [line.strip()[:_MAX_LINE_CHARS] for line in lines]
-    starts = _rank_by_lines(have, want) or _rank_by_words(have, want)
+    file_lines = [line.strip()[:_MAX_LINE_CHARS] for line in lines]
+    starts = _rank_by_lines(file_lines, old_lines) or _rank_by_words(file_lines, old_lines)
     if not starts:
         return None
-    alike, start = max((_score_likeness(have, start, want), -start) for start in starts[:_MAX_CHECKED])
+    similarity, start = max(
+        (_score_similarity(file_lines, start, old_lines), -start) for start in starts[:_MAX_CHECKED]
+    )
     start = -start
-    if alike < _MIN_LIKENESS:
+    if similarity < _MIN_SIMILARITY:
         return None
-    first = max(0, start - lead)
-    block = have[start : start + len(want)]
+    first = max(0, start - blank_lines)
+    block = file_lines[start : start + len(old_lines)]
     return SimilarBlock(
         first + 1,
-        lines[first : start + len(want) + 1],
-        [_strip_spaces(line) for line in block] == _strip_all_spaces(want),
+        lines[first : start + len(old_lines) + 1],
+        [_strip_spaces(line) for line in block] == _strip_all_spaces(old_lines),
     )
 
 
-def _rank_by_lines(have: list[str], want: list[str]) -> list[int]:
+def _rank_by_lines(file_lines: list[str], old_lines: list[str]) -> list[int]:
     """Return possible starts of the block, best first, judged by lines that are equal except for surrounding spaces."""
     occurrences: defaultdict[str, list[int]] = defaultdict(list)
-    wanted = {line for line in want if line}
-    for number, line in enumerate(have):
-        if line in wanted:
+    distinct = {line for line in old_lines if line}
+    for number, line in enumerate(file_lines):
+        if line in distinct:
             occurrences[line].append(number)
     votes: Counter[int] = Counter()
-    for offset, line in enumerate(want):
+    for offset, line in enumerate(old_lines):
         if 0 < len(occurrences.get(line, ())) <= _MAX_COMMON:
             for number in occurrences[line]:
                 votes[max(0, number - offset)] += 1 + min(len(line), 40)
     return [start for start, _ in votes.most_common(_MAX_CHECKED)]
 
 
-def _rank_by_words(have: list[str], want: list[str]) -> list[int]:
+def _rank_by_words(file_lines: list[str], old_lines: list[str]) -> list[int]:
     """Return possible starts of the block, best first, judged by common words; rare words weigh more."""
     offsets: dict[str, int] = {}
-    for offset, line in enumerate(want):
+    for offset, line in enumerate(old_lines):
         for word in _WORD.findall(line):
             offsets.setdefault(word, offset)
     occurrences: defaultdict[str, list[int]] = defaultdict(list)
-    for number, line in enumerate(have):
+    for number, line in enumerate(file_lines):
         for word in set(_WORD.findall(line)) & offsets.keys():
             occurrences[word].append(number)
     votes: Counter[int] = Counter()
@@ -91,13 +102,13 @@ def _rank_by_words(have: list[str], want: list[str]) -> list[int]:
     return [start for start, _ in votes.most_common(_MAX_CHECKED)]
 
 
-def _score_likeness(have: list[str], start: int, want: list[str]) -> float:
+def _score_similarity(file_lines: list[str], start: int, old_lines: list[str]) -> float:
     from difflib import SequenceMatcher
 
-    block = have[start : start + len(want)]
-    total = sum(len(line) + 1 for line in want)
+    block = file_lines[start : start + len(old_lines)]
+    total = sum(len(line) + 1 for line in old_lines)
     score = 0.0
-    for line, other in zip(want, block, strict=False):
+    for line, other in zip(old_lines, block, strict=False):
         ratio = 1.0 if line == other else SequenceMatcher(None, line, other, autojunk=False).ratio()
         score += ratio * (len(line) + 1)
     return score / total
@@ -111,26 +122,16 @@ def _strip_all_spaces(lines: list[str]) -> list[str]:
     return [_strip_spaces(line) for line in lines]
 
 
-def measure_common_prefix(text: str, wanted: str) -> int:
-    """Return the length of the longest prefix of `wanted` that occurs in `text`."""
-    low, high = 0, min(len(wanted), 4000)
+def measure_common_prefix(text: str, old: str) -> int:
+    """Return the length of the longest prefix of `old` that occurs in `text`."""
+    low, high = 0, min(len(old), 4000)
     while low < high:
         middle = (low + high + 1) // 2
-        if wanted[:middle] in text:
+        if old[:middle] in text:
             low = middle
         else:
             high = middle - 1
     return low
-
-
-Span = tuple[int, int]
-
-_MIN_CERTAIN_CHARS = 4
-_MAX_EXACT_SPANS = 1000
-_MAX_PLACES = 4
-_CONTEXT_CHARS = 160
-_MOST_UNSEEN = 200
-_MAX_READS = 5
 
 
 class Edit(Struct, frozen=True):
@@ -167,25 +168,25 @@ class EditBuffer:
             raise Refusal("old_string is empty. Use WriteFile to create or overwrite a file.")
         if edit.old == edit.new:
             raise Refusal("old_string and new_string are identical; there is nothing to change.")
-        found = locate(self.text, edit.old)
-        if not found.spans:
+        occurrences = locate(self.text, edit.old)
+        if not occurrences.spans:
             raise Refusal(f"old_string was not found.{_suggest_match(self.text, edit.old)}")
-        if not edit.replace_all and (len(found.spans) > 1 or _is_repeated(self.text, found.spans[0])):
-            raise Refusal(_describe_ambiguity(self.text, _add_overlapping(self.text, found.spans)))
-        self._check_seen(found.spans)
-        self._check_whole(found.spans, edit.old)
-        fitted = self._fit_replacements(edit, found)
-        self._splice(found.spans, fitted)
+        if not edit.replace_all and (len(occurrences.spans) > 1 or _is_repeated(self.text, occurrences.spans[0])):
+            raise Refusal(_describe_ambiguity(self.text, _add_overlapping(self.text, occurrences.spans)))
+        self._check_seen(occurrences.spans)
+        self._check_whole(occurrences.spans, edit.old)
+        fitted = self._fit_replacements(edit, occurrences)
+        self._splice(occurrences.spans, fitted)
         return len(fitted)
 
-    def _fit_replacements(self, edit: Edit, found: Occurrences) -> list[str]:
+    def _fit_replacements(self, edit: Edit, occurrences: Occurrences) -> list[str]:
         """Return the new text for each match, adapted to the line endings of a file with carriage returns."""
-        if "\r" not in self.text and not found.loose:
-            return [edit.new] * len(found.spans)
-        fragments = [self.text[start:end] for start, end in found.spans]
-        endings = [_detect_line_ending(self.text, span) for span in found.spans]
+        if "\r" not in self.text and not occurrences.loose:
+            return [edit.new] * len(occurrences.spans)
+        fragments = [self.text[start:end] for start, end in occurrences.spans]
+        endings = [_detect_line_ending(self.text, span) for span in occurrences.spans]
         fitted = [
-            _fit_line_endings(fragment, edit, found, ending)
+            _fit_line_endings(fragment, edit, occurrences, ending)
             for fragment, ending in zip(fragments, endings, strict=True)
         ]
         if fitted == fragments:
@@ -204,25 +205,24 @@ class EditBuffer:
             )
 
     def _find_unseen_lines(self, spans: list[Span]) -> list[Span]:
-        found: list[Span] = []
+        ranges: list[Span] = []
         for start, end in spans:
-            for (blind_start, blind_end), line in zip(self._unseen_spans, self._unseen_first_lines, strict=True):
-                if start < blind_end and blind_start < end:
-                    first = line + self.text.count("\n", blind_start, max(start, blind_start))
-                    last = line + self.text.count("\n", blind_start, min(end, blind_end) - 1)
-                    found.append((first, last))
-            if len(found) > _MOST_UNSEEN:
+            for (unseen_start, unseen_end), line in zip(self._unseen_spans, self._unseen_first_lines, strict=True):
+                if start < unseen_end and unseen_start < end:
+                    first = line + self.text.count("\n", unseen_start, max(start, unseen_start))
+                    last = line + self.text.count("\n", unseen_start, min(end, unseen_end) - 1)
+                    ranges.append((first, last))
+            if len(ranges) > _MAX_UNSEEN:
                 break
-        return found
+        return ranges
 
     def _check_whole(self, spans: list[Span], old: str) -> None:
         """Raise Refusal if a short match may start inside a two-byte character of an unknown encoding."""
         for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
             if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
                 raise Refusal(
-                    f"The match on line {_line_number_of(self.text, start)} begins right after "
-                    f"a byte whose encoding is "
-                    "not known, and may be the second half of a character. Use a longer old_string."
+                    f"The match on line {_line_number_of(self.text, start)} begins right after a byte of "
+                    "unknown encoding, and may be the second half of a character. Use a longer old_string."
                 )
 
     def _splice(self, spans: list[Span], fitted: list[str]) -> None:
@@ -264,13 +264,13 @@ def _add_overlapping(text: str, spans: list[Span]) -> list[Span]:
     """Return the spans and the matches that overlap them; with very many spans, just the spans."""
     if len(spans) > _MAX_EXACT_SPANS:
         return spans
-    found: list[Span] = []
+    overlapping: list[Span] = []
     for start, end in spans:
         at = start
         while 0 <= at < end:
-            found.append((at, at + end - start))
+            overlapping.append((at, at + end - start))
             at = text.find(text[start:end], at + 1, 2 * end - start)
-    return found
+    return overlapping
 
 
 def _find_all(text: str, old: str) -> list[Span]:
@@ -309,12 +309,12 @@ def _extend_over_return(text: str, span: Span) -> Span:
     return (start - 1, end) if start and text[start] == "\n" and text[start - 1] == "\r" else span
 
 
-def _fit_line_endings(fragment: str, edit: Edit, found: Occurrences, ending: str) -> str:
+def _fit_line_endings(fragment: str, edit: Edit, occurrences: Occurrences, ending: str) -> str:
     """Return the new text for one match, with the line endings used there."""
-    if not found.loose and ("\r" in edit.old or "\r" in edit.new):
+    if not occurrences.loose and ("\r" in edit.old or "\r" in edit.new):
         return edit.new
     old, new = lines_of(edit.old.replace("\r\n", "\n")), lines_of(edit.new.replace("\r\n", "\n"))
-    if found.unended:
+    if occurrences.unended:
         old[-1] = old[-1].removesuffix("\n")
         new[-1:] = [new[-1].removesuffix("\n")] if new else []
     actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", fragment) if "\r" in fragment else lines_of(fragment)
@@ -378,15 +378,15 @@ def _is_half_character(text: str, position: int) -> bool:
 def _describe_ambiguity(text: str, spans: list[Span]) -> str:
     shown = ", ".join(str(_line_number_of(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
-    occurrences = "\n--\n".join(_format_place(text, start) for start, _ in spans[:_MAX_PLACES])
-    rest = f"\n({_MAX_PLACES} of {len(spans)} occurrences shown)" if len(spans) > _MAX_PLACES else ""
+    occurrences = "\n--\n".join(_format_occurrence(text, start) for start, _ in spans[:_MAX_OCCURRENCES])
+    rest = f"\n({_MAX_OCCURRENCES} of {len(spans)} occurrences shown)" if len(spans) > _MAX_OCCURRENCES else ""
     return (
         f"old_string occurs {len(spans)} times (lines {shown}{more}). "
         f"Add surrounding lines to make it unique, or set replace_all. The occurrences:\n{occurrences}{rest}"
     )
 
 
-def _format_place(text: str, start: int) -> str:
+def _format_occurrence(text: str, start: int) -> str:
     """Return the line of a match with its neighbors, or part of a very long line."""
     head = max(text.rfind("\n", 0, start) + 1, start - _CONTEXT_CHARS)
     above = max(text.rfind("\n", 0, max(head - 1, 0)) + 1, head - _CONTEXT_CHARS)

@@ -13,6 +13,12 @@ from odin.tools.walk import is_in_repository
 SearchMode = Literal["lines", "counts", "paths"]
 """What a search returns: matching lines, counts per file, or paths only."""
 
+_MODE_FLAGS: dict[SearchMode, list[str]] = {
+    "lines": ["--heading", "--line-number"],
+    "counts": ["--count"],
+    "paths": ["--files-with-matches"],
+}
+
 
 class SearchQuery(Struct, frozen=True):
     """`before` and `after` are lines of context around each match."""
@@ -34,13 +40,6 @@ class SearchQuery(Struct, frozen=True):
     @property
     def context(self) -> bool:
         return bool(self.before or self.after)
-
-
-_MODE_FLAGS: dict[SearchMode, list[str]] = {
-    "lines": ["--heading", "--line-number"],
-    "counts": ["--count"],
-    "paths": ["--files-with-matches"],
-}
 
 
 @functools.cache

@@ -27,6 +27,8 @@ _ROW_PATTERN = rb"(\d+)([:-])(.*)"
 
 T = TypeVar("T")
 
+MAX_NAMED = 5
+
 
 class LineHit(Struct, frozen=True):
     """One line of one file: a match, or context around one."""
@@ -63,9 +65,9 @@ class FileCounts(Struct, frozen=True):
 async def find_lines(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> SearchResult:
     """Return the matching lines. Ripgrep prints files in no order; if there are too many matches to read, it is
     run again with sorting, so that the same search gives the same first lines."""
-    found = await _run_search(query, "lines", rg, runner, _LINES_BYTES)
-    if not found.stopped:
-        return SearchResult(parse_lines(found.data, query.context))
+    output = await _run_search(query, "lines", rg, runner, _LINES_BYTES)
+    if not output.stopped:
+        return SearchResult(parse_lines(output.data, query.context))
     first = await _run_search(query, "lines", rg, runner, _FIRST_BYTES, in_order=True)
     whole = first.data[: first.data.rfind(b"\n")] if b"\n" in first.data else first.data
     return SearchResult(parse_lines(whole, query.context), complete=False)
@@ -100,13 +102,13 @@ async def count_matches(query: SearchQuery, rg: str | None, runner: ProcessRunne
     if query.across_lines:
         lines = await find_lines(replace(query, before=0, after=0), rg, runner)
         return FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
-    found = await _run_search(query, "counts", rg, runner, _PATHS_BYTES)
-    return FileCounts(parse_counts(found.data), not found.stopped)
+    output = await _run_search(query, "counts", rg, runner, _PATHS_BYTES)
+    return FileCounts(parse_counts(output.data), not output.stopped)
 
 
 async def find_paths(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
-    found = await _run_search(query, "paths", rg, runner, _PATHS_BYTES)
-    return FileCounts(parse_paths(found.data), not found.stopped)
+    output = await _run_search(query, "paths", rg, runner, _PATHS_BYTES)
+    return FileCounts(parse_paths(output.data), not output.stopped)
 
 
 def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
@@ -132,16 +134,16 @@ async def _run_search(
     run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
     fallback = build_scan_argv(query, mode)
     try:
-        found = await run(fallback if rg is None else build_ripgrep_argv(rg, query, mode, in_order))
+        output = await run(fallback if rg is None else build_ripgrep_argv(rg, query, mode, in_order))
     except OSError:
-        found = await run(fallback)
-    if found.timed_out:
+        output = await run(fallback)
+    if output.timed_out:
         raise make_timeout_refusal()
-    if found.code == 2 and found.errors and not found.data:
-        raise Refusal(f"The search is not valid: {found.errors.removeprefix('rg: ').strip()}")
-    if found.code not in (0, 1, 2) and not found.stopped:
-        raise Refusal(f"The search program exited with code {found.code}. Search a smaller folder. {found.errors}")
-    return found
+    if output.code == 2 and output.errors and not output.data:
+        raise Refusal(f"The search is not valid: {output.errors.removeprefix('rg: ').strip()}")
+    if output.code not in (0, 1, 2) and not output.stopped:
+        raise Refusal(f"The search program exited with code {output.code}. Search a smaller folder. {output.errors}")
+    return output
 
 
 def make_timeout_refusal() -> Refusal:
@@ -164,16 +166,16 @@ def parse_lines(data: bytes, context: bool) -> list[FileHits]:
     Every line starts with its number, so an empty line ends a file. A line without a number means that the file is
     binary.
     """
-    found: list[tuple[bytes, bytes]] = []
+    bodies: list[tuple[bytes, bytes]] = []
     file_end, unnumbered = re.compile(rb"\n\r?\n"), re.compile(rb"^(?!\d+[:-]|--\r?$)", re.MULTILINE)
     at = 0
     while (name_end := data.find(b"\0", at)) >= 0:
         end = file_end.search(data, name_end)
         body = data[name_end + 1 : end.start() if end else len(data)].removesuffix(b"\n")
         if unnumbered.search(body) is None:
-            found.append((data[at:name_end], body))
+            bodies.append((data[at:name_end], body))
         at = end.end() if end else len(data)
-    return [_make_file_hits(os.fsdecode(path), body, context) for path, body in _sort_by_path(found)]
+    return [_make_file_hits(os.fsdecode(path), body, context) for path, body in _sort_by_path(bodies)]
 
 
 def _make_file_hits(path: str, body: bytes, context: bool) -> FileHits:
@@ -187,11 +189,8 @@ def _parse_hits(path: str, body: bytes) -> list[LineHit]:
     parsed = (row.match(raw) for raw in body.split(b"\n"))
     return [
         LineHit(path, int(number), sign == b":", text.removesuffix(b"\r").decode("utf-8", "surrogateescape"))
-        for number, sign, text in (found.groups() for found in parsed if found is not None)
+        for number, sign, text in (match.groups() for match in parsed if match is not None)
     ]
-
-
-MAX_NAMED = 5
 
 
 def split_hidden(

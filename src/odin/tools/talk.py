@@ -12,6 +12,14 @@ from odin.core.tool import Args, AskUser, Kind, SideEffect, Tool, ToolContext, T
 
 _BOXES: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
+_FIELD_NAMES = {"question": "text", "multiSelect": "multiple", "description": "detail"}
+"""Field names that models know from other agents, and the names used here."""
+
+_DECIDE = "Choose what is likeliest meant, go on, and say in your answer what you assumed."
+
+RunTask = Callable[[str, Mode], Awaitable[TurnEnded]]
+"""Runs a task in a mode until its turn ends."""
+
 
 class TodoItem(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
@@ -57,12 +65,6 @@ def _find_error(items: tuple[TodoItem, ...]) -> str:
     if active > 1:
         return f"{active} items are in_progress. Keep only one in_progress and the others pending."
     return ""
-
-
-_FIELD_NAMES = {"question": "text", "multiSelect": "multiple", "description": "detail"}
-"""Field names that models know from other agents, and the names used here."""
-
-_DECIDE = "Choose what is likeliest meant, go on, and say in your answer what you assumed."
 
 
 class OptionArgs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,10 +141,6 @@ def _rename_fields(value: Any) -> Any:
 def _field_name_of(key: str, fields: dict[str, Any]) -> str:
     name = _FIELD_NAMES.get(key, key)
     return key if name in fields else name
-
-
-RunTask = Callable[[str, Mode], Awaitable[TurnEnded]]
-"""Runs a task in a mode until its turn ends."""
 
 
 class AgentArgs(Args, frozen=True):

@@ -16,8 +16,15 @@ from msgspec import Struct
 from odin.tools.files import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
+
 _VARIABLE_TOKENS = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
 """Tokens of variable length, and the tokens of a brace list."""
+
+_IGNORE_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
+"""The ignore files, by precedence: an earlier kind wins over a later one, at any depth."""
+
+_GIT_FILES = (2, 3)
+"""Indexes of the files that git reads: they apply up to the top of the repository, the others up to the root."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -165,12 +172,6 @@ def decide_ignored(path: str, is_folder: bool, groups: Sequence[Sequence[IgnoreR
     return None
 
 
-_IGNORE_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
-"""The ignore files, by precedence: an earlier kind wins over a later one, at any depth."""
-
-_GIT_FILES = (2, 3)
-"""Indexes of the files that git reads: they apply up to the top of the repository, the others up to the root."""
-
 _RuleGroups = tuple[list[IgnoreRule], ...]
 
 
@@ -235,8 +236,8 @@ def _is_visible(
 
 def _scan_folder(folder: str) -> "list[os.DirEntry[str]]":
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except OSError:
         return []
 

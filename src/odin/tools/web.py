@@ -37,6 +37,42 @@ from odin.sandbox.runner import ProcessRunner
 MAX_URL_CHARS = 8000
 _SAFE_CHARS = "/!$&'()*+,;=:@%~?[]"
 
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_HEAD_BYTES = 4096
+_CHARSET_DECLARATION = (
+    rb"""(?i)<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]{0,100}encoding\s*=\s*["']([\w.:-]+)"""
+)
+
+_WEB_NAMES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252"}
+"""Charsets that browsers decode as windows-1252."""
+
+_REFUSED_CODECS = frozenset(("punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
+"""Codecs that browsers do not support. punycode takes hours for a large page; others produce lone surrogates."""
+
+MAX_TEXT = 200_000
+"""Maximum characters kept of one page."""
+
+CONVERT_SECONDS = 30.0
+_MARKDOWN_PROGRAM = Path(__file__).with_name("web_markdown.py")
+_TEXT_TYPES = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
+_FEW_CHARS = 200
+
+_SNIFFED_CHARS = 20_000
+"""Characters checked for HTML tags in a page without a content type."""
+
+MAX_BYTES = 5_000_000
+
+MAX_MODEL_CHARS = 50_000
+"""Maximum characters of a page that the small model reads."""
+
+MAX_FALLBACK_CHARS = 8_000
+"""Maximum characters of a page shown when the small model fails."""
+
+_ANSWER_SECONDS = 180.0
+_QUOTED_CHARS = 300
+MAX_RESULTS = 5
+_SNIPPET_CHARS = 500
+
 
 class InvalidUrl(ValueError):
     """Not a URL that WebFetch can use. The message says why and never contains credentials."""
@@ -77,18 +113,6 @@ def _normalize_host(host: str) -> str:
     return name
 
 
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_HEAD_BYTES = 4096
-_CHARSET_DECLARATION = (
-    rb"""(?i)<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]{0,100}encoding\s*=\s*["']([\w.:-]+)"""
-)
-_WEB_NAMES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252"}
-"""Charsets that browsers decode as windows-1252."""
-
-_REFUSED_CODECS = frozenset(("punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
-"""Codecs that browsers do not support. punycode takes hours for a large page; others produce lone surrogates."""
-
-
 def decode_page(body: bytes, content_type: str) -> str:
     """Decode a page by its byte order mark, its declared charset if that fits, else UTF-8, else windows-1252."""
     for mark, name in _MARKS:
@@ -120,17 +144,6 @@ def _try_decode(name: str, body: bytes) -> str | None:
         return codecs.getincrementaldecoder(name)("strict").decode(body, False)
     except (LookupError, ValueError):
         return None
-
-
-MAX_TEXT = 200_000
-"""Maximum characters kept of one page."""
-
-CONVERT_SECONDS = 30.0
-_MARKDOWN_PROGRAM = Path(__file__).with_name("web_markdown.py")
-_TEXT_TYPES = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
-_FEW_CHARS = 200
-_SNIFFED_CHARS = 20_000
-"""Characters checked for HTML tags in a page without a content type."""
 
 
 class UnreadablePage(Exception):
@@ -209,17 +222,6 @@ def _needs_scripts(html: str, text: str) -> bool:
     placeholder = rf"""<div[^<>]{{0,200}}\bid\s{{0,9}}=\s{{0,9}}["']?(?:{names})\b|<app-root\b"""
     notice = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
     return re.search(f"(?is)(?:{placeholder}|{notice})", html) is not None
-
-
-MAX_BYTES = 5_000_000
-MAX_MODEL_CHARS = 50_000
-"""Maximum characters of a page that the small model reads."""
-
-MAX_FALLBACK_CHARS = 8_000
-"""Maximum characters of a page shown when the small model fails."""
-
-_ANSWER_SECONDS = 180.0
-_QUOTED_CHARS = 300
 
 
 class WebFetchArgs(Args, frozen=True):
@@ -322,10 +324,6 @@ def _describe_script_page(page: WebPage) -> str:
     if not page.needs_scripts:
         return ""
     return " This page is suspect: it has hardly any text and is filled by scripts, which do not run here."
-
-
-MAX_RESULTS = 5
-_SNIPPET_CHARS = 500
 
 
 class WebSearchArgs(Args, frozen=True):

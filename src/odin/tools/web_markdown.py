@@ -38,8 +38,8 @@ def main(path: str, address: str, limit: int) -> None:
 
 
 def title_of(html: str) -> str:
-    found = re.search(r"(?is)<title[^<>]{0,500}>(.{0,2000}?)</title", html)
-    return " ".join(unescape(found[1]).split()) if found else ""
+    match = re.search(r"(?is)<title[^<>]{0,500}>(.{0,2000}?)</title", html)
+    return " ".join(unescape(match[1]).split()) if match else ""
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from odin.tools.files import (
     to_printable,
 )
 
+_DeleteStatus = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
+
 
 class WriteArgs(Args, frozen=True):
     file_path: str
@@ -161,9 +163,6 @@ def _describe_seam(old: str, content: str) -> str:
 def _format_line_count(data: bytes) -> str:
     count = count_lines(data)
     return "1 line" if count == 1 else f"{count} lines"
-
-
-_DeleteStatus = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
 
 
 class DeleteArgs(Args, frozen=True):

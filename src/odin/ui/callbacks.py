@@ -1,9 +1,7 @@
-"""Questions of a tool to a person: what typed words mean, and the form in which SDK clients are asked.
+"""Answers to permission requests and questions, from typed text, SDK clients and Python callbacks.
 
-SDK clients know such questions as calls of a tool named AskUserQuestion that they are asked to permit. They answer by
-permitting it with changed input, which holds under `answers` the chosen labels by the text of the question.
-
-Functions of a Python program that decide: whether a tool may be used, and what hooks say.
+SDK clients see a question as a permission request for a tool named AskUserQuestion. They answer by allowing it with
+changed input, in which `answers` maps the text of each question to the chosen labels.
 """
 
 import inspect
@@ -21,13 +19,13 @@ SDK_TOOL = "AskUserQuestion"
 
 
 def parse_choice(question: Question, typed: str) -> tuple[str, ...] | None:
-    """What a typed line answers: numbers or labels of options, or words of one's own. None when it must be asked again.
+    """Parse a typed answer: numbers or labels of options, or free text. Return None to ask again.
 
-    An empty line is no answer, which means the first option.
+    An empty line is an empty answer, which stands for the first option.
     """
     line = typed.strip()
-    between = r"[\s,]+" if re.fullmatch(r"[\d\s,]+", line) else r"\s*,\s*"
-    parts = [part for part in re.split(between, line) if part]
+    separator = r"[\s,]+" if re.fullmatch(r"[\d\s,]+", line) else r"\s*,\s*"
+    parts = [part for part in re.split(separator, line) if part]
     picked = [_match_option(question, part) for part in parts]
     if len(picked) > 1 and all(picked):
         return tuple(dict.fromkeys(picked)) if question.multiple else None
@@ -36,7 +34,7 @@ def parse_choice(question: Question, typed: str) -> tuple[str, ...] | None:
 
 
 def _match_option(question: Question, word: str) -> str:
-    """The label of the option with this number or this label, or ""."""
+    """Return the label of the option with this number or label, or ""."""
     if word.isdecimal() and 1 <= int(word) <= len(question.options):
         return question.options[int(word) - 1].label
     return next((option.label for option in question.options if option.label.casefold() == word.casefold()), "")
@@ -57,7 +55,7 @@ def to_sdk_input(questions: Sequence[Question]) -> dict[str, Any]:
 
 
 def parse_sdk_answers(questions: Sequence[Question], changed: Any) -> tuple[tuple[str, ...], ...]:
-    """The answers in the input that a client gave back; where it has none, the question keeps its default."""
+    """Return the answers in the input that a client changed; () for a question without one."""
     given = cast("dict[str, Any]", changed).get("answers") if isinstance(changed, dict) else None
     answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     return tuple(_parse_sdk_answer(question, answers.get(question.text)) for question in questions)
@@ -78,10 +76,9 @@ PendingQuestion = PermissionAsked | QuestionsAsked
 
 
 class Allow(Struct, frozen=True):
-    """The call may run; `updated_input` replaces its arguments, which are then judged again.
+    """Allow the call. `updated_input` replaces its arguments, which are then judged again.
 
-    With `remember` calls like it are not asked about again: `rule` says which, or else the narrowest rule of the
-    question.
+    `remember` adds an allow rule: `rule`, or else the narrowest rule that the request offers.
     """
 
     updated_input: dict[str, Any] | None = None
@@ -90,10 +87,7 @@ class Allow(Struct, frozen=True):
 
 
 class Deny(Struct, frozen=True):
-    """The call may not run. The model reads `message`; `interrupt` ends the turn as well.
-
-    With `remember` calls like it are denied from now on.
-    """
+    """Deny the call. The model reads `message`; `interrupt` also ends the turn; `remember` adds a deny rule."""
 
     message: str = ""
     interrupt: bool = False
@@ -104,11 +98,11 @@ class Deny(Struct, frozen=True):
 Permission = Allow | Deny | bool
 
 CanUseTool = Callable[..., Permission | Awaitable[Permission]]
-"""Called with the tool's name and its arguments, and with the whole question when it takes a third argument."""
+"""Called with the tool name and its arguments, and with the whole request if it takes a third argument."""
 
 
 class Hook(Struct, frozen=True):
-    """A function for an event, for the tools that `matcher` names; `timeout` seconds are how long it is waited for."""
+    """A callback for a hook event, limited to tools that match `matcher`, with a timeout in seconds."""
 
     call: Callable[[HookPayload], HookPayload | Awaitable[HookPayload | None] | None]
     matcher: str = ""
@@ -118,18 +112,18 @@ class Hook(Struct, frozen=True):
 HookFunction = Callable[[HookPayload], HookPayload | Awaitable[HookPayload | None] | None]
 
 HookTable = Mapping[str, Sequence[Hook | HookFunction]]
-"""What listens to an event: `{"PreToolUse": [check], "Stop": [Hook(tidy, timeout=5)]}`."""
+"""Callbacks by hook event: `{"PreToolUse": [check], "Stop": [Hook(tidy, timeout=5)]}`."""
 
 
 async def decide(checker: CanUseTool | None, ask: PendingQuestion) -> Op:
-    """What the program says to a question."""
+    """Return the program's answer to a permission request or question."""
     if isinstance(ask, QuestionsAsked):
         return _make_questions_answer(ask, await _ask_checker(checker, SDK_TOOL, to_sdk_input(ask.questions), ask))
     return _make_permission_answer(ask, await _ask_checker(checker, ask.name, dict(ask.args), ask))
 
 
 def make_callback_hooks(table: HookTable) -> Iterator[CallbackHook]:
-    """The hooks of a program as the session knows them."""
+    """Yield the hooks of a Python program in the form that sessions accept."""
     for event, listeners in table.items():
         for listener in listeners:
             hook = listener if isinstance(listener, Hook) else Hook(listener)
@@ -138,21 +132,21 @@ def make_callback_hooks(table: HookTable) -> Iterator[CallbackHook]:
 
 
 def _make_async(hook: Hook) -> Callable[[HookPayload], Awaitable[HookPayload | None]]:
-    async def call(told: HookPayload) -> HookPayload | None:
-        said = hook.call(told)
-        return await said if inspect.isawaitable(said) else said
+    async def call(payload: HookPayload) -> HookPayload | None:
+        result = hook.call(payload)
+        return await result if inspect.isawaitable(result) else result
 
     return call
 
 
 async def _ask_checker(checker: CanUseTool | None, name: str, args: dict[str, Any], ask: PendingQuestion) -> Permission:
-    """What the checker says. One that fails has not allowed anything."""
+    """Return the checker's verdict. A checker that raises denies the call."""
     if checker is None:
-        return Deny("Nobody can be asked.")
+        return Deny("No permission callback is set.")
     try:
-        said = checker(name, args, ask) if _accepts_event(checker) else checker(name, args)
-        return await said if inspect.isawaitable(said) else said
-    except Exception as error:  # the checker is the user's code: whatever it raises means no
+        verdict = checker(name, args, ask) if _accepts_event(checker) else checker(name, args)
+        return await verdict if inspect.isawaitable(verdict) else verdict
+    except Exception as error:  # user code: any exception denies the call
         return Deny(f"The permission check failed: {error}")
 
 
@@ -184,7 +178,7 @@ def _make_permission_answer(ask: PermissionAsked, verdict: Permission) -> Op:
 
 
 def _make_questions_answer(ask: QuestionsAsked, verdict: Permission) -> Op:
-    """Allowed with changed input that holds answers; allowed without takes every default."""
+    """Take the answers from the changed input; if allowed without one, every question takes its default."""
     if isinstance(verdict, Deny) and verdict.interrupt:
         return Interrupt()
     changed = verdict.updated_input if isinstance(verdict, Allow) else None

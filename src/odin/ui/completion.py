@@ -1,7 +1,4 @@
-"""How well a few letters go with a text.
-
-What the word before the cursor may become: a command, one of its arguments, or a file of the project.
-"""
+"""Completion of the word before the cursor: commands, their arguments and project files; with fuzzy matching."""
 
 import re
 from collections.abc import Sequence
@@ -13,37 +10,37 @@ from odin.core.client import CustomCommand
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 
 EXACT_PART_SCORE = 50_000
-"""From here on every word stands in the text as it is."""
+"""Scores from here on mean that the text contains every word literally."""
 
 
 def score_match(words: str, text: str) -> int:
-    """0 when the letters do not occur in this order; higher the better: the whole, its beginning, a part, the letters.
+    """Return how well `text` matches all the words, ignoring case; 0 if it does not.
 
-    Every word has to be found; only letters count, not their case.
+    From best to worst: the whole text, its start, a part of it, the letters in this order.
     """
-    sought, where = words.casefold().strip(), text.casefold()
-    if not sought:
+    query, text = words.casefold().strip(), text.casefold()
+    if not query:
         return 1
-    if where == sought:
+    if text == query:
         return 1_000_000
-    if where.startswith(sought):
-        return 500_000 - min(len(where), 1000)
-    found = [_score_word(word, where) for word in sought.split()]
-    return 0 if 0 in found else min(found)
+    if text.startswith(query):
+        return 500_000 - min(len(text), 1000)
+    scores = [_score_word(word, text) for word in query.split()]
+    return 0 if 0 in scores else min(scores)
 
 
-def _score_word(word: str, where: str) -> int:
-    at = where.find(word)
+def _score_word(word: str, text: str) -> int:
+    at = text.find(word)
     if at >= 0:
-        begins = at == 0 or not where[at - 1].isalnum()
-        return (200_000 if begins else 100_000) - min(at, 1000)
-    place, first = -1, 0
+        starts_word = at == 0 or not text[at - 1].isalnum()
+        return (200_000 if starts_word else 100_000) - min(at, 1000)
+    position, first = -1, 0
     for letter in word:
-        place = where.find(letter, place + 1)
-        if place < 0:
+        position = text.find(letter, position + 1)
+        if position < 0:
             return 0
-        first = first or place + 1
-    spread = place + 1 - first - len(word)
+        first = first or position + 1
+    spread = position + 1 - first - len(word)
     return max(1, 10_000 - 50 * spread) if spread <= 2 * len(word) else 0
 
 
@@ -68,7 +65,7 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
 
 
 class CompletionTarget(Struct, frozen=True):
-    """The letters that are to be completed, and at which columns of the line they stand. `of` is their command."""
+    """The letters to complete and their columns in the line. `command` is set for an argument."""
 
     kind: CompletionKind
     start: int
@@ -78,9 +75,9 @@ class CompletionTarget(Struct, frozen=True):
 
 
 class CompletionItem(Struct, frozen=True):
-    """One line of the list. `insert` takes the letters' place; with `more` it is not finished by that.
+    """One suggestion. `insert` replaces the letters.
 
-    With `runs` it can be sent as it stands then.
+    `continues`: more has to be typed, such as the rest of a path. `is_runnable`: the line can be sent as it is then.
     """
 
     label: str
@@ -92,7 +89,7 @@ class CompletionItem(Struct, frozen=True):
 
 
 def find_target(line: str, column: int, *, first: bool) -> CompletionTarget | None:
-    """What can be completed at this column; `first` says that the line is the first one of the text."""
+    """Return what can be completed at this column. Commands only complete in the `first` line of a prompt."""
     before = line[:column]
     if first and (found := _COMMAND.fullmatch(before)):
         return CompletionTarget("command", 0, column, found[1])
@@ -105,7 +102,7 @@ def find_target(line: str, column: int, *, first: bool) -> CompletionTarget | No
 
 
 def complete_command(letters: str, custom: Sequence[CustomCommand]) -> list[CompletionItem]:
-    """The commands these letters may mean, the likeliest first."""
+    """Return the commands that match these letters, best first."""
     scored: list[tuple[int, CompletionItem]] = []
     for command in SLASH_COMMANDS:
         best = max(score_match(letters, name) for name in (command.name, *command.aliases))
@@ -114,7 +111,7 @@ def complete_command(letters: str, custom: Sequence[CustomCommand]) -> list[Comp
     for own in custom:
         if best := score_match(letters, own.name):
             scored.append(
-                (best, _make_command_item(own.name, own.hint, own.description or f"A command of the {own.source}."))
+                (best, _make_command_item(own.name, own.hint, own.description or f"Custom command ({own.source})."))
             )
     return [choice for _, choice in sorted(scored, key=lambda item: -item[0])]
 
@@ -127,15 +124,15 @@ def _make_command_item(name: str, hint: str, sentence: str) -> CompletionItem:
 
 
 def is_command(text: str, custom: Sequence[CustomCommand]) -> bool:
-    """Whether this is the whole name of a command, in any case."""
+    """True if this is the full name of a command, in any case."""
     name = text.removeprefix("/").casefold()
     return find_slash_command(name) is not None or any(own.name.casefold() == name for own in custom)
 
 
-def complete_argument(want: CompletionTarget) -> list[CompletionItem]:
-    command = find_slash_command(want.command)
+def complete_argument(target: CompletionTarget) -> list[CompletionItem]:
+    command = find_slash_command(target.command)
     words = _ARGUMENT_WORDS.get(command.name, ()) if command is not None else ()
-    scored = [(found, word) for word in words if (found := score_match(want.letters, word))]
+    scored = [(score, word) for word in words if (score := score_match(target.letters, word))]
     return [CompletionItem(word, word, is_runnable=True) for _, word in sorted(scored, key=lambda item: -item[0])]
 
 

@@ -1,6 +1,6 @@
-"""What a finished turn means to the program that started Odin: an exit code, and a sentence when it was no success.
+"""How a run ends: the exit code and message of a finished turn, and signals that stop it.
 
-Signals of the outside: the first one interrupts the turn, the second one ends the wait for it.
+The first signal interrupts the turn; the second one stops waiting for it.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from odin.core.event import Envelope, ExitReason, TurnEnded, TurnStarted
 from odin.core.op import Interrupt, QueuePolicy
 
 EXIT_READER_GONE = 141
-"""The exit code when standard output was closed before everything was written: 128 + SIGPIPE, as for other programs."""
+"""Exit code if standard output was closed before everything was written: 128 + SIGPIPE, as usual."""
 
-OUTPUT_CLOSED = "Standard output is closed, so there is nowhere to write the answer. Nothing was done."
+OUTPUT_CLOSED = "Standard output is closed. Nothing was done."
 
 _ENDING_SENTENCES: dict[ExitReason, str] = {
-    "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or go on with "
+    "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or resume with "
     "--continue.",
     "error_max_budget_usd": "Stopped: the budget is used up (this turn cost ${cost:.4f}). Raise it with "
-    "--max-budget-usd, and go on with --continue.",
+    "--max-budget-usd and resume with --continue.",
     "interrupted": "Interrupted.",
     "max_tokens": "The model's reply was cut off by its token limit.",
     "aborted": "Aborted.",
     "error": "The turn failed.",
-    "loop_detected": "Stopped: the model repeated the same calls without getting further.",
+    "loop_detected": "Stopped: the model repeated the same calls without progress.",
 }
 
 
 def exit_code_of(ended: TurnEnded) -> int:
-    """0 ok, 1 error, 2 usage, 75 worth trying again, 130 interrupted."""
+    """Return 0 for success, 1 for an error, 2 for a usage error, 75 for a temporary failure, 130 if interrupted."""
     if ended.reason == "end_turn":
         return 0
     if ended.reason == "interrupted":
@@ -45,31 +45,30 @@ def exit_code_of(ended: TurnEnded) -> int:
 
 
 def describe_ending(ended: TurnEnded) -> str:
-    """Why the turn ended before the work was done and what to do about it; empty after a success."""
+    """Return why the turn failed and what to do about it; "" after a success."""
     if ended.reason == "end_turn":
         return ""
-    said = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
-    return said or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
+    message = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
+    return message or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
 
 
-def format_resume_hint(session: str, asked: bool) -> str:
-    """How to come back, when there is something to come back to."""
-    return f"Resume this session with: odin --resume {session}\n" if session and asked else ""
+def format_resume_hint(session: str, has_prompts: bool) -> str:
+    return f"Resume this session with: odin --resume {session}\n" if session and has_prompts else ""
 
 
 PATIENCE_S = 10.0
-"""How long an interrupted turn may take to wind up before we leave without it."""
+"""How long an interrupted turn may take to end before Odin exits without it."""
 
 _SIGNAL_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 class StopSignals:
-    """While it is entered, SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
+    """A context manager in which SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
-    Prompts that wait rest in the log, because the process ends; `queue` is for a SIGINT that ends only the turn.
-    `after` takes the signals over, so that there is no moment in which one of them kills us.
+    Queued prompts are paused in the log, because the process ends. `queue` is the policy for a SIGINT that ends only
+    the turn. `on_exit` installs the next signal handlers, so that a signal never finds none.
 
-    `asked` is done at the first signal; `gone` is done when there is nothing left to wait for.
+    `requested` is done at the first signal; `abandoned` when there is nothing left to wait for.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class StopSignals:
             try:
                 self._loop.add_signal_handler(number, self.stop, code)
             except (ValueError, RuntimeError):
-                break  # not the main thread: the program that embeds us keeps its signals
+                break  # not the main thread: the embedding program handles signals
         return self
 
     def __exit__(
@@ -121,7 +120,7 @@ class StopSignals:
             self._interrupt()
 
     def handle_event(self, envelope: Envelope) -> None:
-        """Follow the session: a turn that begins when we were told to stop is stopped too."""
+        """Track the running turn. A turn that starts after the first signal is interrupted, too."""
         if envelope.agent:
             return
         if isinstance(envelope.event, TurnStarted):

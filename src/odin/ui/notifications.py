@@ -1,4 +1,4 @@
-"""Calls the person back: the bell, a desktop notification and the terminal's title. All are written in one place."""
+"""Notifies the user that Odin needs them or is done: bell, desktop notification and terminal title."""
 
 import os
 import re
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 LONG_WORK_S = 10.0
-"""Work that took this long is over: somebody may have looked away meanwhile."""
+"""Notify at the end of work that took this long: the user may have looked away."""
 
 MAX_CHARS = 120
 BELL = "\a"
@@ -35,13 +35,13 @@ _UNPRINTABLE = re.compile(
 
 
 def sanitize_line(text: str) -> str:
-    """Foreign words as they may stand inside a sequence for the terminal: one short line that cannot end it."""
+    """Return foreign text as one short line that cannot break out of an escape sequence."""
     line = " ".join(_UNPRINTABLE.sub(" ", text).split())
     return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
 
 
 def format_desktop_notification(title: str, text: str, env: Mapping[str, str]) -> str:
-    """The sequence for a desktop notification in this terminal; "" where there is none that would be understood."""
+    """Return the escape sequence for a desktop notification in this terminal, or "" if it supports none."""
     term = env.get("TERM", "")
     if term in ("", "dumb", "linux") or (term.startswith("screen") and "TMUX" not in env):
         return ""
@@ -60,10 +60,10 @@ def format_title(text: str) -> str:
 
 
 class Notifier:
-    """A watcher. What happened before the app looked rings no bell.
+    """A session observer that notifies about live events only.
 
-    A turn that ends is told with the next frame, so that nobody is called for one that another follows at once; while
-    loop mode goes on, nobody is called at all.
+    The end of a turn is reported with the next frame, so that a turn that another follows at once notifies nobody.
+    While loop mode is active, only questions notify.
     """
 
     def __init__(self, app: "OdinApp | None", settings: TuiSettings, env: Mapping[str, str] | None = None) -> None:
@@ -82,7 +82,7 @@ class Notifier:
         self.focus_known = False
         self.focused = True
 
-    # --- what happens ---
+    # --- events ---
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self._project = PurePath(info.cwd).name or info.cwd
@@ -120,8 +120,7 @@ class Notifier:
 
     def draw_frame(self) -> None:
         self._show_title()
-        held = self._looping and not self._asked
-        if not self._pending or held:
+        if not self._pending or (self._looping and not self._asked):
             return
         text, asks = self._pending[-1]
         self._pending.clear()
@@ -139,9 +138,9 @@ class Notifier:
     # --- the title ---
 
     def _show_title(self) -> None:
-        silent = self._env.get("TERM", "") in ("", "dumb", "linux")
-        lent = self._app is not None and not getattr(self._app._driver, "holding", True)
-        if silent or lent or not self._settings.title or not self._project:
+        has_no_title = self._env.get("TERM", "") in ("", "dumb", "linux")
+        suspended = self._app is not None and not getattr(self._app._driver, "holding", True)
+        if has_no_title or suspended or not self._settings.title or not self._project:
             return
         state = "? needs you — " if self._asked else "✳ working — " if self._working or self._looping else ""
         title = f"{state}{self._project}"
@@ -151,7 +150,7 @@ class Notifier:
             self._title_pushed = True
 
     def restore_title(self) -> None:
-        """Give the terminal its own title back, before it is left or lent to somebody else."""
+        """Restore the terminal's own title before Odin exits or hands the terminal to another program."""
         if self._title_pushed:
             self.write(POP_TITLE)
             self._title_pushed, self._title = False, ""
@@ -159,7 +158,7 @@ class Notifier:
     # --- the terminal ---
 
     def record_focus(self, focused: bool) -> None:
-        """The terminal says whether it is looked at; one that never does may be hidden at any time."""
+        """Record whether the terminal has focus. Terminals that never report it count as unfocused."""
         self.focus_known, self.focused = True, focused
 
     def _write_if(self, text: str) -> None:
@@ -174,7 +173,7 @@ class Notifier:
 
 
 def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
-    """While the app is suspended the terminal has its own title."""
+    """Restore the terminal's own title while the app is suspended."""
 
     def back(_: object) -> None:
         app.request_frame()

@@ -1,7 +1,7 @@
-"""Standard input and output without threads and without changing the file descriptors, which others may share.
+"""Asynchronous standard input and output without threads.
 
-A descriptor is only touched when the event loop says it is ready, so a slow reader never stops the agent and a client
-that writes before it reads is never locked out.
+The descriptors may be shared with other processes, so they are not made non-blocking; they are used only when the
+event loop reports them ready. A slow reader never blocks the agent, and a client may write before it reads.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 
 _CHUNK = 65536
 _ATOMIC = 4096
-"""A pipe that is ready takes at least this much without blocking."""
+"""A ready pipe accepts at least this many bytes without blocking."""
 
 
 class PipeWriter:
-    """Bytes for one file descriptor, in order. What cannot be written now waits here."""
+    """Writes bytes to a file descriptor in order, and buffers what cannot be written yet."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -24,7 +24,7 @@ class PipeWriter:
         self._drained: asyncio.Future[None] | None = None
         self._is_regular_file = False
         self.broken: asyncio.Future[None] = self._loop.create_future()
-        """Done when nobody reads any more."""
+        """Done when the reader is gone."""
 
     def write(self, data: bytes) -> None:
         if self.broken.done() or not data:
@@ -43,20 +43,20 @@ class PipeWriter:
                 self._write_file(data)
 
     async def drain(self) -> bool:
-        """Wait until all is written. False when the reader went away before that."""
+        """Wait until everything is written. Return False if the reader went away first."""
         while self._unwritten and not self.broken.done():
             self._drained = self._loop.create_future()
             await self._drained
         return not self.broken.done()
 
     def close(self) -> None:
-        """Give up what is still waiting."""
+        """Discard what is not written yet."""
         if self._unwritten:
             self._unwritten.clear()
             self._loop.remove_writer(self._fd)
 
     def _write_file(self, data: bytes) -> None:
-        """A regular file: always ready, and the event loop does not watch it."""
+        """Write to a regular file, which is always ready and which the event loop cannot watch."""
         view = memoryview(data)
         try:
             while view:
@@ -92,7 +92,7 @@ class PipeWriter:
 
 
 async def read_lines(fd: int) -> AsyncIterator[bytes]:
-    """The lines of a file descriptor as they come, without their ends; the last one may lack its end."""
+    """Yield the lines of a file descriptor as they arrive, without line ends."""
     pieces: list[bytes] = []
     while chunk := await _read_chunk(fd):
         head, *rest = chunk.split(b"\n")

@@ -1,10 +1,11 @@
-"""One prompt, one answer: standard output carries the answer or its JSON and nothing else."""
+"""Runs one turn and prints its answer: only the answer, or its JSON, goes to standard output."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Protocol, TextIO
 
 import msgspec
+from msgspec import Struct
 
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, ThinkingEnded, TurnEnded
@@ -17,11 +18,11 @@ from odin.ui.progress import ProgressLine
 from odin.ui.terminal import escape_control, write_line, write_text
 
 _MIN_THOUGHT_S = 1.0
-"""Shorter thoughts leave no line in a conversation."""
+"""Plain mode prints no line for shorter thinking."""
 
 
 class LiveAnswer(Protocol):
-    """An answer that is shown while it is written."""
+    """Shows an answer while it streams."""
 
     @property
     def broken(self) -> bool: ...
@@ -34,7 +35,7 @@ class LiveAnswer(Protocol):
 
 
 class TurnKeyboard(Protocol):
-    """Where somebody may type while a turn runs, beside its progress."""
+    """Input that stays usable while a turn runs and shows its progress."""
 
     def attach(self, progress: ProgressLine) -> None: ...
 
@@ -45,6 +46,21 @@ class TurnKeyboard(Protocol):
     def release(self) -> None: ...
 
 
+class StartedTurn(Struct, frozen=True):
+    """A turn of plain mode, which is already running.
+
+    `on_event` also receives the events; `on_finish` installs the signal handlers for after the turn. Warnings of the
+    session are printed with its `first` turn.
+    """
+
+    events: AsyncIterator[Envelope]
+    keyboard: TurnKeyboard
+    answer: LiveAnswer
+    on_event: Callable[[Envelope], None]
+    on_finish: Callable[[], None]
+    first: bool = True
+
+
 async def run_text(
     client: Client,
     prompt: Prompt,
@@ -52,29 +68,22 @@ async def run_text(
     out: TextIO | None,
     err: TextIO | None,
     tty_in: TextIO | None = None,
-    first: bool = True,
-    events: AsyncIterator[Envelope] | None = None,
     verbose: bool = False,
-    keyboard: TurnKeyboard | None = None,
-    answer: LiveAnswer | None = None,
-    on_event: Callable[[Envelope], None] | None = None,
-    on_finish: Callable[[], None] | None = None,
+    started: StartedTurn | None = None,
 ) -> int:
-    """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
+    """Send the prompt, unless its turn has already `started`, and print the answer. Return the exit code.
 
-    What there is to say about the session is said with the `first` prompt only, and more of it when `verbose`. `begun`
-    is what happens in a turn that nobody has to ask for any more. `keyboard` is where somebody may type meanwhile, and
-    `answer` shows the text while it is written; `watch` sees what happens, too; `after` takes the signals over again.
+    If the turn fails, its text so far is printed, and the reason goes to `err`.
     """
-    run = _TurnRun(client, err, tty_in, first, verbose, keyboard, answer, on_finish)
+    run = _TurnRun(client, err, tty_in, verbose=verbose, started=started)
     if out is None:
         return run.refuse()
-    ended = await run.follow(prompt, on_event, started_events=events)
+    ended = await run.follow(prompt, started.on_event if started is not None else None)
     if ended is None:
         return run.code
-    if answer is not None:
-        answer.finish(ended)
-        return EXIT_READER_GONE if answer.broken else await run.deliver(ended, out, b"")
+    if started is not None:
+        started.answer.finish(ended)
+        return EXIT_READER_GONE if started.answer.broken else await run.deliver(ended, out, b"")
     text = escape_control(ended.text) if out.isatty() else ended.text
     data = text.rstrip("\n") + "\n" if text else ""
     return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
@@ -89,7 +98,7 @@ async def run_json(
     tty_in: TextIO | None = None,
     verbose: bool = False,
 ) -> int:
-    """Print the result message as one JSON object. An error is in it and on `err`."""
+    """Send the prompt and print the result message as one JSON object. Return the exit code."""
     from odin.ui.stream_json.translator import StreamTranslator  # the text format starts faster without it
 
     run = _TurnRun(client, err, tty_in, verbose=verbose)
@@ -108,50 +117,43 @@ async def run_json(
 
 
 class _TurnRun:
-    """Follows one turn to its end while the terminal shows what happens."""
+    """Follows one turn to its end and shows its progress."""
 
     def __init__(
         self,
         client: Client,
         err: TextIO | None,
         tty_in: TextIO | None,
-        first: bool = True,
+        *,
         verbose: bool = False,
-        keyboard: TurnKeyboard | None = None,
-        answer: LiveAnswer | None = None,
-        after: Callable[[], None] | None = None,
+        started: StartedTurn | None = None,
     ) -> None:
+        keyboard = started.keyboard if started is not None else None
         self.code = 0
-        self._first = first
+        self._started = started
         self._verbose = verbose
         self._client = client
         self._err = err
         self._progress = ProgressLine(err, keep_calls=keyboard is not None)
         self._event_lines = EventLines(failures=keyboard is not None)
         self._keyboard = keyboard
-        self._answer = answer
-        self._on_finish = after
-        held = keyboard or self._progress
-        self._questions = QuestionQueue(client, tty_in, err, held) if tty_in is not None else None
+        self._answer = started.answer if started is not None else None
+        holder = keyboard or self._progress
+        self._questions = QuestionQueue(client, tty_in, err, holder) if tty_in is not None else None
 
     def refuse(self) -> int:
-        """Somebody closed standard output before we began."""
+        """Report that standard output is closed."""
         write_text(self._err, f"{OUTPUT_CLOSED}\n")
         return EXIT_READER_GONE
 
-    async def follow(
-        self,
-        prompt: Prompt,
-        on_event: Callable[[Envelope], None] | None = None,
-        started_events: AsyncIterator[Envelope] | None = None,
-    ) -> TurnEnded | None:
-        """The end of the turn, or None when we left without it; `code` is then the exit code."""
-        with StopSignals(
-            self._client, queue="inject" if self._keyboard else "pause", on_exit=self._on_finish
-        ) as stopping:
+    async def follow(self, prompt: Prompt, on_event: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
+        """Return the end of the turn, or None if it was abandoned; `code` is then the exit code."""
+        started = self._started
+        on_exit = started.on_finish if started is not None else None
+        with StopSignals(self._client, queue="inject" if self._keyboard else "pause", on_exit=on_exit) as stopping:
             watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
-            events = started_events or self._client.stream_events()
-            if started_events is None:
+            events = started.events if started is not None else self._client.stream_events()
+            if started is None:
                 await self._client.submit(prompt)
             self._introduce(await self._client.get_info())
             pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
@@ -168,20 +170,21 @@ class _TurnRun:
         return ended
 
     async def deliver(self, ended: TurnEnded, out: TextIO, data: bytes) -> int:
-        """Write the answer to the last byte, however slow its reader is."""
+        """Write the answer completely, however slow its reader is. Return the exit code."""
         out.flush()
         output = PipeWriter(out.fileno())
         output.write(data)
         if not await output.drain():
             return EXIT_READER_GONE
-        if said := describe_ending(ended):
-            for line in said.split("\n"):
+        if message := describe_ending(ended):
+            for line in message.split("\n"):
                 write_line(self._err, line)
         return self.code or exit_code_of(ended)
 
     def _introduce(self, info: SessionInfo) -> None:
-        more = f"Commands run in {info.sandbox}." if self._verbose and info.sandbox else ""
-        for line in (info.notice, *info.warnings, more) if self._first else ():
+        sandbox = f"Sandbox: {info.sandbox}" if self._verbose and info.sandbox else ""
+        first = self._started is None or self._started.first
+        for line in (info.notice, *info.warnings, sandbox) if first else ():
             if line:
                 self._progress.print_line(line)
         self._progress.start()
@@ -212,7 +215,7 @@ class _TurnRun:
             self._questions.handle_event(envelope)
 
     def _print_line(self, line: str) -> None:
-        """Below what has come of the answer."""
+        """Print a line below the answer so far."""
         if self._answer is not None:
             self._answer.flush_lines()
         self._progress.print_line(line)

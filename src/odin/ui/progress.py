@@ -1,7 +1,4 @@
-"""What Odin is doing, in words that all front ends share.
-
-One line at the bottom of a terminal that says what is running and for how long.
-"""
+"""The progress line: what is running and for how long, on the last line of a terminal."""
 
 import asyncio
 import math
@@ -27,20 +24,20 @@ ACTIVITY_WORDS: Mapping[str, str] = {
     "waiting_headers": "waiting for the model",
     "waiting_token": "waiting for the model",
     "streaming": "the model is answering",
-    "compacting": "summarising the conversation",
-    "retrying": "waiting to try again",
+    "compacting": "compacting the conversation",
+    "retrying": "waiting to retry",
     "retrying_key": "trying another key",
-    "cooling": "waiting, as the model's server asks",
+    "cooling": "rate limited, waiting",
     "verifying": "checking the work",
 }
 TIMED_ACTIVITIES = ("retrying", "cooling")
-"""Activities whose end is known: what is left of them is counted down."""
+"""Activities with a known end; the line counts down."""
 
 
 class ProgressLine:
-    """What is running and for how long, on the last line of a terminal. On anything else it draws nothing.
+    """Draws the current activity on the last line of a terminal, and nothing if `err` is no terminal.
 
-    With `keep_calls`, and where nothing can be drawn, every call that begins leaves a line.
+    Every tool call also leaves a line with `keep_calls`, or on a dumb terminal, where nothing can be redrawn.
     """
 
     def __init__(self, err: TextIO | None, *, keep_calls: bool = False) -> None:
@@ -64,7 +61,7 @@ class ProgressLine:
             self._tick()
 
     def handle_event(self, envelope: Envelope) -> None:
-        """Follow the session. Must not be called after `close`."""
+        """Update the line. Must not be called after `close`."""
         event = envelope.event
         if isinstance(event, ToolStarted):
             what = f"{event.name} {event.description}".strip()
@@ -87,7 +84,7 @@ class ProgressLine:
         self._draw()
 
     def print_line(self, text: str) -> None:
-        """A line that stays, above the progress. While somebody else has the terminal it waits."""
+        """Print a permanent line above the progress line. While the line is held, it is deferred."""
         if self._held:
             self._deferred.append(text)
             return
@@ -96,7 +93,7 @@ class ProgressLine:
         self._draw()
 
     def hold(self) -> None:
-        """Leave the terminal to somebody else until `release`."""
+        """Stop drawing until `release`: something else uses the terminal."""
         self._clear()
         self._held += 1
 
@@ -115,8 +112,8 @@ class ProgressLine:
 
     def _print_deferred(self) -> None:
         if not self._held:
-            later, self._deferred = self._deferred, []
-            for text in later:
+            deferred, self._deferred = self._deferred, []
+            for text in deferred:
                 self.print_line(text)
 
     def _set_activity(self, what: str) -> None:

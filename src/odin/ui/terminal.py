@@ -1,4 +1,4 @@
-"""Text for a terminal: with everything hidden shown, unable to steer it, and no wider than there is room."""
+"""Makes text safe for a terminal: escapes control and hidden characters, and cuts or wraps it to the width."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from typing import TextIO
 
 
 class _Escapes:
-    """Spells out the characters of these ranges, for `str.translate`."""
+    """A table for `str.translate` that escapes the characters in these ranges."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._ranges = ranges
@@ -40,29 +40,29 @@ _INVISIBLE = (
     (0xFFF0, 0xFFFB),
     (0xE0000, 0xE0FFF),
 )
-"""What takes no place, turns the direction of text, or looks like a space and is none."""
+"""Zero-width characters, direction marks, and characters that look like a space."""
 
 _CONTROL_ESCAPES = _Escapes((0, 8), (0x0B, 0x1F), *_CONTROL)
 _HIDDEN_ESCAPES = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
 
 
 def is_dumb(env: Mapping[str, str]) -> bool:
-    """Whether the terminal, as far as it says, understands nothing but lines: no sequence may be sent to it."""
+    """True if TERM names a terminal without escape sequences."""
     return env.get("TERM", "") in ("", "dumb", "unknown")
 
 
 def escape_hidden(text: str) -> str:
-    """One line with nothing hidden: control, direction and zero-width characters escaped, long padding counted."""
+    """Return one line with control, direction and zero-width characters escaped and long padding counted."""
     return re.sub(" {16,}", lambda found: f"⟨{len(found[0])} spaces⟩", text.translate(_HIDDEN_ESCAPES))
 
 
 def escape_control(text: str) -> str:
-    """Text for a terminal that keeps its lines but cannot steer the terminal."""
+    """Return the text with its line breaks, but with control characters escaped."""
     return text.translate(_CONTROL_ESCAPES)
 
 
 def write_text(err: TextIO | None, text: str) -> None:
-    """Write to a stream of messages. One that is closed or speaks another encoding is no reason to fail."""
+    """Write to a message stream. Never fails, even if it is closed or has another encoding."""
     if err is None:
         return
     try:
@@ -73,7 +73,7 @@ def write_text(err: TextIO | None, text: str) -> None:
 
 
 def size_of(stream: TextIO | int | None) -> tuple[int, int]:
-    """Columns and rows of this terminal; 80 and 24 when it does not say."""
+    """Return the columns and rows of a terminal; 80 and 24 if unknown."""
     try:
         size = os.get_terminal_size(
             stream if isinstance(stream, int) else stream.fileno() if stream is not None else -1
@@ -84,15 +84,15 @@ def size_of(stream: TextIO | int | None) -> tuple[int, int]:
 
 
 def write_line(err: TextIO | None, text: str) -> None:
-    """A line of ours, with nothing hidden in it; on a terminal broken between words."""
-    shown = escape_hidden(text)
+    """Write one escaped line, wrapped between words on a terminal."""
+    line = escape_hidden(text)
     if err is not None and err.isatty():
-        shown = wrap_words(shown, size_of(err)[0])
-    write_text(err, f"{shown}\n")
+        line = wrap_words(line, size_of(err)[0])
+    write_text(err, f"{line}\n")
 
 
 def width_of(text: str) -> int:
-    """Columns a text takes: wide characters count as two."""
+    """Return the columns a text takes; wide characters count as two."""
     if text.isascii():
         return len(text)
     from unicodedata import east_asian_width
@@ -100,15 +100,15 @@ def width_of(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def shorten(text: str, room: int) -> str:
-    """At most `room` columns, with a mark where something is missing."""
-    if width_of(text) <= room:
+def shorten(text: str, columns: int) -> str:
+    """Return the text cut to this width, with an ellipsis if something is missing."""
+    if width_of(text) <= columns:
         return text
-    return _split_columns(text, room - 1)[0] + "…" if room > 1 else "…"[: max(room, 0)]
+    return _split_columns(text, columns - 1)[0] + "…" if columns > 1 else "…"[: max(columns, 0)]
 
 
 def wrap_words(text: str, columns: int, indent: str = "") -> str:
-    """A sentence in rows of a terminal, broken between words. Rows after the first begin with the indent."""
+    """Wrap a sentence between words. Rows after the first start with the indent."""
     row, *words = text.split(" ")
     rows: list[str] = []
     for word in words:
@@ -121,9 +121,9 @@ def wrap_words(text: str, columns: int, indent: str = "") -> str:
 
 
 def quote_block(text: str, columns: int) -> list[str]:
-    """Text that is not ours, whole and with nothing hidden: a bar before each line, a colon where a line goes on.
+    """Return foreign text as escaped rows that start with a bar, or with a colon where a line continues.
 
-    No row reaches the edge of the terminal, so that none can pass for one of ours.
+    No row reaches the edge of the terminal, so that foreign text cannot imitate Odin's own output.
     """
     rows: list[str] = []
     for line in text.split("\n"):
@@ -132,17 +132,17 @@ def quote_block(text: str, columns: int) -> list[str]:
     return rows
 
 
-def _split_columns(text: str, room: int) -> list[str]:
-    """A text cut into what fits into so many columns each; at least one piece."""
+def _split_columns(text: str, columns: int) -> list[str]:
+    """Split a text into parts of this width; at least one part."""
     if text.isascii():
-        return [text[start : start + room] for start in range(0, len(text), room)] or [""]
+        return [text[start : start + columns] for start in range(0, len(text), columns)] or [""]
     from unicodedata import east_asian_width
 
     cuts, used = [0], 0
     for index, character in enumerate(text):
         cells = 2 if east_asian_width(character) in "WF" else 1
         used += cells
-        if used > room:
+        if used > columns:
             cuts.append(index)
             used = cells
     return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]

@@ -58,14 +58,14 @@ class CommandReader:
             self._read_heredoc(node, pending)
             return
         fd = op = ""
-        loose: list[Node] = []
+        word_nodes: list[Node] = []
         end = node.start_byte
         for child in node.children:
             self.state.check_gap(end, child.start_byte)
             if child.type == "file_descriptor":
                 fd = self.state.text_of(child)
             elif child.type in WORD_NODES:
-                loose.append(child)
+                word_nodes.append(child)
             elif child.type == "ERROR" and op == "<" and self.state.text_of(child) == ">" and end == child.start_byte:
                 op = "<>"
             elif not op and not child.is_named:
@@ -73,7 +73,7 @@ class CommandReader:
             else:
                 self._statements.read_unknown(child)
             end = child.end_byte
-        words = self.words.read_words(loose)
+        words = self.words.read_words(word_nodes)
         if op in ("<&-", ">&-"):
             words.insert(0, ShellWord("-"))
             op = op[:2]
@@ -87,14 +87,14 @@ class CommandReader:
 
     def _read_heredoc(self, node: "Node", pending: PendingCommand) -> None:
         op = start = fd = rest = ""
-        seen = 0
+        substitutions = 0
         finish = node.end_byte
         line_end = node.start_byte
         for child in node.children:
             kind = child.type
             if kind in ("heredoc_body", "heredoc_end"):
                 finish = child.start_byte if kind == "heredoc_end" else finish
-                seen += sum(item.type == "command_substitution" for item in child.children)
+                substitutions += sum(item.type == "command_substitution" for item in child.children)
                 self.words.inspect_nodes(child.children)
                 continue
             line_end = child.end_byte
@@ -119,7 +119,7 @@ class CommandReader:
         body = self._read_heredoc_body(op, delimiter, line_end, finish)
         self.state.bodies.append(body)
         if start == delimiter:
-            self._check_heredoc_expansion(body, seen)
+            self._check_heredoc_expansion(body, substitutions)
 
     def _read_heredoc_body(self, op: str, delimiter: str, line_end: int, finish: int) -> str:
         gap = self.state.source.find(b"\n", line_end)
@@ -131,9 +131,9 @@ class CommandReader:
             self.state.note_flaw("the end of a here-document is not certain")
         return body
 
-    def _check_heredoc_expansion(self, body: str, seen: int) -> None:
-        """Note a doubt if an unquoted here-document has expansions other than the `seen` substitutions already read."""
-        if "`" in body or re.search(r"\$[\[{]", body) or len(re.findall(r"(?<!\\)\$\(", body)) != seen:
+    def _check_heredoc_expansion(self, body: str, substitutions: int) -> None:
+        """Note a doubt if an unquoted here-document has expansions other than the substitutions already read."""
+        if "`" in body or re.search(r"\$[\[{]", body) or len(re.findall(r"(?<!\\)\$\(", body)) != substitutions:
             self.state.note_doubt("a here-document contains expansions")
         for inner in re.findall(r"(?<!\\)`([^`]*)`", body):
             self._statements.read_nested_text(inner)
@@ -176,10 +176,10 @@ class CommandReader:
 
     def _finish(self, pending: PendingCommand, operator: str, *, nested: bool) -> None:
         self.flush(pending, operator, nested=nested)
-        for joint, child in pending.following:
+        for next_operator, child in pending.following:
             folder = self.state.folder
-            self._statements.read_statement(child, joint, nested=nested)
-            self.state.folder = folder if joint == "|" else self.state.folder
+            self._statements.read_statement(child, next_operator, nested=nested)
+            self.state.folder = folder if next_operator == "|" else self.state.folder
 
     @staticmethod
     def _drop_named_descriptor(pending: PendingCommand) -> None:
@@ -192,30 +192,30 @@ class CommandReader:
         if node.type == "test_command":
             pending.words = self._read_test(node)
             return pending
-        loose: list[Node] = []
+        word_nodes: list[Node] = []
         end = node.start_byte
         before = ""
         for child in node.children:
             self.state.check_gap(end, child.start_byte)
             kind = child.type
-            apart = before not in REDIRECT_NODES and before != "variable_assignment"
-            if not apart and kind not in REDIRECT_NODES and self.state.is_touching(end, child.start_byte):
+            separated = before not in REDIRECT_NODES and before != "variable_assignment"
+            if not separated and kind not in REDIRECT_NODES and self.state.is_touching(end, child.start_byte):
                 self.state.note_flaw("a redirection or assignment is not separated from the next word")
             before = kind
             if kind in WORD_NODES or (not child.is_named and node.type != "command"):
-                loose.append(child)
+                word_nodes.append(child)
             else:
-                pending.words += self._read_plain_words(node, loose)
-                loose = []
+                pending.words += self._read_plain_words(node, word_nodes)
+                word_nodes = []
                 self._read_special(child, pending)
             end = child.end_byte
-        pending.words += self._read_plain_words(node, loose)
+        pending.words += self._read_plain_words(node, word_nodes)
         return pending
 
-    def _read_plain_words(self, node: "Node", loose: Sequence["Node"]) -> list[ShellWord]:
-        if loose and not loose[0].is_named and node.type != "command" and loose[0].child_count == 0:
-            return [ShellWord(self.state.text_of(loose[0])), *self.words.read_words(loose[1:])]
-        return self.words.read_words(loose)
+    def _read_plain_words(self, node: "Node", word_nodes: Sequence["Node"]) -> list[ShellWord]:
+        if word_nodes and not word_nodes[0].is_named and node.type != "command" and word_nodes[0].child_count == 0:
+            return [ShellWord(self.state.text_of(word_nodes[0])), *self.words.read_words(word_nodes[1:])]
+        return self.words.read_words(word_nodes)
 
     def _read_special(self, child: "Node", pending: PendingCommand) -> None:
         if child.type == "variable_assignment":
@@ -281,14 +281,14 @@ class CommandReader:
             self.state.note_doubt("a numeric test may evaluate code in its words")
         return words
 
-    def _collect_leaves(self, node: "Node", found: "list[Node]") -> None:
+    def _collect_leaves(self, node: "Node", leaves: "list[Node]") -> None:
         for child in node.children:
             if child.type in ("unary_expression", "binary_expression", "parenthesized_expression"):
-                self._collect_leaves(child, found)
+                self._collect_leaves(child, leaves)
             elif child.type == "ERROR":
                 self._statements.read_unknown(child)
             else:
-                found.append(child)
+                leaves.append(child)
 
     def _group_touching(self, nodes: Sequence["Node"], *, lines: bool) -> "list[list[Node]]":
         groups: list[list[Node]] = []

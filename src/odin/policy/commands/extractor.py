@@ -140,15 +140,15 @@ class CommandExtractor:
         if [word.text for word in args] in (["--version"], ["--help"]):
             return False
         rest = list(args)
-        given = False
+        has_text = False
         while rest and rest[0].text.startswith(("-", "+")):
             text = rest.pop(0).text
             if text in ("--", "-"):
                 break
-            given = given or text == "--command" or (not text.startswith("--") and "c" in text[1:])
+            has_text = has_text or text == "--command" or (not text.startswith("--") and "c" in text[1:])
             if re.fullmatch(r"[-+]\w*[oO]|--rcfile|--init-file", text) and rest:
                 rest.pop(0)
-        if given and rest:
+        if has_text and rest:
             self._add_joined_words(rest[:1], folder)
             return False
         self.note_doubt("a shell runs a script that is not in the command")
@@ -157,9 +157,9 @@ class CommandExtractor:
     def _read_su(self, words: Sequence[ShellWord], folder: str | None) -> bool:
         """Read `su` and `runuser`, which run a shell as another user."""
         login = any(re.fullmatch(r"-|--login|-\w*l\w*", word.text) for word in words[1:])
-        given = find_option_value(words[1:], "c", "command")
-        if given is not None:
-            self._add_joined_words([given], "~" if login else folder)
+        text = find_option_value(words[1:], "c", "command")
+        if text is not None:
+            self._add_joined_words([text], "~" if login else folder)
             return False
         self.note_doubt("a shell runs a script that is not in the command")
         rest = [word for word in words[1:] if word.text == "--"]
@@ -169,11 +169,11 @@ class CommandExtractor:
 
     def _read_script_program(self, words: Sequence[ShellWord], folder: str | None) -> bool:
         """Read `script`, which runs a command given as one text, or a shell."""
-        given = find_option_value(words[1:], "c", "command")
-        if given is None:
+        text = find_option_value(words[1:], "c", "command")
+        if text is None:
             self.note_doubt("a shell runs a script that is not in the command")
             return True
-        self._add_joined_words([given], folder)
+        self._add_joined_words([text], folder)
         return False
 
     def _add_joined_words(self, words: Sequence[ShellWord], folder: str | None) -> None:
@@ -279,9 +279,9 @@ class CommandExtractor:
         return self._read_wrapped("env", [*words, *rest], folder)
 
     def _read_flock(self, words: Sequence[ShellWord], folder: str | None) -> bool:
-        given = find_option_value(words[1:], "c", "command")
-        if given is not None:
-            self._add_joined_words([given], folder)
+        text = find_option_value(words[1:], "c", "command")
+        if text is not None:
+            self._add_joined_words([text], folder)
             return False
         return self._read_wrapped("flock", words[1:], folder)
 
@@ -324,9 +324,9 @@ class CommandExtractor:
         if verb == "submodule" and any(word.text == "foreach" for word in after):
             start = next(n for n, word in enumerate(after) if word.text == "foreach")
             self._add_joined_words(skip_options(after[start + 1 :], ""), None)
-        given = find_option_value(after, "x", "exec") if verb == "rebase" else None
-        if given is not None:
-            self._add_joined_words([given], folder)
+        exec_text = find_option_value(after, "x", "exec") if verb == "rebase" else None
+        if exec_text is not None:
+            self._add_joined_words([exec_text], folder)
         if verb == "bisect" and after and after[0].text == "run":
             return self._add_inner(after[1:], folder) if len(after) > 1 else False
         if verb in ("filter-branch", "difftool", "mergetool"):

@@ -178,7 +178,7 @@ def _is_single_test(words: Sequence[ShellWord]) -> bool:
 def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
     """Return one literal word or glob and its end, or None for anything else."""
     at = start
-    made: list[str] = []
+    pieces: list[str] = []
     bare: list[str] = []
     quoted = False
     while at < len(text):
@@ -186,18 +186,18 @@ def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
         if piece:
             if at == start and piece[0][0] in "#~=^" and piece[0] not in ("=", "=="):
                 return None
-            made.append(piece[0])
+            pieces.append(piece[0])
             bare.append(piece[0])
         else:
             piece = _QUOTED.match(text, at) or _DOUBLE.match(text, at)
             if piece:
-                made.append(piece[1])
+                pieces.append(piece[1])
             elif (piece := _TABBED.match(text, at)) is not None:
-                made.append(piece[1].replace("\\t", "\t").replace("\\n", "\n"))
+                pieces.append(piece[1].replace("\\t", "\t").replace("\\n", "\n"))
             elif (piece := _DOUBLE_ESCAPED.match(text, at)) is not None:
-                made.append(re.sub(r'\\(["$`\\])', r"\1", piece[1]))
+                pieces.append(re.sub(r'\\(["$`\\])', r"\1", piece[1]))
             elif (piece := _ESCAPED.match(text, at)) is not None:
-                made.append(piece[1])
+                pieces.append(piece[1])
             else:
                 break
             quoted = True
@@ -207,7 +207,7 @@ def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
         return None
     if _has_expansion(plain):
         return None
-    whole = "".join(made)
+    whole = "".join(pieces)
     glob = any(char in plain for char in "*?") or ("[" in plain and "]" in plain[plain.index("[") :])
     return ShellWord(whole, glob=glob, quoted=quoted), at
 

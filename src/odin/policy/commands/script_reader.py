@@ -61,7 +61,7 @@ class ScriptReader:
     def read_program(self, *, nested: bool = False) -> None:
         source = _sanitize_source(self.state.source)
         root = _PARSERS.bash.parse(source).root_node
-        if not all(_is_quoted(root, found.start(2)) for found in _AFTER_BRACE.finditer(self.state.source)):
+        if not all(_is_quoted(root, match.start(2)) for match in _AFTER_BRACE.finditer(self.state.source)):
             self.state.note_flaw("it has an unusual character right after a brace")
         children = root.children
         if children:
@@ -161,15 +161,15 @@ class ScriptReader:
             self.state.note_flaw("it is not complete, or not valid shell syntax")
         else:
             self.state.note_flaw(f"it contains {node.type.replace('_', ' ')} where a command is expected")
-        loose: list[Node] = []
+        word_nodes: list[Node] = []
         for child in node.children:
             if child.type in WORD_NODES:
-                loose.append(child)
+                word_nodes.append(child)
             elif child.child_count or child.type in _STATEMENT_NODES:
                 self.read_statement(child, "", nested=True)
-        if loose or node.type in WORD_NODES:
+        if word_nodes or node.type in WORD_NODES:
             self._commands.flush(
-                PendingCommand([self._commands.words.read_word([item]) for item in loose or [node]], [], []),
+                PendingCommand([self._commands.words.read_word([item]) for item in word_nodes or [node]], [], []),
                 "",
                 nested=True,
             )
@@ -177,21 +177,21 @@ class ScriptReader:
     def _read_list(self, node: "Node", operator: str, *, nested: bool) -> None:
         """Read `a && b || c`. A command after `||` runs in the folder from before the list: the `cd` has failed."""
         before = reached = self.state.folder
-        joint = ""
+        list_operator = ""
         end = node.start_byte
         for child in node.children:
             self.state.check_gap(end, child.start_byte, lines=True)
             end = child.end_byte
             if child.type in ("&&", "||"):
-                joint = child.type
+                list_operator = child.type
                 reached = self.state.folder
-                if joint == "||":
+                if list_operator == "||":
                     self.state.folder = before
             elif child.type == "comment":
                 self.state.check_comment(child)
             else:
-                self.read_statement(child, joint or operator, nested=nested)
-                if joint == "||":
+                self.read_statement(child, list_operator or operator, nested=nested)
+                if list_operator == "||":
                     self.state.folder = reached
 
     def _read_pipeline(self, node: "Node", operator: str, *, nested: bool) -> None:
@@ -215,11 +215,11 @@ class ScriptReader:
             self._commands.words.inspect_nodes(children)
             return
         opening, last = children[0].end_byte, children[-2]
-        apart = self.state.source[opening : opening + 1] in (b" ", b"\t", b"\n")
+        separated = self.state.source[opening : opening + 1] in (b" ", b"\t", b"\n")
         ended = (
             last.type in (";", "&", "comment") or b"\n" in self.state.source[last.end_byte : children[-1].start_byte]
         )
-        if not apart or not (ended or self.state.source[last.end_byte - 1 : last.end_byte] in (b")", b"}")):
+        if not separated or not (ended or self.state.source[last.end_byte - 1 : last.end_byte] in (b")", b"}")):
             self.state.note_flaw("a brace looks like a group but is not one")
         self._read_body(children, operator)
 
@@ -398,7 +398,7 @@ def _is_sound(text: str) -> bool:
 
 def _sanitize_source(source: bytes) -> bytes:
     """Replace characters that would crash the grammar (`_AFTER_BRACE`)."""
-    return _AFTER_BRACE.sub(lambda found: found[1] + b"_" * len(found[2]), source)
+    return _AFTER_BRACE.sub(lambda match: match[1] + b"_" * len(match[2]), source)
 
 
 def _is_quoted(root: "Node", at: int) -> bool:

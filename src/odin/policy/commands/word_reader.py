@@ -54,10 +54,10 @@ class WordBuilder:
         while at < len(text):
             char = text[at]
             if char == "\\":
-                following = text[at + 1 : at + 2]
-                if following != "\n":
-                    self.add_quoted(following)
-                valid = valid and bool(following)
+                next_char = text[at + 1 : at + 2]
+                if next_char != "\n":
+                    self.add_quoted(next_char)
+                valid = valid and bool(next_char)
                 at += 2
                 continue
             valid = valid and char not in _BREAKING
@@ -326,7 +326,7 @@ class WordReader:
 
 def _resolve_ansi(text: str) -> str:
     """Return the text of `$'...'` with its escapes resolved. Invalid escapes stay as they are."""
-    return _ESCAPE.sub(lambda found: _resolve_escape(found[1]), text)
+    return _ESCAPE.sub(lambda match: _resolve_escape(match[1]), text)
 
 
 def _resolve_escape(code: str) -> str:

@@ -199,13 +199,13 @@ class _HookReader:
         if not isinstance(raw, Mapping):
             self._warn(f"{where} must be an object; this hook is ignored.")
             return None
-        given = cast("Mapping[str, Any]", raw)
+        entry = cast("Mapping[str, Any]", raw)
         known = tuple(name for shape in shapes for name in shape.__struct_fields__)
-        for key in given:
+        for key in entry:
             if key not in known:
                 self._warn(f'unknown key "{where}.{key}"; it is ignored.{_suggest_key(key, known)}')
         try:
-            return [msgspec.convert(given, shape) for shape in shapes]
+            return [msgspec.convert(entry, shape) for shape in shapes]
         except msgspec.ValidationError as error:
             self._warn(f"{where} is ignored: {_describe_error(error)}.")
             return None
@@ -232,8 +232,8 @@ def _suggest_key(key: str, known: "Sequence[str] | Mapping[str, Any]") -> str:
 
 def _describe_error(error: msgspec.ValidationError) -> str:
     text, _, at = str(error).replace("`", "").partition(" - at $")
-    place = at.lstrip(".")
-    return f"{place}: {text[:1].lower()}{text[1:]}" if place else f"{text[:1].lower()}{text[1:]}"
+    key = at.lstrip(".")
+    return f"{key}: {text[:1].lower()}{text[1:]}" if key else f"{text[:1].lower()}{text[1:]}"
 
 
 def _shorten(text: str, limit: int = 60) -> str:

@@ -188,20 +188,20 @@ class _HookOutput:
 
     @property
     def args(self) -> dict[str, Any] | None:
-        for place, name in ((self.specific, "updatedInput"), (self.request, "updatedInput"), (self.top, "args")):
-            if place.get(name) is not None:
-                return _require_object(place[name], name)
+        for section, name in ((self.specific, "updatedInput"), (self.request, "updatedInput"), (self.top, "args")):
+            if section.get(name) is not None:
+                return _require_object(section[name], name)
         return None
 
     @property
     def output(self) -> str | None:
-        for place, name in (
+        for section, name in (
             (self.specific, "updatedToolOutput"),
             (self.specific, "updatedMCPToolOutput"),
             (self.top, "output"),
         ):
-            if place.get(name) is not None:
-                value = place[name]
+            if section.get(name) is not None:
+                value = section[name]
                 return to_valid_unicode(value if isinstance(value, str) else msgspec.json.encode(value).decode())
         return None
 
@@ -225,13 +225,17 @@ class _HookOutput:
     def notice(self) -> str:
         return self._find_text(self.top, "systemMessage")
 
-    def _find_text(self, place: dict[str, Any], *names: str) -> str:
+    def _find_text(self, section: dict[str, Any], *names: str) -> str:
         for name in names:
-            found = place.get(name)
-            if found is not None and not isinstance(found, str) and not (name == "decision" and place is self.specific):
+            value = section.get(name)
+            if (
+                value is not None
+                and not isinstance(value, str)
+                and not (name == "decision" and section is self.specific)
+            ):
                 raise InvalidHookOutput(f"{name} must be a string")
-            if isinstance(found, str) and found.strip():
-                return _limit_text(to_valid_unicode(found.strip()))
+            if isinstance(value, str) and value.strip():
+                return _limit_text(to_valid_unicode(value.strip()))
         return ""
 
 

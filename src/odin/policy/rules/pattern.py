@@ -130,12 +130,14 @@ class CommandPattern(Struct, frozen=True):
         """Match loosely, to deny or ask: any path to the program, further options, any order of options."""
         if not self.words:
             return self.is_prefix
-        named, flags = _separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
-        plain, given = _separate_options((part.name, *_without_git_values(part.name, part.texts[1:])))
+        wanted_words, wanted_flags = _separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
+        given_words, given_flags = _separate_options((part.name, *_without_git_values(part.name, part.texts[1:])))
         if self.is_prefix or self.words[-1].endswith("*"):
-            return bool(named) and _starts_with(named, plain) and flags <= given
+            return bool(wanted_words) and _starts_with(wanted_words, given_words) and wanted_flags <= given_flags
         wildcards = any(has_wildcard(word) for word in self.words)
-        return _starts_with(named, plain, whole=True) and (flags <= given if wildcards else flags == given)
+        return _starts_with(wanted_words, given_words, whole=True) and (
+            wanted_flags <= given_flags if wildcards else wanted_flags == given_flags
+        )
 
     def is_mentioned_in(self, text: str) -> bool:
         """True if text that could not be parsed contains the words in a row, separated by any other characters."""

@@ -183,22 +183,22 @@ class Rule(Struct, frozen=True):
     def matches_call(self, call: PolicyCall) -> bool:
         """True if any part of the call matches. `Read` and `Edit` patterns also apply to the words of a command."""
         runs = call.analysis is not None
-        named = self.matches_tool(call.name) or (runs and self.tool == "ExecuteCommand")
-        if named and self.bare:
+        names_tool = self.matches_tool(call.name) or (runs and self.tool == "ExecuteCommand")
+        if names_tool and self.bare:
             return True
-        if named and call.analysis is not None:
+        if names_tool and call.analysis is not None:
             if self.pattern == call.command.strip() or any(
                 self._matches_command(part) for part in call.analysis.commands
             ):
                 return True
             return not call.analysis.is_complete and self.command.is_mentioned_in(call.command)
         if call.subject.url:
-            return named and matches_url_loosely(self.pattern, call.subject.url)
+            return names_tool and matches_url_loosely(self.pattern, call.subject.url)
         return self._matches_paths(call)
 
     def matches_part(self, part: ExtractedCommand, call: PolicyCall) -> bool:
-        named = self.matches_tool(call.name) or self.tool == "ExecuteCommand"
-        return named and (self.bare or self._matches_command(part))
+        names_tool = self.matches_tool(call.name) or self.tool == "ExecuteCommand"
+        return names_tool and (self.bare or self._matches_command(part))
 
     def _matches_command(self, part: ExtractedCommand) -> bool:
         """True if a command matches, or mentions a matching command in code it is given."""

@@ -74,8 +74,8 @@ class RuleReader:
             self._read_actions(value, at)
         else:
             start = len(self.rules)
-            for tool, wanted in sorted(value.items(), key=lambda item: item[0] != "*"):
-                self._read_tool(tool, wanted, f"{at}.{tool}")
+            for tool, entry in sorted(value.items(), key=lambda item: item[0] != "*"):
+                self._read_tool(tool, entry, f"{at}.{tool}")
             self._add_exceptions(start, "*")
 
     def _read_entry(self, value: dict[str, Any], at: str) -> None:
@@ -107,13 +107,13 @@ class RuleReader:
                 why = "has no effect here" if key in _IGNORED_KEYS else "is not one of allow, ask and deny"
                 self._warn(f"{at}.{key}", why)
 
-    def _read_tool(self, tool: str, wanted: Any, at: str) -> None:
+    def _read_tool(self, tool: str, value: Any, at: str) -> None:
         """Read the patterns of one tool. `*` is the default for all others, wherever it is written."""
-        patterns: dict[Any, Any] = cast("dict[Any, Any]", wanted) if isinstance(wanted, dict) else {"*": wanted}
+        patterns: dict[Any, Any] = cast("dict[Any, Any]", value) if isinstance(value, dict) else {"*": value}
         start = len(self.rules)
         for pattern, action in sorted(patterns.items(), key=lambda item: item[0] not in _WILDCARDS):
             if action not in _ACTIONS:
-                self._warn(f"{at}.{pattern}" if patterns is wanted else at, f"must be one of {', '.join(_ACTIONS)}")
+                self._warn(f"{at}.{pattern}" if patterns is value else at, f"must be one of {', '.join(_ACTIONS)}")
                 continue
             text = _whole_rule_of(tool) if pattern in _WILDCARDS else f"{tool}({pattern})"
             self._add(text, action, f"{at}.{pattern}")

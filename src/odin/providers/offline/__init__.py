@@ -38,8 +38,8 @@ class OfflinePlanner:
     name = "offline"
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        for piece in stream_reply(request):
-            yield piece
+        for chunk in stream_reply(request):
+            yield chunk
 
     async def close(self) -> None:
         """Nothing to close."""

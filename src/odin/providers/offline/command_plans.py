@@ -53,7 +53,7 @@ def make_command_call(command: str) -> PlannedCall:
     return PlannedCall("ExecuteCommand", {"command": command})
 
 
-def plan_command(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_command(task: PlannerTask, context: PlanContext) -> Plan:
     (result,) = yield (make_command_call(task.command),)
     return report_run(task.command, result)
 
@@ -86,7 +86,7 @@ def keep_last_lines(text: str, limit: int) -> str:
     return f"({cut} lines before this)\n{joined}" if cut else joined
 
 
-def plan_unknown_command(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_unknown_command(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
     return (
         f'I cannot tell which command "{task.source_text}" is, and I do not guess what to run. Put it in backticks, '
@@ -94,21 +94,21 @@ def plan_unknown_command(task: PlannerTask, desk: PlanContext) -> Plan:
     )
 
 
-def plan_script(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_script(task: PlannerTask, context: PlanContext) -> Plan:
     """Run one file with the interpreter its suffix implies."""
     ending = task.path.rsplit(".", 1)[-1].lower()
-    name = quote_for_shell(desk.display_path(desk.resolve_path(task.path)))
+    name = quote_for_shell(context.display_path(context.resolve_path(task.path)))
     program = _INTERPRETERS.get(ending)
     command = f"{program} {name}" if program else (name if "/" in name else f"./{name}")
     (result,) = yield (make_command_call(command),)
     return report_run(command, result)
 
 
-def plan_tests(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_tests(task: PlannerTask, context: PlanContext) -> Plan:
     if task.command:
         found: ProjectTests | str = ProjectTests(task.command, "")
     else:
-        found = yield from detect_tests(desk, task.path)
+        found = yield from detect_tests(context, task.path)
     if isinstance(found, str):
         return found
     (result,) = yield (make_command_call(found.command),)
@@ -116,10 +116,10 @@ def plan_tests(task: PlannerTask, desk: PlanContext) -> Plan:
 
 
 def detect_tests(
-    desk: PlanContext, path: str = ""
+    context: PlanContext, path: str = ""
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], ProjectTests | str]:
     """Return how to run the tests, from the files at the top of the project."""
-    (listing,) = yield (PlannedCall("LS", {"path": desk.cwd}),)
+    (listing,) = yield (PlannedCall("LS", {"path": context.cwd}),)
     if listing.is_error:
         return report_failure("look for the tests", listing)
     names = set(results.parse_entries(listing.text))
@@ -128,7 +128,7 @@ def detect_tests(
     wanted = [name for name in ("Makefile", "makefile", "justfile", "package.json") if name in names]
     texts: dict[str, str] = {}
     if wanted:
-        answers = yield tuple(make_read_call(desk.resolve_path(name)) for name in wanted)
+        answers = yield tuple(make_read_call(context.resolve_path(name)) for name in wanted)
         texts = {name: results.parse_page(answer.text).text for name, answer in zip(wanted, answers, strict=True)}
     return find_test_command(names, texts) or (
         "I found no way to run tests here: no Makefile with a test target, no pyproject.toml, package.json, "
@@ -258,8 +258,8 @@ _CHANGE_KINDS = {
 }
 
 
-def plan_git_query(task: PlannerTask, desk: PlanContext) -> Plan:
-    commands = _build_git_commands(task, desk)
+def plan_git_query(task: PlannerTask, context: PlanContext) -> Plan:
+    commands = _build_git_commands(task, context)
     answers = yield tuple(make_command_call(command) for command in commands)
     trouble = _explain_git_failure(commands[0], answers[0])
     if trouble:
@@ -268,8 +268,8 @@ def plan_git_query(task: PlannerTask, desk: PlanContext) -> Plan:
     return _ANSWERS[task.variant](task, texts) if task.variant in _ANSWERS else report_run(commands[0], answers[0])
 
 
-def _build_git_commands(task: PlannerTask, desk: PlanContext) -> tuple[str, ...]:
-    path = f" -- {quote_for_shell(desk.display_path(desk.resolve_path(task.path)))}" if task.path else ""
+def _build_git_commands(task: PlannerTask, context: PlanContext) -> tuple[str, ...]:
+    path = f" -- {quote_for_shell(context.display_path(context.resolve_path(task.path)))}" if task.path else ""
     if task.variant == "typed":
         return (task.command,)
     if task.variant == "changes":
@@ -424,19 +424,19 @@ _NOT_LANGUAGES = {
 }
 
 
-def plan_init(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_init(task: PlannerTask, context: PlanContext) -> Plan:
     """Write ODIN.md from the project's files."""
-    if not desk.has_tools("InitTool"):
-        return explain_not_offered(("InitTool",), desk)
+    if not context.has_tools("InitTool"):
+        return explain_not_offered(("InitTool",), context)
     (result,) = yield (PlannedCall("InitTool", {}),)
     return report_failure("write ODIN.md", result) if result.is_error else result.text
 
 
-def plan_description(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_description(task: PlannerTask, context: PlanContext) -> Plan:
     """List the top folder and all file names, then read the files that describe the project."""
     first = (
-        PlannedCall("LS", {"path": desk.cwd}),
-        *((make_glob_call("**/*", desk),) if desk.has_tools("Glob") else ()),
+        PlannedCall("LS", {"path": context.cwd}),
+        *((make_glob_call("**/*", context),) if context.has_tools("Glob") else ()),
     )
     listing, *globbed = yield first
     if listing.is_error:
@@ -446,35 +446,35 @@ def plan_description(task: PlannerTask, desk: PlanContext) -> Plan:
     wanted += [name for name in _MANIFESTS if name in names]
     texts: dict[str, str] = {}
     if wanted:
-        answers = yield tuple(make_read_call(desk.resolve_path(name)) for name in wanted)
+        answers = yield tuple(make_read_call(context.resolve_path(name)) for name in wanted)
         for name, answer in zip(wanted, answers, strict=True):
             texts[name] = "" if answer.is_error else results.parse_page(answer.text).text
     languages = languages_of([path for answer in globbed for path in results.parse_paths(answer.text)] or names)
     if any(results.parse_total_files(answer.text) for answer in globbed):
-        languages = yield from _count_by_language(languages, desk)
-    return _format_description(names, texts, languages, desk)
+        languages = yield from _count_by_language(languages, context)
+    return _format_description(names, texts, languages, context)
 
 
 def _count_by_language(
-    languages: list[tuple[str, int]], desk: PlanContext
+    languages: list[tuple[str, int]], context: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[tuple[str, int]]]:
     """Return the number of files per language in a project too large for one listing."""
     if not languages:
         return languages
     globs = [f"**/*.{{{FILE_TYPES[name.lower()].replace(' ', ',')}}}" for name, _ in languages]
-    answers = yield tuple(make_glob_call(glob, desk) for glob in globs)
+    answers = yield tuple(make_glob_call(glob, context) for glob in globs)
     counts = [results.parse_total_files(answer.text) or len(results.parse_paths(answer.text)) for answer in answers]
     exact = [(name, count) for (name, _), count in zip(languages, counts, strict=True)]
     return sorted(exact, key=lambda pair: -pair[1])
 
 
 def _format_description(
-    names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], desk: PlanContext
+    names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], context: PlanContext
 ) -> str:
     if not names:
         return "This folder is empty."
     facts = facts_of(texts)
-    name = facts.get("name") or desk.cwd.rstrip("/").rsplit("/", 1)[-1] or "This project"
+    name = facts.get("name") or context.cwd.rstrip("/").rsplit("/", 1)[-1] or "This project"
     readme = next((key for key in texts if key.lower().startswith("readme")), "")
     about = extract_first_paragraph(readme, texts[readme]) if readme else ""
     lines = [f"**{name}**{': ' + facts['description'] if facts.get('description') else ''}"]

@@ -85,32 +85,32 @@ class EditOutcome(Struct, frozen=True):
     error: str = ""
 
 
-def plan_replace(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_replace(task: PlannerTask, context: PlanContext) -> Plan:
     """Replace `term` with `new` in one file, or in every matching file below a folder."""
     if task.term == task.new:
         return "Both texts are the same, so there is nothing to replace."
-    if not desk.has_tools("EditTool"):
-        return (yield from _preview_replace(task, desk))
+    if not context.has_tools("EditTool"):
+        return (yield from _preview_replace(task, context))
     if task.everywhere or not task.path:
-        return (yield from _replace_everywhere(task, desk, desk.resolve_path(task.path)))
-    whole = yield from read_whole_file(task.path, desk)
+        return (yield from _replace_everywhere(task, context, context.resolve_path(task.path)))
+    whole = yield from read_whole_file(task.path, context)
     if whole.problem:
         return f"{whole.problem} Nothing was changed."
     if results.is_folder(whole.result):
-        return (yield from _replace_everywhere(task, desk, whole.path))
+        return (yield from _replace_everywhere(task, context, whole.path))
     if whole.result.is_error:
-        return f"{report_failure(f'read `{desk.display_path(whole.path)}`', whole.result)} Nothing was changed."
-    changes = yield from _edit_files([whole], task, desk)
-    return _report_edits(replaced(task, path=whole.path), changes, desk)
+        return f"{report_failure(f'read `{context.display_path(whole.path)}`', whole.result)} Nothing was changed."
+    changes = yield from _edit_files([whole], task, context)
+    return _report_edits(replaced(task, path=whole.path), changes, context)
 
 
-def _preview_replace(task: PlannerTask, desk: PlanContext) -> Plan:
+def _preview_replace(task: PlannerTask, context: PlanContext) -> Plan:
     """In a read-only mode, report what would be replaced and how to do it."""
-    refusal = explain_not_offered(("EditTool",), desk)
-    if not desk.has_tools("Grep"):
+    refusal = explain_not_offered(("EditTool",), context)
+    if not context.has_tools("Grep"):
         return refusal
     reached = yield from call_on_path(
-        task.path, desk, lambda path: make_grep_call(_replace_pattern_of(task), path, task, "count")
+        task.path, context, lambda path: make_grep_call(_replace_pattern_of(task), path, task, "count")
     )
     if reached.problem:
         return f"{refusal} {reached.problem}"
@@ -118,7 +118,7 @@ def _preview_replace(task: PlannerTask, desk: PlanContext) -> Plan:
     if not counts:
         return refusal
     places = f"{format_count(sum(counts.values()), 'line')} in {format_count(len(counts), 'file')}"
-    names = ", ".join(f"`{desk.display_path(path)}`" for path in list(counts)[:10])
+    names = ", ".join(f"`{context.display_path(path)}`" for path in list(counts)[:10])
     return f"{refusal} There I would replace `{task.term}` with `{task.new}` on {places}: {names}."
 
 
@@ -126,7 +126,7 @@ def _replace_pattern_of(task: PlannerTask) -> str:
     return match_whole_word(task.term) if task.variant == "word" else escape_literal(task.term)
 
 
-def _replace_everywhere(task: PlannerTask, desk: PlanContext, folder: str) -> Plan:
+def _replace_everywhere(task: PlannerTask, context: PlanContext, folder: str) -> Plan:
     (found,) = yield (make_grep_call(_replace_pattern_of(task), folder, task, "files_with_matches", MAX_FILES + 1),)
     if found.is_error:
         return f"{report_failure(f'search for `{task.term}`', found)} Nothing was changed."
@@ -138,23 +138,23 @@ def _replace_everywhere(task: PlannerTask, desk: PlanContext, folder: str) -> Pl
     changes: list[EditOutcome] = []
     for start in range(0, len(paths), _FILES_PER_BATCH):
         batch = paths[start : start + _FILES_PER_BATCH]
-        answers = yield tuple(make_read_call(desk.resolve_path(path)) for path in batch)
+        answers = yield tuple(make_read_call(context.resolve_path(path)) for path in batch)
         wholes = [
-            WholeFile(desk.resolve_path(path), answer, page=results.parse_page(answer.text))
+            WholeFile(context.resolve_path(path), answer, page=results.parse_page(answer.text))
             for path, answer in zip(batch, answers, strict=True)
         ]
-        changes += yield from _edit_files(wholes, task, desk)
-    return _report_edits(task, changes, desk)
+        changes += yield from _edit_files(wholes, task, context)
+    return _report_edits(task, changes, context)
 
 
-def _edit_files(files: Sequence[WholeFile], task: PlannerTask, desk: PlanContext) -> EditSteps:
+def _edit_files(files: Sequence[WholeFile], task: PlannerTask, context: PlanContext) -> EditSteps:
     """Edit files that were read, all in one reply. Unseen lines are read first."""
     done = [EditOutcome(file.path, error=extract_reason(file.result.text)) for file in files if file.result.is_error]
-    readable = yield from _read_unseen([file for file in files if not file.result.is_error], task, desk)
+    readable = yield from _read_unseen([file for file in files if not file.result.is_error], task, context)
     acts: dict[str, tuple[PlannedCall, ...]] = {}
     words: dict[str, int] = {}
     for file in readable:
-        made = _build_edit_calls(file, task, desk)
+        made = _build_edit_calls(file, task, context)
         if isinstance(made, str):
             done.append(EditOutcome(file.path, error=made))
         elif made:
@@ -172,16 +172,16 @@ def _edit_files(files: Sequence[WholeFile], task: PlannerTask, desk: PlanContext
 
 
 def _read_unseen(
-    files: list[WholeFile], task: PlannerTask, desk: PlanContext
+    files: list[WholeFile], task: PlannerTask, context: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[WholeFile]]:
     """Read the lines to change. Replacing a word needs the whole file, a plain text only its lines."""
     partial = [file for file in files if not file.is_complete]
     if task.variant == "word":
         rest: dict[str, WholeFile] = {}
         for file in partial:
-            rest[file.path] = yield from read_whole_file(file.path, desk)
+            rest[file.path] = yield from read_whole_file(file.path, context)
         return [rest.get(file.path, file) for file in files]
-    if partial and desk.has_tools("Grep"):
+    if partial and context.has_tools("Grep"):
         plain = PlannerTask("search", task.term)
         yield tuple(
             make_grep_call(_replace_pattern_of(task), file.path, plain, "content", _MAX_SEEN_LINES) for file in partial
@@ -189,12 +189,12 @@ def _read_unseen(
     return files
 
 
-def _build_edit_calls(file: WholeFile, task: PlannerTask, desk: PlanContext) -> tuple[PlannedCall, ...] | str:
+def _build_edit_calls(file: WholeFile, task: PlannerTask, context: PlanContext) -> tuple[PlannedCall, ...] | str:
     """Return the calls that change one file, none if it does not contain the text, or why it cannot be done."""
     text = file.page.text
     inside_words = len(_find_words(task.term, text)) != text.count(task.term) or not file.is_complete
     if task.variant == "word" and inside_words and re.fullmatch(r"\w+", task.term):
-        return _build_word_calls(file, task, desk)
+        return _build_word_calls(file, task, context)
     if file.is_complete and task.term not in text and "... [line cut: " not in text:
         return ()
     args = {"file_path": file.path, "old_string": task.term, "new_string": task.new, "replace_all": True}
@@ -205,14 +205,14 @@ def _find_words(term: str, text: str) -> list[str]:
     return re.findall(match_whole_word(term), text)
 
 
-def _build_word_calls(file: WholeFile, task: PlannerTask, desk: PlanContext) -> tuple[PlannedCall, ...] | str:
+def _build_word_calls(file: WholeFile, task: PlannerTask, context: PlanContext) -> tuple[PlannedCall, ...] | str:
     """Rewrite only lines with the whole word, because the term also occurs inside longer words."""
     if not file.is_complete:
         return "the file is too large to rename a word in it safely"
     edits = build_word_edits(file.page.text, task.term, task.new)
     if not edits:
         return ()
-    if len(edits) > 1 and desk.has_tools("MultiEditTool"):
+    if len(edits) > 1 and context.has_tools("MultiEditTool"):
         listed = [{"old_string": old, "new_string": new} for old, new in edits]
         return (PlannedCall("MultiEditTool", {"file_path": file.path, "edits": listed}),)
     return tuple(
@@ -257,35 +257,37 @@ def _count_replacements(text: str) -> int:
     return int(found[1]) if found else 1
 
 
-def _report_edits(task: PlannerTask, changes: list[EditOutcome], desk: PlanContext) -> str:
+def _report_edits(task: PlannerTask, changes: list[EditOutcome], context: PlanContext) -> str:
     done = [change for change in changes if change.count]
     faults = [change for change in changes if change.error]
     if not done and not faults:
-        where = f" in `{desk.display_path(desk.resolve_path(task.path))}`" if task.path else ""
+        where = f" in `{context.display_path(context.resolve_path(task.path))}`" if task.path else ""
         return f"`{task.term}` does not occur{where}, so nothing was changed."
     lines: list[str] = []
     if done:
         total = format_count(sum(change.count for change in done), "occurrence")
         verb = f"Replaced `{task.term}` with `{task.new}`" if task.new else f"Removed `{task.term}`"
-        where = f"in `{desk.display_path(done[0].path)}`" if len(done) == 1 else f"in {len(done)} files"
+        where = f"in `{context.display_path(done[0].path)}`" if len(done) == 1 else f"in {len(done)} files"
         lines.append(f"{verb}: {total} {where}.")
         if len(done) > 1:
-            lines += ["", *(f"- {desk.display_path(change.path)}: {change.count}" for change in done[:60])]
+            lines += ["", *(f"- {context.display_path(change.path)}: {change.count}" for change in done[:60])]
     if faults:
         lines += [""] if done else ["Nothing was changed."]
         if len(faults) > 1 and len({change.error for change in faults}) == 1:
             lines.append(f"{len(faults)} files were not changed: {faults[0].error}")
         else:
-            lines += [f"`{desk.display_path(change.path)}` was not changed: {change.error}" for change in faults[:20]]
+            lines += [
+                f"`{context.display_path(change.path)}` was not changed: {change.error}" for change in faults[:20]
+            ]
     return "\n".join(lines)
 
 
-def plan_create(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_create(task: PlannerTask, context: PlanContext) -> Plan:
     """Write a new file. An existing file is overwritten only if the request says so."""
-    if not desk.has_tools("WriteFile"):
-        return explain_not_offered(("WriteFile",), desk)
-    full = desk.resolve_path(task.path)
-    name = desk.display_path(full)
+    if not context.has_tools("WriteFile"):
+        return explain_not_offered(("WriteFile",), context)
+    full = context.resolve_path(task.path)
+    name = context.display_path(full)
     (before,) = yield (make_read_call(full),)
     exists = not before.is_error and not results.is_empty(before)
     if exists and task.variant != "overwrite":
@@ -309,33 +311,33 @@ def plan_create(task: PlannerTask, desk: PlanContext) -> Plan:
     return f"Created `{name}` ({lines})." if content else f"Created the empty file `{name}`."
 
 
-def plan_append(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_append(task: PlannerTask, context: PlanContext) -> Plan:
     """Append lines to a file, creating it if needed."""
-    if not desk.has_tools("WriteFile", "EditTool"):
-        return explain_not_offered(("WriteFile", "EditTool"), desk)
-    full = desk.resolve_path(task.path)
+    if not context.has_tools("WriteFile", "EditTool"):
+        return explain_not_offered(("WriteFile", "EditTool"), context)
+    full = context.resolve_path(task.path)
     (first,) = yield (make_read_call(full),)
     content = task.new if task.new.endswith("\n") else task.new + "\n"
     if results.is_missing(first) or results.is_empty(first):
         (written,) = yield (PlannedCall("WriteFile", {"file_path": full, "content": content}),)
         if written.is_error:
-            return report_failure(f"write `{desk.display_path(full)}`", written)
+            return report_failure(f"write `{context.display_path(full)}`", written)
         was = "empty" if results.is_empty(first) else "not there"
-        return f"`{desk.display_path(full)}` was {was}; I wrote {_format_line_count(content)} to it."
+        return f"`{context.display_path(full)}` was {was}; I wrote {_format_line_count(content)} to it."
     if first.is_error:
-        return report_failure(f"append to `{desk.display_path(full)}`", first)
+        return report_failure(f"append to `{context.display_path(full)}`", first)
     page = results.parse_page(first.text)
     if page.last < page.total:
         (end,) = yield (make_read_call(full, max(1, page.total - 50), page.total),)
         page = results.parse_page(end.text)
     tail = find_unique_tail([line for _, line in page.lines])
     if not tail or page.last < page.total:
-        return f"I could not find the end of `{desk.display_path(full)}`, so nothing was changed."
+        return f"I could not find the end of `{context.display_path(full)}`, so nothing was changed."
     args = {"file_path": full, "old_string": tail, "new_string": f"{tail}\n{content.removesuffix(chr(10))}"}
     (edited,) = yield (PlannedCall("EditTool", args),)
     if edited.is_error:
-        return report_failure(f"append to `{desk.display_path(full)}`", edited)
-    return f"Appended {_format_line_count(content)} to `{desk.display_path(full)}`."
+        return report_failure(f"append to `{context.display_path(full)}`", edited)
+    return f"Appended {_format_line_count(content)} to `{context.display_path(full)}`."
 
 
 def _format_line_count(content: str) -> str:
@@ -352,10 +354,10 @@ def find_unique_tail(lines: list[str]) -> str:
     return ""
 
 
-def plan_delete(task: PlannerTask, desk: PlanContext) -> Plan:
-    full = desk.resolve_path(task.path)
-    name = desk.display_path(full)
-    spec = desk.tools.get("Delete")
+def plan_delete(task: PlannerTask, context: PlanContext) -> Plan:
+    full = context.resolve_path(task.path)
+    name = context.display_path(full)
+    spec = context.tools.get("Delete")
     if spec is None:
         return (
             f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quote_for_shell(name)}` and "

@@ -153,25 +153,27 @@ class PathResult(Struct, frozen=True):
 
 
 def call_on_path(
-    path: str, desk: PlanContext, make_call: Callable[[str], PlannedCall]
+    path: str, context: PlanContext, make_call: Callable[[str], PlannedCall]
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], PathResult]:
     """Make a call on a path. If it does not exist but exactly one file has that name, use that file."""
-    full = desk.resolve_path(path)
+    full = context.resolve_path(path)
     (result,) = yield (make_call(full),)
-    inside = desk.display_path(full) != full or not path.startswith(("/", "~"))
-    if not results.is_missing(result) or not inside or not desk.has_tools("Glob"):
+    inside = context.display_path(full) != full or not path.startswith(("/", "~"))
+    if not results.is_missing(result) or not inside or not context.has_tools("Glob"):
         return PathResult(full, result)
-    found = yield from find_by_name(path, desk)
+    found = yield from find_by_name(path, context)
     if len(found) == 1:
         (result,) = yield (make_call(found[0]),)
         return PathResult(found[0], result)
     if not found:
         return PathResult(full, result, f"There is no `{path}` here. {_extract_suggestion(result.text)}".rstrip())
-    shown = join_some((f"`{desk.display_path(item)}`" for item in found), _MAX_CANDIDATES)
+    shown = join_some((f"`{context.display_path(item)}`" for item in found), _MAX_CANDIDATES)
     return PathResult(full, result, f"There are {len(found)} files called `{path}`: {shown}. Which one do you mean?")
 
 
-def find_by_name(path: str, desk: PlanContext) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[str]]:
+def find_by_name(
+    path: str, context: PlanContext
+) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[str]]:
     """Return the files with that name below the working directory."""
     name = path.strip("/").removeprefix("./")
     globs = [f"**/{name}"]
@@ -179,15 +181,15 @@ def find_by_name(path: str, desk: PlanContext) -> Generator[tuple[PlannedCall, .
         globs.append(f"**/{name}.*")
         if is_path_like(name.lower()):
             globs.append(f"**/{name.upper()}*")
-    answers = yield tuple(make_glob_call(glob, desk) for glob in globs)
+    answers = yield tuple(make_glob_call(glob, context) for glob in globs)
     found = [item for answer in answers if not answer.is_error for item in results.parse_paths(answer.text)]
     return list(dict.fromkeys(found))
 
 
-def make_glob_call(pattern: str, desk: PlanContext, folder: str = "") -> PlannedCall:
+def make_glob_call(pattern: str, context: PlanContext, folder: str = "") -> PlannedCall:
     args = {"pattern": pattern}
-    if folder or desk.cwd != ".":
-        args["path"] = desk.resolve_path(folder)
+    if folder or context.cwd != ".":
+        args["path"] = context.resolve_path(folder)
     return PlannedCall("Glob", args)
 
 
@@ -227,27 +229,27 @@ class WholeFile(PathResult, frozen=True):
         return len(self.page.lines) >= self.page.total
 
 
-def plan_list(task: PlannerTask, desk: PlanContext) -> Plan:
-    full = desk.resolve_path(task.path)
+def plan_list(task: PlannerTask, context: PlanContext) -> Plan:
+    full = context.resolve_path(task.path)
     (result,) = yield (PlannedCall("LS", {"path": full}),)
     if result.is_error:
-        if desk.has_tools("Read") and ("is a file" in result.text or "not a directory" in result.text):
-            return (yield from plan_read(PlannerTask("read", path=task.path), desk))
-        return report_failure(f"list `{desk.display_path(full)}`", result)
+        if context.has_tools("Read") and ("is a file" in result.text or "not a directory" in result.text):
+            return (yield from plan_read(PlannerTask("read", path=task.path), context))
+        return report_failure(f"list `{context.display_path(full)}`", result)
     if task.variant == "tree":
-        lines = yield from _list_tree(full, results.parse_entries(result.text), 0, [_MAX_FOLDERS], desk)
+        lines = yield from _list_tree(full, results.parse_entries(result.text), 0, [_MAX_FOLDERS], context)
     else:
         lines = results.parse_entries(result.text)
     if not lines:
-        return f"{_folder_name_of(full, desk)} is empty."
+        return f"{_folder_name_of(full, context)} is empty."
     folders = sum(line.endswith("/") for line in lines)
     amounts = [(folders, "folder"), (len(lines) - folders, "file")]
     what = " and ".join(format_count(number, noun) for number, noun in amounts if number)
-    return f"{_folder_name_of(full, desk)} has {what}:\n\n" + "\n".join(_limit_lines(lines, LINES_SHOWN))
+    return f"{_folder_name_of(full, context)} has {what}:\n\n" + "\n".join(_limit_lines(lines, LINES_SHOWN))
 
 
-def _folder_name_of(full: str, desk: PlanContext) -> str:
-    return "This folder" if full == desk.cwd else f"`{desk.display_path(full)}`"
+def _folder_name_of(full: str, context: PlanContext) -> str:
+    return "This folder" if full == context.cwd else f"`{context.display_path(full)}`"
 
 
 def _limit_lines(lines: list[str], limit: int, total: int = 0) -> list[str]:
@@ -257,7 +259,7 @@ def _limit_lines(lines: list[str], limit: int, total: int = 0) -> list[str]:
 
 
 def _list_tree(
-    folder: str, names: list[str], depth: int, left: list[int], desk: PlanContext
+    folder: str, names: list[str], depth: int, left: list[int], context: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[str]]:
     """Return indented names, with folders expanded to a limited depth and number; one level is listed at a time."""
     hidden = (".git/", "node_modules/", "__pycache__/", ".venv/", "venv/", "target/", "dist/", "build/")
@@ -276,18 +278,18 @@ def _list_tree(
         out.append("  " * depth + name)
         if listed.get(name):
             out += yield from _list_tree(
-                f"{folder.rstrip('/')}/{name.rstrip('/')}", listed[name], depth + 1, left, desk
+                f"{folder.rstrip('/')}/{name.rstrip('/')}", listed[name], depth + 1, left, context
             )
     return out
 
 
-def plan_find(task: PlannerTask, desk: PlanContext) -> Plan:
-    answers = yield tuple(make_glob_call(glob, desk, task.path) for glob in task.globs)
+def plan_find(task: PlannerTask, context: PlanContext) -> Plan:
+    answers = yield tuple(make_glob_call(glob, context, task.path) for glob in task.globs)
     errors = [answer for answer in answers if answer.is_error]
     found = sorted({path for answer in answers if not answer.is_error for path in results.parse_paths(answer.text)})
     if errors and not found:
         return report_failure("find files", errors[0])
-    where = f" in `{desk.display_path(desk.resolve_path(task.path))}`" if task.path else ""
+    where = f" in `{context.display_path(context.resolve_path(task.path))}`" if task.path else ""
     total = max([len(found), *(results.parse_total_files(answer.text) for answer in answers)])
     if task.term:
         head = f"{format_count(total, f'{task.term} file')}{where}"
@@ -299,23 +301,23 @@ def plan_find(task: PlannerTask, desk: PlanContext) -> Plan:
     if task.variant == "count":
         return f"{head}."
     return f"{head}:\n\n" + "\n".join(
-        _limit_lines([f"- {desk.display_path(path)}" for path in found], _PATHS_SHOWN, total)
+        _limit_lines([f"- {context.display_path(path)}" for path in found], _PATHS_SHOWN, total)
     )
 
 
-def plan_read(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_read(task: PlannerTask, context: PlanContext) -> Plan:
     if task.first < 0:
-        return (yield from _read_tail(task, desk))
-    reached = yield from call_on_path(task.path, desk, lambda path: make_read_call(path, task.first, task.last))
+        return (yield from _read_tail(task, context))
+    reached = yield from call_on_path(task.path, context, lambda path: make_read_call(path, task.first, task.last))
     if reached.problem:
         return reached.problem
     if results.is_folder(reached.result):
-        return (yield from plan_list(PlannerTask("list", path=reached.path), desk))
-    return _format_file(reached, desk)
+        return (yield from plan_list(PlannerTask("list", path=reached.path), context))
+    return _format_file(reached, context)
 
 
-def _format_file(reached: PathResult, desk: PlanContext) -> str:
-    name = desk.display_path(reached.path)
+def _format_file(reached: PathResult, context: PlanContext) -> str:
+    name = context.display_path(reached.path)
     if reached.result.is_error:
         return report_failure(f"read `{name}`", reached.result)
     if results.is_empty(reached.result):
@@ -352,20 +354,20 @@ def language_of(name: str) -> str:
     return ending if ending.isalnum() else ""
 
 
-def _read_tail(task: PlannerTask, desk: PlanContext) -> Plan:
-    whole = yield from read_whole_file(task.path, desk)
+def _read_tail(task: PlannerTask, context: PlanContext) -> Plan:
+    whole = yield from read_whole_file(task.path, context)
     if whole.problem or whole.result.is_error or results.is_empty(whole.result):
-        return whole.problem or _format_file(whole, desk)
+        return whole.problem or _format_file(whole, context)
     return format_excerpt(
-        desk.display_path(whole.path), results.ReadPage(whole.page.lines[task.first :], whole.page.total)
+        context.display_path(whole.path), results.ReadPage(whole.page.lines[task.first :], whole.page.total)
     )
 
 
 def read_whole_file(
-    path: str, desk: PlanContext
+    path: str, context: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], WholeFile]:
     """Read a file to its end, page by page, within limits."""
-    reached = yield from call_on_path(path, desk, make_read_call)
+    reached = yield from call_on_path(path, context, make_read_call)
     page = results.parse_page(reached.result.text) if not reached.result.is_error else results.ReadPage((), 0)
     for _ in range(_MAX_PAGES):
         if not page.lines or page.last >= page.total:
@@ -378,11 +380,11 @@ def read_whole_file(
     return WholeFile(reached.path, reached.result, reached.problem, page)
 
 
-def plan_outline(task: PlannerTask, desk: PlanContext) -> Plan:
-    whole = yield from read_whole_file(task.path, desk)
+def plan_outline(task: PlannerTask, context: PlanContext) -> Plan:
+    whole = yield from read_whole_file(task.path, context)
     if whole.problem or whole.result.is_error or results.is_empty(whole.result):
-        return whole.problem or _format_file(whole, desk)
-    name = desk.display_path(whole.path)
+        return whole.problem or _format_file(whole, context)
+    name = context.display_path(whole.path)
     marks = outline_of(name, whole.page.lines)
     if not marks:
         return f"I see no classes, functions or headings in `{name}` ({format_count(whole.page.total, 'line')})."
@@ -390,13 +392,13 @@ def plan_outline(task: PlannerTask, desk: PlanContext) -> Plan:
     return f"`{name}`, {format_count(whole.page.total, 'line')}:\n\n" + "\n".join(_limit_lines(lines, LINES_SHOWN))
 
 
-def plan_summary(task: PlannerTask, desk: PlanContext) -> Plan:
-    whole = yield from read_whole_file(task.path, desk)
+def plan_summary(task: PlannerTask, context: PlanContext) -> Plan:
+    whole = yield from read_whole_file(task.path, context)
     if results.is_folder(whole.result):
-        return (yield from plan_list(PlannerTask("list", path=whole.path), desk))
+        return (yield from plan_list(PlannerTask("list", path=whole.path), context))
     if whole.problem or whole.result.is_error or results.is_empty(whole.result):
-        return whole.problem or _format_file(whole, desk)
-    name = desk.display_path(whole.path)
+        return whole.problem or _format_file(whole, context)
+    name = context.display_path(whole.path)
     parts = [f"`{name}` has {format_count(whole.page.total, 'line')}."]
     opening = extract_first_paragraph(name, whole.page.text)
     if opening:
@@ -462,43 +464,43 @@ def make_grep_call(
     return PlannedCall("Grep", args)
 
 
-def plan_text_search(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_text_search(task: PlannerTask, context: PlanContext) -> Plan:
     how = task.variant.removesuffix("-i").strip()
     mode = "count" if how == "count" else "content"
-    reached = yield from _run_grep(pattern_of(task), task, desk, mode)
+    reached = yield from _run_grep(pattern_of(task), task, context, mode)
     if reached.problem and task.whole_term and not is_path_like(task.path):
         task = PlannerTask("search", task.whole_term, globs=task.globs, variant=task.variant)
-        reached = yield from _run_grep(pattern_of(task), task, desk, mode)
+        reached = yield from _run_grep(pattern_of(task), task, context, mode)
     if reached.problem:
         return reached.problem
     if reached.result.is_error:
         return report_failure(f"search for `{task.term}`", reached.result)
     remark = ""
     if not _has_matches(reached, mode):
-        remark, reached = yield from _search_wider(task, desk, mode, reached)
+        remark, reached = yield from _search_wider(task, context, mode, reached)
     if not _has_matches(reached, mode):
-        return f"No match for `{task.term}`{_describe_place(task, reached.path, desk)}."
+        return f"No match for `{task.term}`{_describe_place(task, reached.path, context)}."
     if mode == "count":
-        return remark + _format_counts(task, reached, desk)
-    return remark + (yield from _list_matches(task, desk, reached))
+        return remark + _format_counts(task, reached, context)
+    return remark + (yield from _list_matches(task, context, reached))
 
 
-def _run_grep(pattern: str, task: PlannerTask, desk: PlanContext, mode: str) -> SearchSteps:
-    return (yield from call_on_path(task.path, desk, lambda path: make_grep_call(pattern, path, task, mode)))
+def _run_grep(pattern: str, task: PlannerTask, context: PlanContext, mode: str) -> SearchSteps:
+    return (yield from call_on_path(task.path, context, lambda path: make_grep_call(pattern, path, task, mode)))
 
 
 def _search_wider(
-    task: PlannerTask, desk: PlanContext, mode: str, reached: PathResult
+    task: PlannerTask, context: PlanContext, mode: str, reached: PathResult
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], tuple[str, PathResult]]:
     """Search again if nothing was found: any mention instead of a definition, any case."""
     if task.variant == "definition":
-        again = yield from _run_grep(match_whole_word(task.term), task, desk, mode)
+        again = yield from _run_grep(match_whole_word(task.term), task, context, mode)
         if _has_matches(again, mode):
             return f"I found no definition of `{task.term}`, but it is mentioned.\n\n", again
     if task.variant.endswith("-i") or task.variant == "regex" or task.term.lower() == task.term.upper():
         return "", reached
     relaxed = PlannerTask("search", task.term, path=task.path, globs=task.globs, variant="-i")
-    again = yield from _run_grep(escape_literal(task.term), relaxed, desk, mode)
+    again = yield from _run_grep(escape_literal(task.term), relaxed, context, mode)
     if _has_matches(again, mode):
         return f"`{task.term}` does not occur as written, but it does in other upper and lower case.\n\n", again
     return "", reached
@@ -514,31 +516,30 @@ def _has_matches(reached: PathResult, mode: str) -> bool:
     )
 
 
-def _describe_place(task: PlannerTask, path: str, desk: PlanContext) -> str:
+def _describe_place(task: PlannerTask, path: str, context: PlanContext) -> str:
     kinds = f" in {', '.join(glob.removeprefix('**/') for glob in task.globs)} files" if task.globs else ""
-    return kinds + ("" if path == desk.cwd else f" in `{desk.display_path(path)}`")
+    return kinds + ("" if path == context.cwd else f" in `{context.display_path(path)}`")
 
 
-def _format_counts(task: PlannerTask, reached: PathResult, desk: PlanContext) -> str:
+def _format_counts(task: PlannerTask, reached: PathResult, context: PlanContext) -> str:
     counts = results.parse_counts(reached.result.text, reached.path)
     total = format_count(sum(counts.values()), "line")
-    head = (
-        f"`{task.term}` is on {total} in {format_count(len(counts), 'file')}{_describe_place(task, reached.path, desk)}"
-    )
+    place = _describe_place(task, reached.path, context)
+    head = f"`{task.term}` is on {total} in {format_count(len(counts), 'file')}{place}"
     most = results.sort_by_count(counts)
-    lines = [f"- {desk.display_path(path)}: {counts[path]}" for path in most[:_FILES_SHOWN]]
+    lines = [f"- {context.display_path(path)}: {counts[path]}" for path in most[:_FILES_SHOWN]]
     if len(most) > _FILES_SHOWN:
         lines.append(f"- and {format_count(len(most) - _FILES_SHOWN, 'more file', 'more files')}")
     return f"{head}:\n\n" + "\n".join(lines)
 
 
 def _list_matches(
-    task: PlannerTask, desk: PlanContext, reached: PathResult
+    task: PlannerTask, context: PlanContext, reached: PathResult
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], str]:
     hits = results.parse_hits(reached.result.text, reached.path)
     files = len({hit.path for hit in hits})
     count, some = len(hits), ""
-    if count >= MAX_HITS - 1 and desk.has_tools("Grep"):
+    if count >= MAX_HITS - 1 and context.has_tools("Grep"):
         act = make_grep_call(pattern_of(task), reached.path, task, "count", 10_000)
         (total,) = yield (act,)
         counts = results.parse_counts(total.text, reached.path)
@@ -554,20 +555,22 @@ def _list_matches(
     if is_file_like(reached.path) and files == 1:
         head = head.removesuffix(" in 1 file")
     names_only = task.variant.startswith("files")
-    return f"{head}{_describe_place(task, reached.path, desk)}.{some}\n\n{_format_by_file(hits, desk, names_only)}"
+    return (
+        f"{head}{_describe_place(task, reached.path, context)}.{some}\n\n{_format_by_file(hits, context, names_only)}"
+    )
 
 
 def _format_match_count(count: int) -> str:
     return format_count(count, "match for", "matches for")
 
 
-def _format_by_file(hits: list[GrepHit], desk: PlanContext, names_only: bool) -> str:
+def _format_by_file(hits: list[GrepHit], context: PlanContext, names_only: bool) -> str:
     grouped: dict[str, list[GrepHit]] = {}
     for hit in hits:
         grouped.setdefault(hit.path, []).append(hit)
     blocks: list[str] = []
     for path, found in list(grouped.items())[:_FILES_SHOWN]:
-        name = f"{desk.display_path(path)} ({len(found)})"
+        name = f"{context.display_path(path)} ({len(found)})"
         if names_only:
             blocks.append(f"- {name}")
             continue
@@ -584,9 +587,9 @@ def _cut_line(text: str) -> str:
     return text if len(text) <= _MAX_LINE_WIDTH else f"{text[: _MAX_LINE_WIDTH - 1]}…"
 
 
-def plan_line_count(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_line_count(task: PlannerTask, context: PlanContext) -> Plan:
     reached = yield from call_on_path(
-        task.path, desk, lambda path: make_grep_call("^", path, PlannerTask("search", "^"), "count")
+        task.path, context, lambda path: make_grep_call("^", path, PlannerTask("search", "^"), "count")
     )
     if reached.problem or reached.result.is_error:
         return reached.problem or report_failure(f"count the lines of `{task.path}`", reached.result)
@@ -594,5 +597,5 @@ def plan_line_count(task: PlannerTask, desk: PlanContext) -> Plan:
     total = sum(counts.values())
     if len(counts) > 1:
         files = format_count(len(counts), "file")
-        return f"`{desk.display_path(reached.path)}` has {format_count(total, 'line')} in {files}."
-    return f"`{desk.display_path(reached.path)}` has {format_count(total, 'line')}."
+        return f"`{context.display_path(reached.path)}` has {format_count(total, 'line')} in {files}."
+    return f"`{context.display_path(reached.path)}` has {format_count(total, 'line')}."

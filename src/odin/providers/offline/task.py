@@ -140,12 +140,12 @@ def explain_not_understood(said: str, invent: bool, some_done: bool) -> str:
     return f"{rest}, so I left it and whatever came after it. {CONNECT_HINT}"
 
 
-def explain_not_offered(tools: tuple[str, ...], desk: PlanContext) -> str:
+def explain_not_offered(tools: tuple[str, ...], context: PlanContext) -> str:
     """Return why a call cannot be made, and what to do about it."""
     names = " and ".join(tools)
     writing = {"WriteFile", "EditTool", "MultiEditTool", "Delete", "InitTool"}
-    if writing.issuperset(tools) and not writing & desk.tools.keys():
-        mode = f"in {desk.mode} mode" if desk.mode else "in this mode"
+    if writing.issuperset(tools) and not writing & context.tools.keys():
+        mode = f"in {context.mode} mode" if context.mode else "in this mode"
         return (
             f"Nothing was changed: {mode} no tool that writes files is offered. Ask again in edit mode, "
             "for example with `--mode edit`."

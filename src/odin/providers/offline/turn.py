@@ -85,12 +85,12 @@ class PlannerMemory(Struct):
         if task.kind in ("search", "replace", "list", "find"):
             self.place = task.path
 
-    def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: PlanContext) -> None:
+    def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], context: PlanContext) -> None:
         """Record the calls of one reply. Lists requested together are one list."""
         lists: list[results.ToolListing] = []
         for call, result in pairs:
             name = canonical_name_of(call.name)
-            path = str(call.args.get("file_path") or call.args.get("path") or desk.cwd)
+            path = str(call.args.get("file_path") or call.args.get("path") or context.cwd)
             if name == "ExecuteCommand":
                 self.command = str(call.args.get("command", ""))
             elif result.is_error:
@@ -134,7 +134,7 @@ class PlannerMemory(Struct):
         return results.list_files(self.lists)
 
 
-def resolve_task(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) -> PlannerTask:
+def resolve_task(task: PlannerTask, memory: PlannerMemory, context: PlanContext) -> PlannerTask:
     """Return the task with every reference resolved. Raise UnclearReference if that is not possible."""
     if task.kind == "again":
         task = _repeat_task(task, memory)
@@ -150,7 +150,7 @@ def resolve_task(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) ->
         task = replace(task, term=memory.term)
     if task.kind == "replace" and not task.path and not task.everywhere:
         return _resolve_place(task, memory)
-    return replace(task, path=_resolve_path(task, memory, desk)) if task.path else task
+    return replace(task, path=_resolve_path(task, memory, context)) if task.path else task
 
 
 def _resolve_place(task: PlannerTask, memory: PlannerMemory) -> PlannerTask:
@@ -168,14 +168,14 @@ def _resolve_place(task: PlannerTask, memory: PlannerMemory) -> PlannerTask:
     )
 
 
-def _resolve_path(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) -> str:
+def _resolve_path(task: PlannerTask, memory: PlannerMemory, context: PlanContext) -> str:
     number = entry_number_of(task.path)
     if number is not None:
         return _pick_entry(number, memory)
     if task.path == LAST_PLACE and memory.place:
         return memory.place
     if task.path in (LAST_FILE, LAST_PLACE):
-        return _find_last_file(memory, desk)
+        return _find_last_file(memory, context)
     return task.path
 
 
@@ -188,7 +188,7 @@ def _pick_entry(number: int, memory: PlannerMemory) -> str:
     return files[number - 1] if number > 0 else files[number]
 
 
-def _find_last_file(memory: PlannerMemory, desk: PlanContext) -> str:
+def _find_last_file(memory: PlannerMemory, context: PlanContext) -> str:
     files = memory.list_files() if memory.newest_is_list else []
     if len(files) == 1:
         return files[0]
@@ -198,7 +198,7 @@ def _find_last_file(memory: PlannerMemory, desk: PlanContext) -> str:
         raise UnclearReference(
             "I do not know which file you mean: none was read or found yet. Name it, for example: read README.md"
         )
-    shown = join_some((f"`{desk.display_path(path)}`" for path in files), _MAX_SHOWN)
+    shown = join_some((f"`{context.display_path(path)}`" for path in files), _MAX_SHOWN)
     raise UnclearReference(f'Which one: {shown}? Say its name, or for example "the first one".')
 
 
@@ -245,17 +245,17 @@ def _repeat_command(memory: PlannerMemory) -> PlannerTask:
 _EDITS_PER_BATCH = 20
 
 
-def plan_help(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_help(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
     return "You are welcome." if task.variant == "thanks" else HELLO
 
 
-def plan_where(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_where(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
-    return f"The working directory is `{desk.cwd}`."
+    return f"The working directory is `{context.cwd}`."
 
 
-def plan_mkdir(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_mkdir(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
     path = quote_for_shell(task.path)
     return (
@@ -264,7 +264,7 @@ def plan_mkdir(task: PlannerTask, desk: PlanContext) -> Plan:
     )
 
 
-def plan_move(task: PlannerTask, desk: PlanContext) -> Plan:
+def plan_move(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
     return (
         f"I have no tool that moves files, so `{task.path}` is where it was. Say: run `mv {quote_for_shell(task.path)} "
@@ -273,7 +273,7 @@ def plan_move(task: PlannerTask, desk: PlanContext) -> Plan:
     )
 
 
-def plan_todo(task: PlannerTask, desk: PlanContext, memory: PlannerMemory) -> Plan:
+def plan_todo(task: PlannerTask, context: PlanContext, memory: PlannerMemory) -> Plan:
     items = [dict(item) for item in memory.todos]
     if task.variant == "show":
         if not items:
@@ -303,23 +303,23 @@ def _format_todos(items: list[dict[str, Any]]) -> str:
     return f"{format_count(len(items), 'todo')}:\n\n" + "\n".join(lines)
 
 
-def plan_undo(task: PlannerTask, desk: PlanContext, memory: PlannerMemory) -> Plan:
+def plan_undo(task: PlannerTask, context: PlanContext, memory: PlannerMemory) -> Plan:
     """Undo the last replacement where the files are unchanged since; explain how for the rest."""
     if not memory.changes:
         return "I have changed nothing in this session, so there is nothing to undo."
-    if not desk.has_tools("EditTool"):
-        return explain_not_offered(("EditTool",), desk)
+    if not context.has_tools("EditTool"):
+        return explain_not_offered(("EditTool",), context)
     edits = [made for made in memory.changes if made.call.name != "WriteFile"]
     written = [made for made in memory.changes if made.call.name == "WriteFile"]
     lines: list[str] = []
     for start in range(0, len(edits), _EDITS_PER_BATCH):
-        lines += yield from _reverse_edits(edits[start : start + _EDITS_PER_BATCH], desk)
-    lines += [_explain_unwritten(made, desk) for made in written]
+        lines += yield from _reverse_edits(edits[start : start + _EDITS_PER_BATCH], context)
+    lines += [_explain_unwritten(made, context) for made in written]
     return "\n".join(lines)
 
 
 def _reverse_edits(
-    edits: list[PlannerChange], desk: PlanContext
+    edits: list[PlannerChange], context: PlanContext
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[str]]:
     paths = list(dict.fromkeys(str(made.call.args["file_path"]) for made in edits))
     answers = yield tuple(make_read_call(path) for path in paths)
@@ -331,16 +331,16 @@ def _reverse_edits(
     acts: dict[str, PlannedCall] = {}
     lines: list[str] = []
     for path in paths:
-        act = _make_reversal([made for made in edits if made.call.args["file_path"] == path], now.get(path), desk)
+        act = _make_reversal([made for made in edits if made.call.args["file_path"] == path], now.get(path), context)
         if act:
             acts[path] = act
         else:
-            lines.append(_explain_by_hand(path, desk))
+            lines.append(_explain_by_hand(path, context))
     if not acts:
         return lines
     done = yield tuple(acts.values())
     for path, answer in zip(acts, done, strict=True):
-        name = desk.display_path(path)
+        name = context.display_path(path)
         lines.append(
             f"`{name}` was not changed back: {extract_reason(answer.text)}"
             if answer.is_error
@@ -349,7 +349,9 @@ def _reverse_edits(
     return lines
 
 
-def _make_reversal(edits: list[PlannerChange], now: results.ReadPage | None, desk: PlanContext) -> PlannedCall | None:
+def _make_reversal(
+    edits: list[PlannerChange], now: results.ReadPage | None, context: PlanContext
+) -> PlannedCall | None:
     """Return the call that reverts a file's edits, or None if it could hit something else."""
     if len(edits) != 1 or now is None or len(now.lines) < now.total:
         return None
@@ -361,7 +363,7 @@ def _make_reversal(edits: list[PlannerChange], now: results.ReadPage | None, des
         ]
         return (
             PlannedCall("MultiEditTool", {"file_path": args["file_path"], "edits": back})
-            if desk.has_tools("MultiEditTool")
+            if context.has_tools("MultiEditTool")
             else None
         )
     old, new = str(args["old_string"]), str(args["new_string"])
@@ -374,8 +376,8 @@ def _make_reversal(edits: list[PlannerChange], now: results.ReadPage | None, des
     return PlannedCall("EditTool", {**args, "old_string": new, "new_string": old})
 
 
-def _explain_by_hand(path: str, desk: PlanContext) -> str:
-    name = desk.display_path(path)
+def _explain_by_hand(path: str, context: PlanContext) -> str:
+    name = context.display_path(path)
     return (
         f"I cannot take the change in `{name}` back by itself: the new text is also where the old one never was, or "
         "the file "
@@ -384,9 +386,9 @@ def _explain_by_hand(path: str, desk: PlanContext) -> str:
     )
 
 
-def _explain_unwritten(made: PlannerChange, desk: PlanContext) -> str:
-    name = desk.display_path(str(made.call.args["file_path"]))
-    remove = f"delete {name}" if desk.has_tools("Delete") else f"run `rm {quote_for_shell(name)}`"
+def _explain_unwritten(made: PlannerChange, context: PlanContext) -> str:
+    name = context.display_path(str(made.call.args["file_path"]))
+    remove = f"delete {name}" if context.has_tools("Delete") else f"run `rm {quote_for_shell(name)}`"
     return f"I wrote `{name}` and do not delete files unasked. Say: {remove}"
 
 
@@ -428,7 +430,7 @@ class PlannerMove(Struct, frozen=True):
 
 def choose_move(request: Request) -> PlannerMove:
     """Return what to do next in the newest turn."""
-    desk = PlanContext(
+    context = PlanContext(
         find_working_directory(request),
         mode_of(request),
         {canonical_name_of(spec.name): spec for spec in request.tools},
@@ -438,25 +440,25 @@ def choose_move(request: Request) -> PlannerMove:
         return PlannerMove(answer=HELLO)
     memory = PlannerMemory()
     for turn in history[-_MAX_REMEMBERED_TURNS - 1 : -1]:
-        _remember_turn(turn, memory, desk)
+        _remember_turn(turn, memory, context)
     memory.begin_turn()
     newest = history[-1]
-    return _replay_steps(_run_tasks(newest.prompt, memory, desk), [step for step in newest.steps if step.is_own])
+    return _replay_steps(_run_tasks(newest.prompt, memory, context), [step for step in newest.steps if step.is_own])
 
 
-def _remember_turn(turn: PlannerTurn, memory: PlannerMemory, desk: PlanContext) -> None:
+def _remember_turn(turn: PlannerTurn, memory: PlannerMemory, context: PlanContext) -> None:
     """Record what later words may refer to: what was asked, then what was done."""
     memory.begin_turn()
     for task in parse_prompt(turn.prompt):
         try:
-            memory.note_task(resolve_task(task, memory, desk))
+            memory.note_task(resolve_task(task, memory, context))
         except UnclearReference:
             continue
     for step in turn.steps:
-        memory.note_step(zip(step.calls, step.results, strict=True), desk)
+        memory.note_step(zip(step.calls, step.results, strict=True), context)
 
 
-def _run_tasks(prompt: str, memory: PlannerMemory, desk: PlanContext) -> Plan:
+def _run_tasks(prompt: str, memory: PlannerMemory, context: PlanContext) -> Plan:
     """Run all tasks of a prompt in order. Each may refer to the results of earlier ones."""
     answers: list[str] = []
     for task in parse_prompt(prompt):
@@ -464,35 +466,35 @@ def _run_tasks(prompt: str, memory: PlannerMemory, desk: PlanContext) -> Plan:
             answers.append(explain_not_understood(task.source_text, task.kind == "invent", bool(answers)))
             continue
         try:
-            resolved = resolve_task(task, memory, desk)
+            resolved = resolve_task(task, memory, context)
         except UnclearReference as question:
             answers.append(str(question))
             break
         memory.note_task(resolved)
-        answers.append((yield from _run_plan(_choose_plan(resolved, desk, memory), memory, desk)))
+        answers.append((yield from _run_plan(_choose_plan(resolved, context, memory), memory, context)))
     return "\n\n".join(answer for answer in answers if answer)
 
 
-def _choose_plan(task: PlannerTask, desk: PlanContext, memory: PlannerMemory) -> Plan:
+def _choose_plan(task: PlannerTask, context: PlanContext, memory: PlannerMemory) -> Plan:
     if task.kind == "todo":
-        return plan_todo(task, desk, memory)
+        return plan_todo(task, context, memory)
     if task.kind == "undo":
-        return plan_undo(task, desk, memory)
-    return _PLANS[task.kind](task, desk)
+        return plan_undo(task, context, memory)
+    return _PLANS[task.kind](task, context)
 
 
-def _run_plan(plan: Plan, memory: PlannerMemory, desk: PlanContext) -> Plan:
+def _run_plan(plan: Plan, memory: PlannerMemory, context: PlanContext) -> Plan:
     """Run a plan and record its steps; stop if it needs a tool that is not offered."""
     try:
         acts = next(plan)
         while True:
-            missing = tuple(dict.fromkeys(act.tool for act in acts if not desk.has_tools(act.tool)))
+            missing = tuple(dict.fromkeys(act.tool for act in acts if not context.has_tools(act.tool)))
             if missing:
                 plan.close()
-                return explain_not_offered(missing, desk)
+                return explain_not_offered(missing, context)
             results = yield acts
             calls = [ToolCall(result.call_id, act.tool, act.args) for act, result in zip(acts, results, strict=True)]
-            memory.note_step(zip(calls, results, strict=True), desk)
+            memory.note_step(zip(calls, results, strict=True), context)
             acts = plan.send(results)
     except StopIteration as done:
         return done.value

@@ -1,271 +1,314 @@
-"""`/new`, `/resume`, `/fork` and the other commands of a conversation that are about sessions.
-
-The commands of a conversation, in one table: what a person can do there besides asking.
-"""
+"""Slash commands in plain mode: the shared actions, and the lists and texts that plain mode prints itself."""
 
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TextIO
 
 from odin.core.client import Client, Sessions
-from odin.core.errors import OdinError, UsageError
-from odin.core.event import Event, Mode
-from odin.core.op import Continue
-from odin.ui.plain import info_commands, work_commands
-from odin.ui.plain.work_commands import UserShellView
+from odin.core.errors import UsageError
+from odin.core.event import Event, Mode, Redone, Rewound
+from odin.core.op import Prompt, Redo, Rewind
+from odin.core.slash_commands import usage_error
+from odin.ui.plain import command_views as views
+from odin.ui.slash_commands.actions import (
+    ACTIONS,
+    Action,
+    CommandContext,
+    delete_session,
+    find_fork_turn,
+)
 from odin.ui.slash_commands.diagnostics import ErrorLog
+from odin.ui.slash_commands.permissions import PermissionModeSwitch, format_rules
+from odin.ui.slash_commands.prompts import describe_rewind, format_queue, parse_force, parse_rewind
 from odin.ui.slash_commands.sessions import (
     MAX_SESSIONS_LISTED,
     PlainSessionPicker,
     filter_sessions,
     format_match,
     format_session,
-    parse_export,
 )
-from odin.ui.terminal import escape_hidden, size_of, write_line
-
-SESSION_COMMANDS = ("/new", "/clear", "/resume", "/fork", "/sessions", "/rename", "/title", "/delete", "/export")
-SESSION_HELP = (
-    "/new begins a session, /resume goes to an earlier one, /fork [N] to a copy; /sessions, /rename, /delete, /export."
+from odin.ui.slash_commands.usage import (
+    VIEW_GROUPINGS,
+    format_context,
+    format_models,
+    format_stats,
+    format_usage,
+    parse_stats,
 )
+from odin.ui.terminal import escape_hidden, size_of, write_line, write_text
+
+MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
+_PROBE_WORD = "look"
+"""`/models look` also asks model servers on this machine."""
 
 
-class SessionCommands:
-    """Does what was typed. `choosing` says that the next line answers the list that /resume showed."""
+class PlainCommands:
+    """Runs slash commands and keeps their state. `mode` is the mode of the next prompt.
 
-    def __init__(self, sessions: Sessions, err: TextIO) -> None:
+    While `is_choosing`, the next line answers the list that /resume printed.
+    """
+
+    def __init__(
+        self, sessions: Sessions, permission_mode: str, mode: Mode, err: TextIO, expect_turn: Callable[[], None]
+    ) -> None:
+        self.mode: Mode = mode
+        self.error_log = ErrorLog()
+        self.permission_mode = PermissionModeSwitch()
         self._sessions = sessions
         self._err = err
+        self._expect_turn = expect_turn
         self._picker: PlainSessionPicker | None = None
+        self._draft = ""
+        self._handlers: dict[str, Callable[[str], Awaitable[None]]] = {
+            **{name: partial(self._run_action, action) for name, action in ACTIONS.items()},
+            **{name: partial(self._print_unavailable, name) for name in views.UNAVAILABLE_SENTENCES},
+            "help": self._print_help,
+            "commands": self._print_custom_commands,
+            "keys": self._print_keys,
+            "queue": self._run_queue,
+            "steer": self._steer,
+            "compact": self._compact,
+            "rewind": self._rewind,
+            "undo": self._undo,
+            "redo": self._redo,
+            "new": self._open_new,
+            "resume": self._resume,
+            "fork": self._fork,
+            "sessions": self._print_sessions,
+            "delete": self._delete,
+            "model": self._run_model,
+            "models": self._print_models,
+            "context": self._print_context,
+            "usage": self._print_usage,
+            "stats": self._print_stats,
+            "budget": self._run_budget,
+            "rules": self._run_rules,
+            "diagnostics": self._print_diagnostics,
+            "errors": self._print_errors,
+        }
+        self.enter_session(permission_mode)
+
+    def enter_session(self, permission_mode: str) -> None:
+        """Forget the state of the previous session."""
+        self.permission_mode.enter_session(permission_mode)
+        self.user_shell, self.compaction = views.UserShellView(self._err), views.CompactionView(self._err)
+        self._loop_view = views.LoopView(self._err)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._handlers)
 
     @property
     def is_choosing(self) -> bool:
         return self._picker is not None
 
-    async def run_command(self, command: str, rest: str) -> str:
-        """Gives the prompt that a fork left out, to be changed and sent again. A failure only is said."""
-        try:
-            return await self._dispatch(command, rest.strip())
-        except OdinError as error:
-            write_line(self._err, error.describe())
-            return ""
+    def list_views_for(self, event: Event) -> list[views.CommandView]:
+        """Return the views that print something about this event."""
+        return [view for view in (self.user_shell, self.compaction, self._loop_view) if view.wants(event)]
+
+    def knows(self, name: str) -> bool:
+        return name in self._handlers
+
+    async def run(self, name: str, rest: str) -> str:
+        """Run a command. Return the prompt that a fork left out, to be edited and sent again, or ""."""
+        await self._handlers[name](rest.strip())
+        draft, self._draft = self._draft, ""
+        return draft
+
+    async def cancel_compaction(self) -> None:
+        await self.compaction.run_command(self._context, "cancel")
+
+    @property
+    def _client(self) -> Client:
+        return self._sessions.client
+
+    @property
+    def _context(self) -> CommandContext:
+        return CommandContext(self._sessions, self.mode, self.permission_mode, self._expect_turn)
+
+    @property
+    def _columns(self) -> int:
+        return size_of(self._err)[0] if self._err.isatty() else 100
+
+    async def _run_action(self, action: Action, rest: str) -> None:
+        if message := await action(self._context, rest):
+            write_line(self._err, message)
+
+    # --- help ---
+
+    async def _print_help(self, rest: str) -> None:
+        await views.print_help(self._client, rest, self._err)
+
+    async def _print_custom_commands(self, rest: str) -> None:
+        columns = size_of(self._err)[0] if self._err.isatty() else 1000
+        write_text(self._err, views.format_custom_commands(await self._client.list_commands(), columns))
+
+    async def _print_keys(self, rest: str) -> None:
+        for line in views.KEY_LINES:
+            write_line(self._err, line)
+
+    async def _print_unavailable(self, name: str, rest: str) -> None:
+        write_line(self._err, views.UNAVAILABLE_SENTENCES[name])
+
+    # --- the running turn, the queue and the conversation ---
+
+    async def _run_queue(self, rest: str) -> None:
+        if rest:
+            await self._run_action(ACTIONS["queue"], rest)
+        else:
+            write_text(self._err, format_queue((await self._client.snapshot()).queue, size_of(self._err)[0]))
+
+    async def _steer(self, rest: str) -> None:
+        """Send a message to the running turn; without one it is an ordinary prompt."""
+        if not rest:
+            raise usage_error("steer", "/steer needs a message.")
+        prompt = Prompt(os.urandom(6).hex(), rest, self.mode, delivery="steer")
+        await self._client.submit(prompt)
+        if any(item.id == prompt.id for item in (await self._client.snapshot()).queue):
+            write_line(self._err, "Sent. The model sees it before its next step.")
+
+    async def _compact(self, rest: str) -> None:
+        await self.compaction.run_command(self._context, rest)
+
+    async def _rewind(self, rest: str) -> None:
+        turns = (await self._client.snapshot()).messages
+        if rest:
+            await self._submit_and_report(parse_rewind(rest.split(), turns, "rewind"))
+        else:
+            write_text(self._err, views.format_prompts(turns))
+
+    async def _undo(self, rest: str) -> None:
+        turns = (await self._client.snapshot()).messages
+        await self._submit_and_report(parse_rewind(rest.split(), turns, "undo"))
+
+    async def _redo(self, rest: str) -> None:
+        await self._submit_and_report(Redo(force=parse_force(rest.split())))
+
+    async def _submit_and_report(self, op: Rewind | Redo) -> None:
+        events = self._client.stream_events()
+        await self._client.submit(op)
+        async for envelope in events:
+            if isinstance(envelope.event, Rewound | Redone):
+                write_text(self._err, describe_rewind(envelope.event, (await self._client.get_info()).cwd))
+                return
+
+    # --- sessions ---
+
+    async def _open_new(self, rest: str) -> None:
+        await self._sessions.open_new()
+        write_line(self._err, f"New session {await self._context.get_session_id()}")
+
+    async def _resume(self, session: str) -> None:
+        if session:
+            await self._sessions.resume(session)
+            await self.print_resumed()
+            return
+        here = await self._context.get_session_id()
+        self._picker = PlainSessionPicker([item for item in await self._sessions.list_sessions() if item.id != here])
+        self._print_picker()
 
     async def choose_session(self, typed: str) -> None:
-        """The line after /resume."""
+        """Handle the line typed after /resume printed its list."""
         picker, self._picker = self._picker, None
         chosen = picker.parse_choice(typed) if picker is not None else ""
         if chosen is None:
             self._picker = picker
-            self._show_picker()
+            self._print_picker()
         elif chosen:
-            await self.run_command("/resume", chosen)
+            await self._resume(chosen)
 
-    async def _dispatch(self, command: str, rest: str) -> str:
-        if command in ("/new", "/clear"):
-            await self._sessions.open_new()
-            write_line(self._err, f"A new session: {await self._get_session_id()}")
-        elif command == "/resume":
-            await self._resume(rest)
-        elif command == "/fork":
-            return await self._fork(rest)
-        elif command == "/sessions":
-            await self._list(rest)
-        elif command in ("/rename", "/title"):
-            await self._rename(rest)
-        elif command == "/delete":
-            await self._delete(rest)
-        else:
-            await self._export(rest.split())
-        return ""
-
-    async def _get_session_id(self) -> str:
-        return (await self._sessions.client.get_info()).session
-
-    async def _resume(self, session: str) -> None:
-        if not session:
-            here = await self._get_session_id()
-            self._picker = PlainSessionPicker(
-                [item for item in await self._sessions.list_sessions() if item.id != here]
-            )
-            self._show_picker()
+    def _print_picker(self) -> None:
+        if self._picker is None:
             return
-        await self._sessions.resume(session)
-        await self.tell_resumed()
-
-    async def tell_resumed(self) -> None:
-        """Say where the conversation goes on, when it is not a new one."""
-        shot = await self._sessions.client.snapshot()
-        if shot.messages:
-            count = "1 prompt" if len(shot.messages) == 1 else f"{len(shot.messages)} prompts"
-            write_line(self._err, f"Resumed {await self._get_session_id()}: {shot.title or '(no title)'}, {count}")
-
-    def _show_picker(self) -> None:
-        picker = self._picker
-        if picker is None:
-            return
-        for row in picker.format_lines(self._get_columns()):
+        for row in self._picker.format_lines(self._columns):
             write_line(self._err, row)
-        if picker.is_empty:
+        if self._picker.is_empty:
             self._picker = None
 
-    async def _fork(self, at: str) -> str:
-        turn = ""
-        if at:
-            turns = (await self._sessions.client.snapshot()).messages
-            if not at.isdecimal() or not 1 <= int(at) <= len(turns):
-                raise UsageError(
-                    f"There is no prompt number {at} to fork at.", "/rewind lists them; 1 is the last one."
-                )
-            turn = turns[-int(at)].id
-        _, draft = await self._sessions.fork(turn)
-        write_line(self._err, f"This is now a copy: {await self._get_session_id()}. The original stays as it was.")
-        return draft
+    async def print_resumed(self) -> None:
+        """Print which session continues, unless it is a new one."""
+        snapshot = await self._client.snapshot()
+        if snapshot.messages:
+            count = "1 prompt" if len(snapshot.messages) == 1 else f"{len(snapshot.messages)} prompts"
+            title = snapshot.title or "(no title)"
+            write_line(self._err, f"Resumed {await self._context.get_session_id()}: {title}, {count}")
 
-    async def _list(self, words: str) -> None:
-        columns, here = self._get_columns(), await self._get_session_id()
+    async def _fork(self, rest: str) -> None:
+        _, self._draft = await self._sessions.fork(await find_fork_turn(self._client, rest))
+        session = await self._context.get_session_id()
+        write_line(self._err, f"Continuing in a copy: {session}. The original session is unchanged.")
+
+    async def _print_sessions(self, words: str) -> None:
+        columns, here = self._columns, await self._context.get_session_id()
         if words:
             found = await self._sessions.search(words)
             rows = [row for match in found[:MAX_SESSIONS_LISTED] for row in format_match(match, columns, here)]
         else:
             found = await self._sessions.list_sessions()
             rows = [format_session(item, columns, here) for item in found[:MAX_SESSIONS_LISTED]]
-        for row in rows or ["No session fits these words." if words else "No sessions yet."]:
+        for row in rows or ["No matching sessions." if words else "No sessions yet."]:
             write_line(self._err, row)
         if len(found) > MAX_SESSIONS_LISTED:
             write_line(self._err, f"and {len(found) - MAX_SESSIONS_LISTED} more; see `odin sessions`")
 
-    async def _rename(self, title: str) -> None:
-        if not title:
-            raise UsageError("/rename needs a title.", "Write /rename TITLE.")
-        await self._sessions.rename(await self._get_session_id(), title)
-        write_line(self._err, f"This session is now called {title}")
-
     async def _delete(self, session: str) -> None:
-        if not session:
-            raise UsageError("/delete needs the id of a session.", "/sessions lists them.")
-        found = await self._sessions.list_sessions()
-        if any(item.id == session for item in found):
-            await self._sessions.delete(session)
-            write_line(self._err, f"Deleted session {session}.")
+        if message := await delete_session(self._context, session):
+            write_line(self._err, message)
             return
-        fitting = filter_sessions(found, session)
-        if len(fitting) != 1:
-            raise UsageError(f"There is no session {session}.", "/sessions lists them.")
-        write_line(self._err, format_session(fitting[0], self._get_columns(), await self._get_session_id()))
-        write_line(self._err, f"Write /delete {fitting[0].id} to delete it for good.")
+        matches = filter_sessions(await self._sessions.list_sessions(), session)
+        if len(matches) != 1:
+            raise UsageError(f"No session {session}.", "/sessions lists the sessions.")
+        write_line(self._err, format_session(matches[0], self._columns, await self._context.get_session_id()))
+        write_line(self._err, f"Type /delete {matches[0].id} to delete it permanently.")
 
-    async def _export(self, words: list[str]) -> None:
-        form, path = parse_export(words)
-        written = await self._sessions.export(await self._get_session_id(), form, path)
-        write_line(self._err, f"Written to {escape_hidden(written)}")
+    # --- model and cost ---
 
-    def _get_columns(self) -> int:
-        return size_of(self._err)[0] if self._err.isatty() else 100
+    async def _run_model(self, rest: str) -> None:
+        if rest:
+            await self._run_action(ACTIONS["model"], rest)
+            return
+        model = escape_hidden((await self._client.get_info()).model)
+        write_line(self._err, f"Model: {model}. /model NAME switches, /models lists models.")
 
+    async def _print_models(self, rest: str) -> None:
+        words = rest.split()
+        probe = _PROBE_WORD in words
+        models = await self._client.list_models(probe_servers=probe)
+        filter_words = " ".join(word for word in words if word != _PROBE_WORD)
+        model = (await self._client.get_info()).model
+        write_text(self._err, format_models(models, model, self._columns, filter_words))
+        if not probe:
+            write_line(self._err, "/model NAME switches; /models look also asks the servers on this machine.")
 
-HELP_LINES = (
-    "/ask, /plan, /edit [TEXT] choose the mode; /editor opens $EDITOR; Ctrl-D or /exit ends.",
-    work_commands.QUEUE_HELP,
-    work_commands.REWIND_HELP,
-    work_commands.RULES_HELP,
-    work_commands.PERMISSION_HELP,
-    SESSION_HELP,
-    info_commands.INFO_HELP,
-    info_commands.USAGE_HELP,
-    work_commands.COMPACT_HELP,
-    work_commands.LOOP_HELP,
-    info_commands.CUSTOM_HELP,
-    info_commands.HELP_HELP,
-)
-MODE_COMMANDS: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
+    async def _print_context(self, rest: str) -> None:
+        write_text(self._err, format_context(await self._client.report_context()))
 
+    async def _print_usage(self, rest: str) -> None:
+        columns = size_of(self._err)[0] if self._err.isatty() else 1000
+        text = format_usage(await self._client.snapshot(), await self._client.get_info())
+        write_text(self._err, views.wrap_all_lines(text, columns))
 
-class PlainCommands:
-    """`mode` is the mode of the next prompt. `coming` is called when a command begins a turn.
+    async def _run_budget(self, rest: str) -> None:
+        await (self._run_action(ACTIONS["budget"], rest) if rest else self._print_usage(""))
 
-    The commands that lead to other sessions are in `switching`; what runs in one session is left behind with it.
-    """
+    async def _print_stats(self, rest: str) -> None:
+        request = parse_stats(rest)
+        session = await self._context.get_session_id() if request.scope == "session" else ""
+        report = await self._sessions.report_usage(VIEW_GROUPINGS[request.view], days=request.days, session=session)
+        write_line(self._err, f"{request.scope}, {request.view}, {report.period}")
+        write_text(self._err, format_stats(report, request.view, self._columns))
 
-    def __init__(self, held: Sessions, permission: str, mode: Mode, err: TextIO, coming: Callable[[], None]) -> None:
-        self.mode: Mode = mode
-        self.error_log = ErrorLog()
-        self.session_commands = SessionCommands(held, err)
-        self._sessions = held
-        self._err = err
-        self._expect_turn = coming
-        self._table: dict[str, Callable[[str, str], Awaitable[None]]] = {
-            "/help": self._run_help,
-            "/?": self._run_help,
-            "/rules": self._run_rules,
-            **dict.fromkeys(work_commands.PERMISSION_COMMANDS, self._run_permissions),
-            **dict.fromkeys(work_commands.REWIND_COMMANDS, self._run_rewind),
-            **dict.fromkeys(work_commands.QUEUE_COMMANDS, self._run_queue),
-            **dict.fromkeys(work_commands.COMPACT_COMMANDS, self._run_compact),
-            **dict.fromkeys(info_commands.USAGE_COMMANDS, self._run_usage),
-            **dict.fromkeys(work_commands.LOOP_COMMANDS, self._run_loop),
-            **dict.fromkeys(info_commands.CUSTOM_COMMANDS, self._run_custom),
-            **dict.fromkeys(info_commands.SCREEN_COMMANDS, self._run_screen),
-            **info_commands.InfoCommands(held, self.error_log, err, lambda: self.mode).build_table(),
-        }
-        self.enter_session(permission)
+    # --- permissions and diagnostics ---
 
-    def enter_session(self, permission: str) -> None:
-        """Another session is open now, in this permission mode."""
-        self.permission_mode = work_commands.PermissionModeSwitch(self._client, permission)
-        self.user_shell, self.compaction = UserShellView(self._err), work_commands.CompactionView(self._err)
-        self._loop_view = work_commands.LoopView(self._err)
+    async def _run_rules(self, rest: str) -> None:
+        if rest:
+            await self._run_action(ACTIONS["rules"], rest)
+        else:
+            write_text(self._err, format_rules(await self._client.list_rules()))
 
-    def list_views_for(
-        self, event: Event
-    ) -> list[UserShellView | work_commands.CompactionView | work_commands.LoopView]:
-        """Who has something to show of it."""
-        return [shown for shown in (self.user_shell, self.compaction, self._loop_view) if shown.wants(event)]
+    async def _print_diagnostics(self, rest: str) -> None:
+        views.print_diagnostics(await self._client.get_info(), self.error_log.count, self._err)
 
-    def list_names(self) -> tuple[str, ...]:
-        return tuple(self._table)
-
-    def __contains__(self, command: str) -> bool:
-        return command in self._table
-
-    async def run(self, command: str, rest: str) -> None:
-        await self._table[command](command, rest)
-
-    @property
-    def _client(self) -> Client:
-        return self._sessions.client
-
-    async def _run_help(self, command: str, rest: str) -> None:
-        await info_commands.run_help_command(self._client, rest, HELP_LINES, self._err)
-
-    async def _run_rules(self, command: str, rest: str) -> None:
-        await work_commands.run_rules_command(self._client, rest, self._err)
-
-    async def _run_permissions(self, command: str, rest: str) -> None:
-        await work_commands.run_permissions_command(self.permission_mode, command, rest, self._err)
-
-    async def _run_rewind(self, command: str, rest: str) -> None:
-        await work_commands.run_rewind_command(self._client, command, rest, self._err)
-
-    async def _run_queue(self, command: str, rest: str) -> None:
-        if command == "/continue":
-            self._expect_turn()
-        await work_commands.run_queue_command(self._client, command, rest, self.mode, self._err)
-
-    async def _run_compact(self, command: str, rest: str) -> None:
-        await self.compaction.run_command(self._client, rest)
-
-    async def _run_usage(self, command: str, rest: str) -> None:
-        if await info_commands.run_usage_command(self._client, command, rest, self._err):
-            self._expect_turn()
-            await self._client.submit(Continue(os.urandom(6).hex()))
-
-    async def _run_loop(self, command: str, rest: str) -> None:
-        if rest.split(maxsplit=1)[:1] == ["on"]:
-            self._expect_turn()
-        await self._loop_view.run_command(self._client, rest, self.mode)
-
-    async def _run_screen(self, command: str, rest: str) -> None:
-        await info_commands.run_screen_command(command, self._err)
-
-    async def _run_custom(self, command: str, rest: str) -> None:
-        await info_commands.run_commands_command(self._client, self._err)
+    async def _print_errors(self, rest: str) -> None:
+        views.print_errors(self.error_log, self._err)

@@ -1,9 +1,4 @@
-"""Changing one line in place: the text is there, and the usual keys work on it.
-
-The arguments of a call in the person's own editor.
-
-A prompt that comes back to be changed and sent again: in the line itself, or in the person's editor.
-"""
+"""Editing text in plain mode: a line editor, and the user's $EDITOR for tool arguments and drafts."""
 
 import asyncio
 import codecs
@@ -61,37 +56,37 @@ _CURSOR_STEPS: dict[str, Callable[[int, int], int]] = {
 
 _PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
 BRACKETED_PASTE_ON, BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
-"""Have the terminal say where a paste begins and ends, so that its line ends are text."""
+"""With bracketed paste, the line ends of pasted text do not send it."""
 
 _SCREEN_SYMBOLS = {ord("\n"): "↵", ord("\t"): " "}
 
 
 class LineEditor:
-    """A line and the place of the cursor in it. What was pasted may hold several; they are one text all the same.
+    """A text with a cursor. Pasted text may contain line breaks.
 
-    `earlier` are lines that were typed before, the newest last, to be called back. `complete` is called for a Tab.
+    `history` are earlier lines, newest last. `complete` is called for Tab.
     """
 
     def __init__(
-        self, text: str, earlier: Sequence[str] = (), complete: Callable[["LineEditor"], None] | None = None
+        self, text: str, history: Sequence[str] = (), complete: Callable[["LineEditor"], None] | None = None
     ) -> None:
         self.text = text
         self.cursor: int = len(text)
         self._partial_key = ""
         self._pasting = False
         self._pasted = ""
-        self._history = earlier
+        self._history = history
         self._complete = complete
         self._history_offset = 0
         self._unsent = text
 
     @property
     def display_text(self) -> str:
-        """The text as one row: a character for each of its own."""
+        """The text as one row, with one character for each of its own."""
         return self.text.translate(_SCREEN_SYMBOLS)
 
     def press(self, keys: str) -> Literal["", "done", "closed"]:
-        """Take what was typed: it is done at the line end, and closed by Ctrl-D on an empty line."""
+        """Process keys. Return "done" at Enter and "closed" at Ctrl-D on an empty line."""
         keys, self._partial_key = self._partial_key + keys, ""
         for found in _KEY_SEQUENCE.finditer(keys):
             key = found[0]
@@ -114,7 +109,7 @@ class LineEditor:
         return ""
 
     def _paste(self, key: str) -> None:
-        """Terminals send a line end as one of three."""
+        """Insert pasted text; terminals send line ends as CR, LF or both."""
         if key in "\r\n":
             self._insert("" if key == "\n" and self._pasted == "\r" else "\n")
         else:
@@ -129,7 +124,7 @@ class LineEditor:
             self.cursor += len(key)
 
     def replace(self, start: int, text: str) -> None:
-        """Put this in the place of what stands from there to the cursor."""
+        """Replace the text from `start` to the cursor."""
         self.text = self.text[:start] + text + self.text[self.cursor :]
         self.cursor = start + len(text)
 
@@ -144,7 +139,7 @@ class LineEditor:
             self.text, self.cursor = text[:first] + text[last:], first
 
     def _span_of_cut(self, name: str) -> tuple[int, int]:
-        """From where to where a key takes text away."""
+        """Return the range that a deleting key removes."""
         text, at = self.text, self.cursor
         if name == "back":
             return max(at - 1, 0), at
@@ -166,12 +161,12 @@ class LineEditor:
             self.cursor = len(self.text)
 
     def render(self, label: str, columns: int) -> str:
-        """The line on a terminal: as much around the cursor as fits behind the label."""
-        text, room = self.display_text, max(columns - width_of(label) - 1, 8)
+        """Return the sequence that draws the label and the part of the line around the cursor that fits."""
+        text, width = self.display_text, max(columns - width_of(label) - 1, 8)
         first, last = self.cursor, self.cursor
-        while width_of(text[first:last]) < room and (first > 0 or last < len(text)):
+        while width_of(text[first:last]) < width and (first > 0 or last < len(text)):
             wider = (max(first - 1, 0), min(last + 1, len(text)))
-            if width_of(text[wider[0] : wider[1]]) > room:
+            if width_of(text[wider[0] : wider[1]]) > width:
                 break
             first, last = wider
         back = width_of(text[self.cursor : last])
@@ -179,12 +174,12 @@ class LineEditor:
 
 
 def can_edit_line(text: str) -> bool:
-    """Whether a text can be changed in one line: nothing in it is hidden, and it is not several lines."""
+    """True if the text is one line without hidden characters."""
     return escape_hidden(text) == text
 
 
 async def edit_line(tty: Tty, label: str, text: str) -> str | None:
-    """What a person makes of this text; None when the terminal is closed or Ctrl-D was typed."""
+    """Let the user edit a line. Return None after Ctrl-D or if the terminal is closed."""
     discard_typed(tty.fd)
     if is_dumb(os.environ):
         typed = await tty.ask_line(f"{label}(was: {text}) ")
@@ -201,11 +196,11 @@ async def edit_line(tty: Tty, label: str, text: str) -> str | None:
 
 
 _PATIENCE_S = 2.0
-"""How long an editor that is no longer wanted may take to leave."""
+"""How long a canceled editor may take to exit."""
 
 
 def find_editor(environ: Mapping[str, str] | None = None) -> list[str]:
-    """The command that $VISUAL or $EDITOR names; nothing when neither does."""
+    """Return the command in $VISUAL or $EDITOR; [] if neither is set."""
     import shlex
 
     env = os.environ if environ is None else environ
@@ -213,36 +208,35 @@ def find_editor(environ: Mapping[str, str] | None = None) -> list[str]:
         try:
             words = shlex.split(env.get(name, ""))
         except ValueError as error:
-            raise UsageError(f"${name} cannot be read as a command: {error}.") from None
+            raise UsageError(f"Cannot parse ${name}: {error}.") from None
         if words:
             return words
     return []
 
 
 def format_arguments(args: Mapping[str, Any]) -> str:
-    """Arguments as a person can read and change them."""
     return msgspec.json.format(msgspec.json.encode(args), indent=2).decode() + "\n"
 
 
 def parse_edited_arguments(text: str) -> dict[str, Any]:
-    """What was written there. Raises UsageError when it is no JSON object."""
+    """Parse the edited JSON object. Raise UsageError."""
     try:
-        found = msgspec.json.decode(text)
+        args = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(f"That is not JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise UsageError("The arguments have to be one JSON object.")
-    return cast("dict[str, Any]", found)
+        raise UsageError(f"Invalid JSON: {error}.") from None
+    if not isinstance(args, dict):
+        raise UsageError("The arguments must be a JSON object.")
+    return cast("dict[str, Any]", args)
 
 
 def summarize_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Which arguments are not what they were."""
+    """Return "changed" and the names of the changed arguments, or ""."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return f"changed {', '.join(names)}" if names else ""
 
 
 async def edit_externally(tty: Tty, command: list[str], text: str) -> str:
-    """What the person makes of this text in the editor, in a file that only they can read. Raises UsageError."""
+    """Let the user edit a text in a private temporary file and return it. Raise UsageError."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="odin-edit-") as folder:
@@ -251,19 +245,19 @@ async def edit_externally(tty: Tty, command: list[str], text: str) -> str:
         with restore_terminal_after(tty.fd):
             code = await _run_editor([*command, str(path)], tty.fd)
         if code:
-            raise UsageError(f"The editor {command[0]} ended with exit code {code}, so nothing was changed.")
+            raise UsageError(f"The editor {command[0]} failed with exit code {code}; nothing was changed.")
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
-            raise UsageError(f"What the editor left cannot be read ({error}).") from error
+            raise UsageError(f"Cannot read the edited file ({error}).") from error
 
 
 async def _run_editor(command: list[str], fd: int) -> int:
-    """It belongs to our own process group, because only that may read the terminal."""
+    """Run the editor in Odin's own process group, because only the foreground group may read the terminal."""
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=fd, stdout=fd, stderr=fd)
     except OSError as error:
-        raise UsageError(f"The editor {command[0]} cannot be started ({error.strerror}).") from error
+        raise UsageError(f"Cannot start the editor {command[0]} ({error.strerror}).") from error
     try:
         return await process.wait()
     except asyncio.CancelledError:
@@ -281,7 +275,7 @@ async def _stop_editor(process: asyncio.subprocess.Process) -> None:
 
 
 async def edit_draft(draft: str, label: str, *, outside: bool = False) -> str:
-    """What a person makes of it, `outside` always in their editor; "" when they leave it, by Ctrl-C too."""
+    """Let the user edit a prompt, with `outside` always in $EDITOR. Return "" if they cancel."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(_edit_draft(draft.rstrip(), label, outside))
     loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -301,13 +295,14 @@ async def _edit_draft(draft: str, label: str, outside: bool) -> str:
     tty = Tty(sys.stdin, sys.stderr)
     command = [] if can_edit_line(draft) and not outside else find_editor()
     if outside and not command:
-        raise UsageError("There is no editor to open.", "Set $VISUAL or $EDITOR to the one you like.")
+        raise UsageError("No editor is set.", "Set $VISUAL or $EDITOR.")
     if command:
         return await edit_externally(tty, command, draft)
     if can_edit_line(draft.replace("\n", "").replace("\t", "")):
         return await edit_line(tty, label, draft) or ""
     write_text(sys.stderr, "\n".join([*quote_block(draft, tty.get_columns()), ""]))
     write_line(
-        sys.stderr, "That was the prompt. Some of it cannot be shown here: set $EDITOR to change it, or type it anew."
+        sys.stderr,
+        "This prompt contains characters that cannot be edited here. Set $EDITOR to edit it, or type it again.",
     )
     return ""

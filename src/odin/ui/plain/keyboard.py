@@ -1,7 +1,4 @@
-"""Tab on the plain line: a command, one of its words, or a file of the project, as far as the letters are certain.
-
-The keyboard of a conversation: a line can be typed at any time, also while a turn runs.
-"""
+"""The input line of plain mode, usable also while a turn runs, with history and Tab completion."""
 
 import asyncio
 import codecs
@@ -30,11 +27,11 @@ from odin.ui.terminal import escape_hidden, is_dumb, shorten, width_of, wrap_wor
 
 MAX_COMPLETIONS = 20
 _RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.4)
-"""When files are asked for again: the project is still being looked through the first time."""
+"""Delays between file lookups while the project is being indexed for the first time."""
 
 
 class Completion(Struct, frozen=True):
-    """`insert` takes the place of what stands from `start` on; `choices` are what it may become, if it is not clear."""
+    """`insert` replaces the text from `start`; `choices` lists the matches if there are several."""
 
     start: int
     insert: str
@@ -42,58 +39,56 @@ class Completion(Struct, frozen=True):
 
 
 async def complete(client: Client, before: str) -> Completion | None:
-    """What the text before the cursor becomes; None when there is nothing to complete."""
-    want = find_target(before, len(before), first=True)
-    if want is None:
+    """Complete the text before the cursor. Return None if there is nothing to complete."""
+    target = find_target(before, len(before), first=True)
+    if target is None:
         return None
-    choices = await _find_items(client, want)
-    return pick_completion(before[want.start :], want.start, choices) if choices else None
+    choices = await _find_items(client, target)
+    return pick_completion(before[target.start :], target.start, choices) if choices else None
 
 
-async def _find_items(client: Client, want: CompletionTarget) -> Sequence[CompletionItem]:
-    if want.kind == "argument":
-        return complete_argument(want)
+async def _find_items(client: Client, target: CompletionTarget) -> Sequence[CompletionItem]:
+    if target.kind == "argument":
+        return complete_argument(target)
     with contextlib.suppress(OdinError, OSError):
-        if want.kind == "command":
-            return complete_command(want.letters, await client.list_commands())
+        if target.kind == "command":
+            return complete_command(target.letters, await client.list_commands())
         for pause in (*_RETRY_DELAYS_S, 0.0):
-            if found := await client.find_files(want.letters, MAX_COMPLETIONS):
-                return make_file_items([path for path in found if escape_hidden(path) == path])
+            if paths := await client.find_files(target.letters, MAX_COMPLETIONS):
+                return make_file_items([path for path in paths if escape_hidden(path) == path])
             await asyncio.sleep(pause)
     return ()
 
 
 def pick_completion(typed: str, start: int, choices: Sequence[CompletionItem]) -> Completion:
-    """Those that begin with what was typed count first; of several only what they have in common is certain."""
-    begins = [choice for choice in choices if choice.insert.casefold().startswith(typed.casefold())]
-    fitting = begins or list(choices)
-    if len(fitting) == 1:
-        return Completion(start, fitting[0].insert)
-    common = _common_prefix_of([choice.insert for choice in fitting])
-    if len(common) > len(typed) and begins:
+    """Complete to the only match, or to the common prefix of several. Matches that start with the text come first."""
+    starting = [choice for choice in choices if choice.insert.casefold().startswith(typed.casefold())]
+    matches = starting or list(choices)
+    if len(matches) == 1:
+        return Completion(start, matches[0].insert)
+    common = _common_prefix_of([choice.insert for choice in matches])
+    if len(common) > len(typed) and starting:
         return Completion(start, common)
-    return Completion(start, typed, tuple(choice.label for choice in fitting[:MAX_COMPLETIONS]))
+    return Completion(start, typed, tuple(choice.label for choice in matches[:MAX_COMPLETIONS]))
 
 
 def _common_prefix_of(texts: Sequence[str]) -> str:
-    """What all of them begin with."""
     first, last = min(texts), max(texts)
     return next((first[:at] for at, letter in enumerate(first) if letter != last[at]), first)
 
 
 _AFTER_LINE_END = re.compile(r"(?<=[\r\n])")
 _MAX_HISTORY = 200
-"""Lines that can be called back with the arrow keys."""
+"""Lines that the arrow keys can recall."""
 _MAX_ROWS = 5
-"""Rows that a line takes at most when it is done."""
+"""Maximum rows of a sent line that stays on the screen."""
 
 
 class Keyboard:
-    """One line at the bottom of the terminal. `label` stands before it; `take` gets what was typed, None at the end.
+    """The input line at the bottom of the terminal. `take` receives each line, and None at the end of input.
 
-    While a turn runs its progress has that line, until something is typed; while a person is asked something else, the
-    whole terminal belongs to whoever asks (`hold`), and what was typed so far comes back afterwards. `stays`: the line
-    that is taken can still be read above.
+    While a turn runs, its progress uses that line until something is typed. While a question is asked, it owns the
+    terminal (`hold`), and the typed text reappears afterwards. `line_stays` is True if the last line is still visible.
     """
 
     def __init__(
@@ -124,12 +119,11 @@ class Keyboard:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn is being followed."""
+        """True while a turn is shown."""
         return self._progress is not None
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody else has the terminal."""
         return self._held > 0
 
     @property
@@ -145,23 +139,23 @@ class Keyboard:
         self._clear()
         self._stop_reading()
 
-    # --- who has the terminal ---
+    # --- ownership of the terminal ---
 
     def attach(self, progress: ProgressLine) -> None:
-        """A turn begins: its progress has the line until somebody types."""
+        """Start of a turn: its progress uses the line until something is typed."""
         self._clear()
         self._progress, self._silent = progress, False
         if self._line.text:
             self._draw()
 
     def detach(self) -> None:
-        """It is over, and its answer is about to be shown."""
+        """End of a turn, before the rest of its answer is shown."""
         self._clear()
         self._release_progress()
         self._progress, self._silent = None, True
 
     def show(self) -> None:
-        """Nothing runs: the prompt, with what was typed meanwhile."""
+        """Show the input prompt with what was typed meanwhile, unless a turn runs."""
         if self._held or self._progress is not None:
             return
         self._silent = False
@@ -171,7 +165,7 @@ class Keyboard:
         self._draw()
 
     def hold(self) -> None:
-        """Somebody else reads and writes here until `release`."""
+        """Stop reading and drawing until `release`: a question uses the terminal."""
         if not self._held:
             self._clear()
             self._stop_reading()
@@ -189,7 +183,7 @@ class Keyboard:
 
     @contextlib.contextmanager
     def write_above(self) -> Generator[None]:
-        """Something is said above the line."""
+        """Clear the line while something is printed, and draw it again below."""
         drawn = self._drawn
         self._clear()
         if self._progress is not None:
@@ -203,18 +197,17 @@ class Keyboard:
                 self.show() if self._progress is None else self._draw()
 
     def clear_line(self) -> None:
-        """What was typed so far is not meant."""
         self._line = self._make_line()
         self._draw()
 
     def resume(self) -> None:
-        """We were stopped (Ctrl-Z) and go on: the shell had the terminal and left it in its own way."""
+        """Restore the terminal's mode after Ctrl-Z and fg: the shell has changed it."""
         if self._saved_mode is not None:
             self._enter_cbreak_mode()
             self.redraw()
 
     def redraw(self) -> None:
-        """The line anew, whatever is on the terminal: it has another size, or somebody else wrote there."""
+        """Draw the whole line again, after a resize or foreign output."""
         self._on_screen = ""
         self._draw()
 
@@ -281,7 +274,7 @@ class Keyboard:
         self._take(text)
 
     def _render_whole(self) -> str:
-        """What must still be written so that a long line can be read from its beginning."""
+        """Return the output that shows a long line from its start once it is sent."""
         if self._on_screen:
             return ""
         label = self._label()
@@ -303,7 +296,7 @@ class Keyboard:
             )
 
     async def _apply_completion(self, line: LineEditor, text: str, at: int) -> None:
-        """What was found is only of use when nothing was typed meanwhile."""
+        """Insert the completion, unless something was typed meanwhile."""
         found = await self._complete(text[:at])
         if found is None or line is not self._line or (line.text, line.cursor) != (text, at):
             return
@@ -331,7 +324,7 @@ class Keyboard:
         self._drawn = True
 
     def _render_change(self) -> str:
-        """What must be written so that the line is there: mostly the letters that were typed at its end."""
+        """Return the output that updates the line: usually just the characters typed at its end."""
         line, columns = self._line, self._tty.get_columns()
         before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.display_text}"
         plain = line.cursor == len(line.text) and width_of(now) < columns

@@ -1,6 +1,6 @@
-"""Letters that pass for others: a person who allows `gіt` should know that it is not git.
+"""Text of permission requests in plain mode and parsing of the answers. Does no input or output itself.
 
-The permission question as a person sees it, and what a typed answer means. Nothing here reads or writes anything.
+It warns of homoglyphs: someone who allows `gіt` (with a Cyrillic letter) should know that it is not git.
 """
 
 import re
@@ -16,7 +16,7 @@ from odin.ui.terminal import escape_control, escape_hidden, quote_block, shorten
 
 _MAX_NAMED = 3
 _HOMOGLYPHS = dict.fromkeys("аеорсухіјѕԁһӏԛԝкмтнвгпАВЕКМНОРСТХІЅЈЗαορνικυχτεωγΑΒΕΖΗΙΚΜΝΟΡΤΥΧıȷɡɑǃ", True)
-"""Of the scripts beside the Latin one: what has the shape of a Latin letter."""
+"""Letters of other scripts that look like Latin letters."""
 
 _WORD_PATTERN = re.compile(r"\w+")
 _HOMOGLYPH_SIGN = re.compile(
@@ -24,11 +24,11 @@ _HOMOGLYPH_SIGN = re.compile(
     "\u204e\u2052-\u2053\u2212\u2215-\u2217\u2223\u2236\u223c\u223d\u2571-\u2573\u27cb\u27cd\u29f5\u29f8\u29f9\u2cf9"
     "\ua4f8\ua789\ufe50-\ufe6b\uff01-\uff5e\U0001d400-\U0001d7ff]"
 )
-"""Signs that look like those of a shell or a path, and whole alphabets in the shape of the Latin one."""
+"""Characters that look like shell or path syntax, and styled Latin alphabets."""
 
 
 def warn_of_homoglyphs(text: str) -> list[str]:
-    """A warning that names them, or nothing. Words that are wholly of another script are just words."""
+    """Return a warning that names the homoglyphs, if any. Words entirely in another script are fine."""
     if text.isascii():
         return []
     found = dict.fromkeys(sign for sign in _HOMOGLYPH_SIGN.findall(text))
@@ -71,7 +71,7 @@ PermissionAct = Literal["allow", "deny", "remember", "forbid", "edit", "view", "
 
 
 class PermissionReply(Struct, frozen=True):
-    """What a person wants. `words` is the reason of a no, or what was not understood; `scope` how long it is kept."""
+    """A parsed answer. `words` is the reason of a denial, or the message if `act` is unclear; `scope` is the rule's."""
 
     act: PermissionAct
     words: str = ""
@@ -79,15 +79,15 @@ class PermissionReply(Struct, frozen=True):
 
 
 def list_offered_rules(ask: PermissionAsked) -> tuple[str, ...]:
-    """The rules a person may take over: those that are on the screen exactly as they will be remembered."""
+    """Return the rules that can be offered: those that print exactly as they will be stored."""
     return () if ask.unsandboxed else tuple(rule for rule in ask.rules if escape_hidden(rule) == rule)
 
 
-# --- what is shown ---
+# --- text ---
 
 
 def format_permission_question(ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50) -> str:
-    """What a person decides on: who asks, everything it is about, why, and where it would run."""
+    """Return the whole request: who asks, for what, why, and in which sandbox."""
     lines = [
         format_headline(ask, agent),
         *format_subject(ask, columns),
@@ -99,14 +99,13 @@ def format_permission_question(ask: PermissionAsked, agent: str = "", columns: i
 
 
 def format_headline(ask: PermissionAsked, agent: str = "") -> str:
-    """Who asks for what."""
     who = f"The sub-agent {escape_hidden(agent)}" if agent else "Odin"
     what = "run this again outside the sandbox" if ask.unsandboxed else f"use {escape_hidden(ask.name)}"
     return f"{who} asks to {what}:"
 
 
 def list_circumstances(ask: PermissionAsked) -> list[str]:
-    """Why it is asked, what in it is not what it looks like, and where it would run."""
+    """Return the reason of the request, homoglyph warnings, and the sandbox."""
     lines = [escape_hidden(ask.reason)] if ask.reason else []
     lines += warn_of_homoglyphs(subject_of(ask))
     if ask.sandbox and not ask.unsandboxed:
@@ -115,41 +114,45 @@ def list_circumstances(ask: PermissionAsked) -> list[str]:
 
 
 def warn_if_too_tall(shown: str, rows: int) -> str:
-    """A warning when the beginning of a question has left the screen by the time it is answered."""
-    return "" if shown.count("\n") + _PROMPT_ROWS <= rows else "This did not fit on the screen: it begins further up.\n"
+    """Return a warning if the start of the request has scrolled off the screen."""
+    return (
+        ""
+        if shown.count("\n") + _PROMPT_ROWS <= rows
+        else "This does not fit on the screen: scroll up to see it all.\n"
+    )
 
 
 def format_permission_prompt(ask: PermissionAsked) -> str:
-    """The line behind which the answer is typed, and above it how to make the answer last."""
+    """Return the input prompt, with the keys that add a rule above it."""
     if ask.unsandboxed:
         return "Run it without the sandbox? [y]es, [n]o, or say why not: "
     lasting = (
-        "Remember a yes for this [s]ession, [p]roject or [u]ser; [d]eny for good.\n" if list_offered_rules(ask) else ""
+        "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
+        if list_offered_rules(ask)
+        else ""
     )
     return f"{lasting}Allow it? [y]es, [e]dit, [v]iew all, [?] help, [n]o, or say why not: "
 
 
 def format_permission_help(ask: PermissionAsked) -> str:
-    """What the keys do."""
-    lines = ["y    allow it this once"]
+    lines = ["y    allow once"]
     if list_offered_rules(ask):
         lines += [
-            "s    allow it and remember a rule for this session; you see it first",
-            "p    the same, for this project",
-            "u    the same, for all your projects",
-            "d    deny it and remember that",
+            "s    allow and add a rule for this session, which is shown first",
+            "p    allow and add a rule for this project",
+            "u    allow and add a rule for all projects",
+            "d    deny and add a rule",
         ]
     if not ask.unsandboxed:
-        lines.append("e    change the arguments first, in $EDITOR or on this line")
+        lines.append("e    edit the arguments first, in $EDITOR or on this line")
     lines += [
-        "v    show everything there is to know about the call",
-        "n    deny it; n and some words, or just words, deny it and tell the model why",
+        "v    view the whole call",
+        "n    deny; text after n, or any other text, is the reason for the model",
     ]
     return "\n".join(f"  {line}" for line in lines) + "\n"
 
 
 def format_all_details(ask: PermissionAsked, columns: int = 80) -> str:
-    """All arguments and the whole preview."""
     args = msgspec.json.format(msgspec.json.encode(ask.args), indent=2).decode()
     lines = [
         f"Arguments of {escape_hidden(ask.name)}:",
@@ -163,21 +166,21 @@ def subject_of(ask: PermissionAsked) -> str:
     return ask.subject or msgspec.json.encode(ask.args).decode()
 
 
-def format_preview(text: str, most: int, columns: int = 80) -> list[str]:
-    """What would change, and how much of it is not shown here. `most` 0 is all of it."""
+def format_preview(text: str, limit: int, columns: int = 80) -> list[str]:
+    """Return the changes as at most `limit` lines, and how much is missing. 0 means no limit."""
     if not text:
         return []
     lines = text.rstrip("\n").split("\n")
-    if not most:
+    if not limit:
         return ["What would change:", *quote_block("\n".join(lines), columns)]
-    shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:most]]
-    left = [f"  … {len(lines) - most} more lines, v shows them"] if len(lines) > most else []
-    left += ["  … long lines are cut, v shows them whole"] if shown != lines[:most] else []
-    return ["What would change:", *quote_block("\n".join(shown), columns), *left]
+    shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]]
+    missing = [f"  … {len(lines) - limit} more lines; v shows them"] if len(lines) > limit else []
+    missing += ["  … long lines are cut; v shows them"] if shown != lines[:limit] else []
+    return ["What would change:", *quote_block("\n".join(shown), columns), *missing]
 
 
 def format_subject(ask: PermissionAsked, columns: int) -> list[str]:
-    """What is asked about. The paths that need an answer stand apart from those of the same call that need none."""
+    """Return the subject of the request, with paths that need an answer apart from those already allowed."""
     paths = (*ask.asked_paths, *ask.allowed_paths)
     if len(paths) < 2:
         return quote_block(subject_of(ask), columns)
@@ -194,25 +197,25 @@ def format_subject(ask: PermissionAsked, columns: int) -> list[str]:
 
 
 def format_rule_choice(rules: Sequence[str], wording: str) -> str:
-    """The rules on offer, in the very words that would be remembered."""
+    """Return the offered rules exactly as they would be stored."""
     lines = [f"{wording}:", *(f"  {number}. {rule}" for number, rule in enumerate(rules, 1))]
     which = f"1 to {len(rules)}, Enter for 1" if len(rules) > 1 else "Enter for yes"
     return "\n".join([*lines, f"{which}, [e]dit the rule, [b]ack: "])
 
 
 def describe_answer_elsewhere(answered: PermissionAnswered) -> str:
-    """Who has answered a question that was on the screen. When nobody did, the session itself says so."""
+    """Return who answered a request that was on the screen; "" if it was canceled, which the session reports."""
     if answered.by in ("interrupt", "shutdown", "timeout", "steer"):
         return ""
     verdict = "allowed" if answered.allowed else "denied"
     return f"This was answered elsewhere: {verdict} by {escape_hidden(answered.by)}."
 
 
-# --- what is typed ---
+# --- parsing ---
 
 
 def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
-    """What a line means. The end of the input is a no; a stray key is a question, never an answer."""
+    """Parse a typed line. The end of input denies; a stray key asks again and never allows."""
     line = typed.strip()
     word = line.casefold()
     if word in _YES_WORDS:
@@ -220,36 +223,34 @@ def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
     if word in _NO_WORDS:
         return PermissionReply("deny")
     if escape_control(line) != line:
-        return PermissionReply("unclear", "That holds keys that cannot be read as words.")
+        return PermissionReply("unclear", "The line contains control characters.")
     key = _parse_key(ask, word)
     if key is not None:
         return key
     if len(line) <= 2:
-        return PermissionReply("unclear", f"{line!r} is no answer here; ? explains the keys.")
+        return PermissionReply("unclear", f"Unknown answer {line!r}; ? lists the keys.")
     first = word.replace(",", " ").split()[0]
     if first in _ALMOST_YES_WORDS:
-        return PermissionReply(
-            "unclear", "Only y or yes by itself allows it. Words are a no with a reason: begin them with n."
-        )
+        return PermissionReply("unclear", "Type only y or yes to allow. To deny with this reason, start it with n.")
     return PermissionReply("deny", line[1:].strip() if word.startswith("n ") else line)
 
 
 def _parse_key(ask: PermissionAsked, word: str) -> PermissionReply | None:
-    """The keys beside yes and no, where they are offered."""
+    """Parse the keys besides yes and no, if they are offered."""
     if word in ("?", "h", "help"):
         return PermissionReply("help")
     if word in ("v", "view"):
         return PermissionReply("view")
     if ask.unsandboxed:
         return (
-            PermissionReply("unclear", "This can be allowed once or denied: y or n.")
+            PermissionReply("unclear", "This can only be allowed once or denied: y or n.")
             if word in _REMEMBER_KEYS
             else None
         )
     if word in ("e", "edit"):
         return PermissionReply("edit")
     if word in _REMEMBER_KEYS and not list_offered_rules(ask):
-        return PermissionReply("unclear", "There is no rule that would remember this: y allows it once, n denies it.")
+        return PermissionReply("unclear", "No rule can cover this: y allows it once, n denies it.")
     if word in _SCOPE_KEYS:
         return PermissionReply("remember", scope=_SCOPE_KEYS[word])
     return PermissionReply("forbid") if word in ("d", "deny") else None
@@ -259,13 +260,13 @@ _REMEMBER_KEYS = frozenset((*_SCOPE_KEYS, "d", "deny", "e", "edit"))
 
 
 def parse_scope(typed: str) -> RememberScope | None:
-    """For how long, when a deny is to be remembered; Enter is the shortest."""
+    """Parse the scope of a deny rule; Enter means this session."""
     word = typed.strip().casefold()
     return "session" if not word and typed else _SCOPE_KEYS.get(word)
 
 
 def parse_rule_number(typed: str, count: int) -> int | None:
-    """Which of the rules on offer was chosen, from 0."""
+    """Return the index of the chosen rule, or None."""
     word = typed.strip().casefold()
     if typed and (not word or (count == 1 and word in _YES_WORDS)):
         return 0

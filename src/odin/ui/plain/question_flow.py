@@ -1,7 +1,4 @@
-"""Questions of a tool on a terminal, one after the other.
-
-One permission question on a terminal, from its showing to an answer.
-"""
+"""The dialogs of plain mode for questions of the model and for permission requests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +29,7 @@ from odin.ui.terminal import escape_hidden, quote_block, wrap_words
 
 
 async def ask_questions(tty: Tty, ask: QuestionsAsked) -> AnswerQuestions:
-    """An answer to each. The end of the input (Ctrl-D) cancels them all."""
+    """Ask all questions. Ctrl-D cancels them all."""
     answers: list[tuple[str, ...]] = []
     for number, item in enumerate(ask.questions, 1):
         place = f" ({number} of {len(ask.questions)})" if len(ask.questions) > 1 else ""
@@ -44,21 +41,21 @@ async def ask_questions(tty: Tty, ask: QuestionsAsked) -> AnswerQuestions:
                 tty.write("\n")
                 return AnswerQuestions(ask.ask_id, cancelled=True)
             answer = parse_choice(item, reply)
-            text = "Only one of them: "
+            text = "Choose only one: "
         tty.write(f"→ {escape_hidden(', '.join(answer) or _default_label_of(item))}\n")
         answers.append(answer)
     return AnswerQuestions(ask.ask_id, tuple(answers))
 
 
 def format_question(asked: Question, place: str = "") -> str:
-    """One question with its options numbered, and how to answer it."""
+    """Return a question with numbered options and how to answer it."""
     head = f"{escape_hidden(asked.header)}: " if asked.header else ""
     lines = [f"Odin asks{place}: {head}" + "\n  ".join(escape_hidden(line) for line in asked.text.split("\n"))]
     for number, option in enumerate(asked.options, 1):
         detail = f" ({escape_hidden(option.detail)})" if option.detail else ""
         lines.append(f"  {number}. {escape_hidden(option.label)}{detail}")
-    several = "numbers such as 1,2" if asked.multiple else "a number"
-    how = f"{several}, your own words, or Enter for 1; " if asked.options else ""
+    numbers = "numbers such as 1,2" if asked.multiple else "a number"
+    how = f"{numbers}, free text, or Enter for 1; " if asked.options else ""
     return "\n".join([*lines, f"Answer ({how}Ctrl-D cancels): "])
 
 
@@ -67,7 +64,7 @@ def _default_label_of(asked: Question) -> str:
 
 
 class PermissionFlow:
-    """Asks until there is an answer. What was typed before a step was shown is no answer to it."""
+    """Asks one permission request until it is answered. Text typed before a step was shown is discarded."""
 
     def __init__(self, tty: Tty, ask: PermissionAsked, agent: str) -> None:
         self._tty = tty
@@ -76,12 +73,12 @@ class PermissionFlow:
 
     async def ask(self) -> AnswerPermission:
         while True:
-            found = await self._ask_once()
-            if found is not None:
-                return found
+            answer = await self._ask_once()
+            if answer is not None:
+                return answer
 
     async def _ask_once(self) -> AnswerPermission | None:
-        """One line of the person's; None when it was not yet an answer."""
+        """Read one line. Return None if it was not an answer yet."""
         ask = self._ask
         shown, self._pending_text = self._pending_text, ""
         shown += warn_if_too_tall(shown, self._tty.get_rows())
@@ -94,7 +91,7 @@ class PermissionFlow:
                 self._tty.write("\n")
             return AnswerPermission(ask.ask_id, allow=False, reason=reply.words)
         if reply.act == "remember":
-            rule = await self._choose_rule(f"Allow it and remember {SCOPE_WORDS[reply.scope]}")
+            rule = await self._choose_rule(f"Allow and add a rule {SCOPE_WORDS[reply.scope]}")
             return None if rule is None else AnswerPermission(ask.ask_id, allow=True, rule=rule, remember=reply.scope)
         if reply.act == "forbid":
             return await self._deny_for_good()
@@ -113,16 +110,18 @@ class PermissionFlow:
         )
 
     async def _deny_for_good(self) -> AnswerPermission | None:
-        rule = await self._choose_rule("Deny it and remember")
+        rule = await self._choose_rule("Deny and add a rule")
         if rule is None:
             return None
-        scope = parse_scope(await self._tty.ask_line("For this [s]ession, the [p]roject, or [u]ser; Enter for s: "))
+        scope = parse_scope(
+            await self._tty.ask_line("For this [s]ession (Enter), [p]roject, or all projects of this [u]ser: ")
+        )
         if scope is None:
             return None
         return AnswerPermission(self._ask.ask_id, allow=False, rule=rule, remember=scope)
 
     async def _choose_rule(self, wording: str) -> str | None:
-        """The rule to remember, as the person saw or wrote it; None to go back to the question."""
+        """Return the chosen or edited rule; None to go back to the request."""
         from odin.ui.plain.editors import edit_line
 
         rules: Sequence[str] = list_offered_rules(self._ask)
@@ -139,7 +138,7 @@ class PermissionFlow:
             rules = (changed.strip(),)
 
     async def _edit_arguments(self) -> AnswerPermission | None:
-        """Other arguments, shown once more before they are used."""
+        """Let the user change the arguments, and show them again before they are used."""
         args = self._ask.args
         while True:
             try:
@@ -148,7 +147,7 @@ class PermissionFlow:
                 self._pending_text = f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n"
                 return None
             if changed is None or changed == self._ask.args:
-                self._pending_text = "Nothing was changed.\n"
+                self._pending_text = "Nothing changed.\n"
                 return None
             typed = await self._tty.ask_line(_format_replacement(self._ask, changed, self._tty.get_columns()))
             word = typed.strip().casefold()
@@ -173,7 +172,7 @@ class PermissionFlow:
             )
         text = args.get("command")
         if not isinstance(text, str) or not can_edit_line(text):
-            raise UsageError("This can only be changed in an editor.", "Set $EDITOR to one and try again.")
+            raise UsageError("This needs an editor.", "Set $EDITOR and try again.")
         changed = await edit_line(self._tty, "Command: ", text)
         return None if changed is None or not changed.strip() else {**args, "command": changed}
 
@@ -181,5 +180,5 @@ class PermissionFlow:
 def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int) -> str:
     command = args.get("command")
     other = msgspec.structs.replace(ask, args=args, subject=command if isinstance(command, str) else "")
-    shown = "\n".join(quote_block(subject_of(other), columns))
-    return f"Instead of what was asked:\n{shown}\nAllow this? [y]es, [e]dit again, anything else goes back: "
+    subject = "\n".join(quote_block(subject_of(other), columns))
+    return f"Changed to:\n{subject}\nAllow this? [y]es, [e]dit again, or Enter to go back: "

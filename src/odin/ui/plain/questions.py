@@ -1,4 +1,4 @@
-"""What a session asks a person, on a terminal: one thing at a time, taken back when it no longer matters."""
+"""Asks permission requests and questions of a session on a terminal, one at a time, and cancels outdated ones."""
 
 import asyncio
 from collections import deque
@@ -24,7 +24,7 @@ PendingQuestion = PermissionAsked | QuestionsAsked
 
 
 class TerminalHolder(Protocol):
-    """Who has the terminal when nobody is asked, and leaves it meanwhile."""
+    """The usual user of the terminal, which yields it while a question is asked."""
 
     def hold(self) -> None: ...
 
@@ -32,7 +32,7 @@ class TerminalHolder(Protocol):
 
 
 class QuestionQueue:
-    """The only reader of the terminal while a turn runs."""
+    """Asks the pending questions of a turn, one after the other."""
 
     def __init__(self, client: Client, keyboard: TextIO, err: TextIO | None, progress: TerminalHolder) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class QuestionQueue:
             self._cancel(self._current)
 
     async def close(self) -> None:
-        """Let go of the terminal. Whoever reads it next must find it free, so this waits until it is."""
+        """Cancel all questions and wait until the terminal is free for its next reader."""
         self._waiting.clear()
         task = self._task
         self._cancel(self._current)
@@ -82,7 +82,7 @@ class QuestionQueue:
         self._start_next()
 
     async def _ask(self, ask: PendingQuestion, agent: str) -> None:
-        """Until the session takes an answer: one it refuses, such as a rule that cannot be read, is asked for again."""
+        """Ask until the session accepts the answer. It may refuse one, such as a rule with a syntax error."""
         self._progress.hold()
         try:
             while not await self._try_to_answer(ask, agent):

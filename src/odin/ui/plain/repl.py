@@ -1,9 +1,4 @@
-"""Prompts on their way from the keyboard to the session.
-
-Calls the person back to a plain conversation: the same bell, notification and title as the app's, where it may.
-
-A plain conversation: lines in, answers out, until the input ends. What is typed while a turn runs waits its turn.
-"""
+"""The read-eval-print loop of plain mode: lines in, answers out. Prompts typed while a turn runs are queued."""
 
 import asyncio
 import contextlib
@@ -18,21 +13,24 @@ from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, Mode, TurnStarted
 from odin.core.op import ChangePrompt, Interrupt, Prompt
-from odin.core.slash_commands import is_reserved
+from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
 from odin.ui.exit import EXIT_READER_GONE, format_resume_hint
 from odin.ui.notifications import Notifier
-from odin.ui.plain import commands, editors
-from odin.ui.plain.commands import MODE_COMMANDS, PlainCommands
-from odin.ui.plain.info_commands import resolve_synonym
+from odin.ui.plain import editors
+from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.plain.keyboard import Keyboard, complete
 from odin.ui.plain.turn_output import TurnView
+from odin.ui.slash_commands.actions import resolve_synonym
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import is_dumb, write_line, write_text
 
 
 class PromptSender:
-    """`coming` says that a turn was asked for and has not ended. What waits from before rests until the next prompt."""
+    """Submits prompts. `expects_turn` is True from the request for a turn until it ends.
+
+    Prompts left in the queue by an earlier run stay paused until the next prompt is sent.
+    """
 
     def __init__(self, keyboard: Keyboard) -> None:
         self.expects_turn = False
@@ -45,44 +43,43 @@ class PromptSender:
         self.expects_turn = True
 
     def cancel_expected(self) -> None:
-        """What was asked for does not come; what ran before may still run."""
+        """The requested turn does not start; an earlier one may still run."""
         self.expects_turn = self._keyboard.is_busy
 
     def set_followed(self, client: Client) -> None:
-        """Somebody hears what happens in that session from now on."""
         self._followed_client = client
         self._following.set()
 
-    def remember_paused(self, waiting: tuple[QueuedPrompt, ...]) -> None:
-        self._paused = [ChangePrompt(item.id, delivery=item.delivery) for item in waiting]
+    def remember_paused(self, queue: tuple[QueuedPrompt, ...]) -> None:
+        self._paused = [ChangePrompt(item.id, delivery=item.delivery) for item in queue]
 
     async def wait_until_followed(self, client: Client) -> None:
-        """Nothing is asked of a session before somebody hears its answer."""
+        """Wait until the events of this session are read, so that no answer is missed."""
         while self._followed_client is not client:
             self._following.clear()
             await self._following.wait()
 
     async def send(self, client: Client, prompt: Prompt) -> int:
-        """Its place among those that wait, from 1; 0 when it is its turn at once."""
+        """Submit a prompt. Return its position in the queue, or 0 if it runs at once."""
         self.expect()
         try:
             await client.submit(prompt)
         except OdinError:
             self.cancel_expected()
             raise
-        resting, self._paused = self._paused, []
-        for sent in resting:
-            await client.submit(sent)
-        waiting = [item.id for item in (await client.snapshot()).queue]
-        return waiting.index(prompt.id) + 1 if prompt.id in waiting else 0
+        paused, self._paused = self._paused, []
+        for change in paused:
+            await client.submit(change)
+        queue = [item.id for item in (await client.snapshot()).queue]
+        return queue.index(prompt.id) + 1 if prompt.id in queue else 0
 
 
 _DELAY_S = 0.1
-"""A turn that another follows at once calls nobody."""
+"""Wait before notifying: a turn that the next one follows at once needs no notification."""
 
 
 class PlainNotifier:
-    """Nothing is written to what is no terminal, or to one that understands only lines."""
+    """Sends the same bell, notification and title as the app, unless stderr is no terminal or a dumb one."""
 
     def __init__(self, settings: TuiSettings, err: TextIO) -> None:
         self._notifier = Notifier(None, settings)
@@ -112,33 +109,30 @@ class PlainNotifier:
         self._notifier.draw_frame()
 
 
-START_HINT = "Type what you want done. /help tells the rest; Ctrl-D ends."
-_PRESS_AGAIN = "Ctrl-C once more ends Odin, and so does Ctrl-D."
+START_HINT = "Type a prompt. /help lists commands; Ctrl-D exits."
+_PRESS_AGAIN = "Press Ctrl-C again or Ctrl-D to exit."
 _EXIT_WORDS = ("/exit", "/quit", "exit", "quit")
 _SIGNAL_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def format_introduction(info: SessionInfo, mode: Mode) -> list[str]:
-    """What holds in this conversation: a line for where it takes place, and one for how much it may do."""
-    where = f"Odin {info.version} · {info.model} · {info.cwd}"
-    how = [mode.removesuffix("_mode"), f"permissions {info.permission_mode}"]
-    return [where, " · ".join([*how, f"commands in {info.sandbox}"] if info.sandbox else how)]
+    """Return the header lines: version, model and folder; mode, permissions and sandbox."""
+    first = f"Odin {info.version} · {info.model} · {info.cwd}"
+    second = [mode.removesuffix("_mode"), f"permissions: {info.permission_mode}"]
+    return [first, " · ".join([*second, f"sandbox: {info.sandbox}"] if info.sandbox else second)]
 
 
 class _PlainRepl:
-    """One reader of the session's events and one of the keyboard, which meet here.
+    """Reads session events and the keyboard in two tasks. /new, /resume and /fork switch the session."""
 
-    The session may change: /new, /resume and /fork lead to others.
-    """
-
-    def __init__(self, held: Sessions, info: SessionInfo, mode: Mode, settings: TuiSettings) -> None:
-        self._sessions = held
+    def __init__(self, sessions: Sessions, info: SessionInfo, mode: Mode, settings: TuiSettings) -> None:
+        self._sessions = sessions
         self._keyboard = Keyboard(
             sys.stdin, sys.stderr, lambda: self.prompt, self._queue_line, lambda before: complete(self._client, before)
         )
         self._sender = PromptSender(self._keyboard)
         self._turns = TurnView(self._keyboard, self._observe, self._install_signals)
-        self._commands = PlainCommands(held, info.permission_mode, mode, sys.stderr, self._sender.expect)
+        self._commands = PlainCommands(sessions, info.permission_mode, mode, sys.stderr, self._sender.expect)
         self._notifier = PlainNotifier(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._line_stays = True
@@ -154,12 +148,12 @@ class _PlainRepl:
 
     @property
     def prompt(self) -> str:
-        if self._commands.session_commands.is_choosing:
+        if self._commands.is_choosing:
             return PICK_PROMPT
         return f"{self._commands.mode.removesuffix('_mode')}{self._commands.permission_mode.warning}> "
 
-    async def run(self, first: str, left: str) -> int:
-        tasks = [self._loop.create_task(work) for work in (self._follow(), self._work(first, left))]
+    async def run(self, first: str, draft: str) -> int:
+        tasks = [self._loop.create_task(work) for work in (self._follow(), self._work(first, draft))]
         for task in tasks:
             task.add_done_callback(self._report_failure)
         self._install_signals()
@@ -191,13 +185,13 @@ class _PlainRepl:
     # --- signals ---
 
     def _install_signals(self) -> None:
-        """While no turn is followed; one that is has its own way with them."""
+        """Handle signals between turns; a running turn installs its own handlers."""
         self._loop.add_signal_handler(signal.SIGINT, self._handle_interrupt)
         for number, code in _SIGNAL_CODES.items():
             self._loop.add_signal_handler(number, self._leave, code)
 
     def _ignore_signals(self) -> None:
-        """Everything is being put away from here on; one more Ctrl-C must not tear that off."""
+        """Ignore signals during shutdown, so that one more Ctrl-C does not abort it."""
         for number in _SIGNAL_CODES:
             self._loop.add_signal_handler(number, _do_nothing)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -206,9 +200,9 @@ class _PlainRepl:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def _handle_interrupt(self) -> None:
-        """Ctrl-C at the prompt: what was typed goes, else what runs, else the list; without any of them we go, too.
+        """Handle Ctrl-C: clear the line, else stop what runs, else close the session list, else exit.
 
-        Only the second one ends the conversation: the first may have been meant for a turn that just ended.
+        Exiting takes two: the first may have been meant for a turn that just ended.
         """
         if self._done.done():
             return
@@ -217,8 +211,8 @@ class _PlainRepl:
         elif self._sender.expects_turn or self._commands.user_shell.is_running:
             self._start_side_task(self._client.submit(Interrupt("inject")))
         elif self._commands.compaction.is_running:
-            self._start_side_task(self._commands.compaction.cancel(self._client))
-        elif self._commands.session_commands.is_choosing:
+            self._start_side_task(self._commands.cancel_compaction())
+        elif self._commands.is_choosing:
             self._queue_line("")
         elif self._ending:
             sys.stderr.write("\n")
@@ -228,15 +222,15 @@ class _PlainRepl:
             with self._keyboard.write_above():
                 write_line(sys.stderr, _PRESS_AGAIN)
 
-    def _start_side_task(self, act: Coroutine[Any, Any, object]) -> None:
-        task = self._loop.create_task(act)
+    def _start_side_task(self, work: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(work)
         self._side_tasks.add(task)
         task.add_done_callback(self._side_tasks.discard)
 
-    # --- what happens ---
+    # --- events ---
 
     async def _follow(self) -> None:
-        """Everything that happens in the session that is open, one after the other."""
+        """Show the events of the current session, in order."""
         while True:
             client = self._client
             events = client.stream_events()
@@ -262,11 +256,11 @@ class _PlainRepl:
         self._notifier.handle_event(envelope)
         if envelope.agent:
             return
-        for shown in self._commands.list_views_for(envelope.event):
+        for view in self._commands.list_views_for(envelope.event):
             with self._keyboard.write_above():
-                shown.show(envelope.event)
+                view.show(envelope.event)
 
-    # --- what is typed ---
+    # --- input ---
 
     def _queue_line(self, text: str | None) -> None:
         if text is None or text.strip() in _EXIT_WORDS:
@@ -275,11 +269,11 @@ class _PlainRepl:
             self._ending = False
             self._lines.put_nowait((text, self._keyboard.line_stays))
 
-    async def _work(self, first: str, left: str) -> None:
-        await self._commands.session_commands.tell_resumed()
+    async def _work(self, first: str, draft: str) -> None:
+        await self._commands.print_resumed()
         await self._enter_session(None)
-        if left and not first:
-            await self._run_reporting_errors(left, change=True)
+        if draft and not first:
+            await self._run_reporting_errors(draft, edit=True)
         if first:
             await self._run_reporting_errors(first)
         while True:
@@ -289,36 +283,36 @@ class _PlainRepl:
             await _let_signals_run()
             await self._run_reporting_errors(text)
 
-    async def _run_reporting_errors(self, text: str, *, change: bool = False) -> None:
-        """What cannot be done is said; the conversation goes on."""
+    async def _run_reporting_errors(self, text: str, *, edit: bool = False) -> None:
         try:
-            await (self._edit_draft(text) if change else self._run_line(text))
+            await (self._edit_draft(text) if edit else self._run_line(text))
         except OdinError as error:
             self._commands.error_log.add(time.time(), "refused", error.describe())
             with self._keyboard.write_above():
                 write_line(sys.stderr, error.describe())
 
     async def _run_line(self, text: str) -> None:
-        """A command, or a prompt; after /resume, which session."""
-        if self._commands.session_commands.is_choosing:
+        """Run a command, send a prompt, or, after /resume, choose a session."""
+        if self._commands.is_choosing:
             before = self._client
             with self._keyboard.write_above():
-                await self._commands.session_commands.choose_session(text)
+                await self._commands.choose_session(text)
             await self._enter_session(before)
             return
-        command, _, rest = text.strip().partition(" ")
-        command, rest = resolve_synonym(command.casefold() if is_reserved(command) else command, rest)
-        if text.strip() == "$":
-            command = "/stats"
-        if command in MODE_COMMANDS:
-            self._commands.mode, text = MODE_COMMANDS[command], rest
-        elif text.lstrip().startswith("!"):
+        line = text.strip()
+        if line.startswith("!"):
             await self._commands.user_shell.start(self._client, text.lstrip()[1:])
             return
-        elif command == "/editor":
+        word, _, rest = line.partition(" ")
+        known = find_slash_command(word) if word.startswith("/") else None
+        name, rest = resolve_synonym(known.name, rest) if known is not None else ("stats" if line == "$" else "", rest)
+        if name in MODES:
+            self._commands.mode, text = MODES[name], rest
+        elif name == "editor":
             await self._edit_draft(rest or " ", outside=True)
             return
-        elif await self._run_command(command, rest):
+        elif self._commands.knows(name):
+            await self._run_command(name, rest)
             return
         if text.strip():
             await self._send_prompt(text)
@@ -330,33 +324,26 @@ class _PlainRepl:
         if self._line_stays:
             self._turns.prompt_on_screen = prompt.id
         if place := await self._sender.send(client, prompt):
-            self._turns.show_prompt(f"Waits as number {place}: ", text)
+            self._turns.show_prompt(f"Queued #{place}: ", text)
 
-    async def _run_command(self, command: str, rest: str) -> bool:
-        if command in commands.SESSION_COMMANDS:
-            before = self._client
-            with self._keyboard.write_above():
-                left = await self._commands.session_commands.run_command(command, rest)
-            await self._enter_session(before)
-            await self._edit_draft(left)
-            return True
-        if command not in self._commands:
-            return False
+    async def _run_command(self, name: str, rest: str) -> None:
+        before = self._client
         with self._keyboard.write_above():
             try:
-                await self._commands.run(command, rest)
+                draft = await self._commands.run(name, rest)
             except OdinError:
                 self._sender.cancel_expected()
                 raise
-        return True
+        await self._enter_session(before)
+        await self._edit_draft(draft)
 
-    async def _edit_draft(self, left: str, *, outside: bool = False) -> None:
-        """A prompt that came back, or that is written in an editor: what the person makes of it is asked."""
-        if not left:
+    async def _edit_draft(self, draft: str, *, outside: bool = False) -> None:
+        """Let the user edit a prompt, in place or with `outside` in $EDITOR, and send the result."""
+        if not draft:
             return
         self._keyboard.hold()
         try:
-            text = await editors.edit_draft(left, self.prompt, outside=outside)
+            text = await editors.edit_draft(draft, self.prompt, outside=outside)
         finally:
             self._keyboard.release()
             self._install_signals()
@@ -365,42 +352,42 @@ class _PlainRepl:
             await (self._send_prompt(text) if outside else self._run_line(text))
 
     async def _enter_session(self, before: Client | None) -> None:
-        """Another session is open now: what holds in it, and what waits there from before."""
+        """Reset the state for a session that was just opened. Do nothing if it is still the session `before`."""
         if self._client is before:
             return
         info = await self._client.get_info()
         self._commands.enter_session(info.permission_mode)
         self._notifier.enter_session(self._client, info)
         self._turns.is_first_turn = True
-        waiting = (await self._client.snapshot()).queue
-        self._sender.remember_paused(waiting)
-        if waiting:
-            what = "1 prompt waits" if len(waiting) == 1 else f"{len(waiting)} prompts wait"
+        queue = (await self._client.snapshot()).queue
+        self._sender.remember_paused(queue)
+        if queue:
+            count = "1 queued prompt" if len(queue) == 1 else f"{len(queue)} queued prompts"
             write_line(
-                sys.stderr, f"{what} from before and will follow your next one. /queue lists, changes and drops them."
+                sys.stderr, f"{count} from the last session will run after your next prompt. /queue shows the queue."
             )
 
 
 def _do_nothing() -> None:
-    """We are ending already."""
+    """Replace a signal handler during shutdown."""
 
 
 async def _let_signals_run() -> None:
-    """A Ctrl-C typed before a line acts first, although the loop hears of it some steps after the line."""
+    """Let a Ctrl-C typed before a line act first: the event loop handles the signal a few steps later."""
     for _ in range(4):
         await asyncio.sleep(0)
 
 
 async def run_plain(
-    held: Sessions, *, first: str, mode: Mode, left: str = "", settings: TuiSettings | None = None
+    sessions: Sessions, *, first: str, mode: Mode, draft: str = "", settings: TuiSettings | None = None
 ) -> int:
-    """`left` is a prompt that a fork left out, to be changed and asked first. At the end we say how to come back."""
-    info = await held.client.get_info()
+    """Run plain mode and return the exit code. `draft` is a prompt that a fork left out, to be edited first."""
+    info = await sessions.client.get_info()
     for line in (*format_introduction(info, mode), START_HINT):
         write_line(sys.stderr, line)
     try:
-        return await _PlainRepl(held, info, mode, settings or TuiSettings()).run(first, left)
+        return await _PlainRepl(sessions, info, mode, settings or TuiSettings()).run(first, draft)
     finally:
         with contextlib.suppress(OdinError):
-            shot = await held.client.snapshot()
-            write_text(sys.stderr, format_resume_hint(shot.session, bool(shot.messages)))
+            snapshot = await sessions.client.snapshot()
+            write_text(sys.stderr, format_resume_hint(snapshot.session, bool(snapshot.messages)))

@@ -1,4 +1,4 @@
-"""The question whether a folder is trusted: everything it would get is shown, and only a typed `yes` means yes."""
+"""The trust question: shows everything that a trusted folder may do. Only a typed `yes` trusts it."""
 
 import contextlib
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from typing import TextIO
 from odin.ui.terminal import escape_hidden, quote_block, size_of, write_text
 
 UNWRAPPED_COLUMNS = 1_000_000
-"""Columns of a page that is not shown on a terminal: nothing is folded."""
+"""Width of a page that is not shown on a terminal: no wrapping."""
 
 MAX_LINES = 200
-"""Lines of one list that are shown. A folder that asks for more cannot be trusted from the question."""
+"""Maximum lines of a list. A folder that needs more cannot be trusted from the question."""
 
 
 def format_trust_page(
@@ -21,7 +21,7 @@ def format_trust_page(
     allows: Sequence[str],
     columns: int = UNWRAPPED_COLUMNS,
 ) -> str:
-    """What a folder asks for, one thing a line, with nothing hidden in it."""
+    """Return what a folder needs trust for, one escaped item per line."""
     lines = [escape_hidden(folder)]
     if changed:
         lines.append(f"  changed since you trusted it: {', '.join(escape_hidden(name) for name in changed)}")
@@ -58,24 +58,24 @@ def ask_trust(
         write_text(screen, "\nThat is too much to look through here. Going on without it.\n")
         return False
     _discard_typed(keyboard)
-    write_text(screen, "\nTrust this folder as it is now? Type yes to trust it; all else is no [no]: ")
+    write_text(screen, "\nTrust this folder as it is now? Type yes to trust it [no]: ")
     try:
         answer = keyboard.readline()
     except (OSError, ValueError):
         answer = ""
     if answer.strip().casefold() == "yes":
-        write_text(screen, "Trusted until its content changes. `odin trust remove` takes it back.\n")
+        write_text(screen, "Trusted until its content changes. `odin trust remove` undoes this.\n")
         return True
     write_text(screen, "\n" if not answer.endswith("\n") else "")
-    write_text(screen, "Not trusted: going on without its settings.\n")
+    write_text(screen, "Not trusted: its settings are ignored.\n")
     return False
 
 
 def _discard_typed(keyboard: TextIO) -> None:
-    """Keys that were pressed before the question was there do not answer it."""
+    """Discard keys that were pressed before the question was shown."""
     try:
         import termios
-    except ImportError:  # Windows has other keyboards
+    except ImportError:  # Windows
         return
     with contextlib.suppress(OSError, ValueError, termios.error):
         termios.tcflush(keyboard.fileno(), termios.TCIFLUSH)

@@ -1,4 +1,4 @@
-"""A terminal that a person is asked on: what is said there, and the lines that are typed."""
+"""Terminal input and output for questions: prompts, lines, and terminal modes."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from odin.ui.terminal import size_of, write_text
 
 
 class Tty:
-    """Where a person reads and types. What is said goes to standard error when that is a terminal, too."""
+    """A terminal to ask questions on. Output goes to standard error if that is a terminal, else to the keyboard's."""
 
     def __init__(self, keyboard: TextIO, err: TextIO | None) -> None:
         self.fd = keyboard.fileno()
@@ -23,7 +23,7 @@ class Tty:
             os.write(self.fd, text.encode(errors="replace"))
 
     async def ask_line(self, text: str) -> str:
-        """The answer to this, with its line end; "" when the terminal is closed or Ctrl-D was typed."""
+        """Print the text and return the typed line with its line end; "" after Ctrl-D or if the terminal is closed."""
         discard_typed(self.fd)
         self.write(text)
         return await read_line(self.fd)
@@ -36,7 +36,7 @@ class Tty:
 
 
 def is_in_background(fd: int) -> bool:
-    """Whether reading this terminal would stop us instead of giving an answer."""
+    """True if this process is in the background: reading the terminal would stop it."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
@@ -44,14 +44,14 @@ def is_in_background(fd: int) -> bool:
 
 
 def discard_typed(fd: int) -> None:
-    """What was typed before the question was shown is no answer to it."""
+    """Discard input that was typed before the question was shown."""
     import termios
 
     termios.tcflush(fd, termios.TCIFLUSH)
 
 
 async def read_line(fd: int) -> str:
-    """One line of a terminal; empty when it is closed."""
+    """Read a line; "" if the terminal is closed."""
     line = b""
     while b"\n" not in line:
         typed = await read_chunk(fd)
@@ -62,7 +62,7 @@ async def read_line(fd: int) -> str:
 
 
 async def read_chunk(fd: int) -> bytes:
-    """What can be read next, at once when it is there; nothing when the terminal is closed."""
+    """Read available bytes; b"" if the terminal is closed."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
@@ -75,7 +75,7 @@ async def read_chunk(fd: int) -> bytes:
 
 @contextlib.contextmanager
 def enter_cbreak_mode(fd: int) -> Generator[None]:
-    """Every key arrives at once and is not shown by the terminal itself. Ctrl-C still interrupts."""
+    """Deliver each key at once and without echo. Ctrl-C still interrupts."""
     import termios
 
     before = termios.tcgetattr(fd)
@@ -90,7 +90,7 @@ def enter_cbreak_mode(fd: int) -> Generator[None]:
 
 @contextlib.contextmanager
 def restore_terminal_after(fd: int) -> Generator[None]:
-    """Whatever a program does to the terminal meanwhile, it is as before afterwards."""
+    """Restore the terminal's modes at the end, whatever a program did to them."""
     import termios
 
     before = termios.tcgetattr(fd)

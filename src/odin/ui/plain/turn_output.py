@@ -1,7 +1,4 @@
-"""The answer as it is written: every finished line once, above the line at the bottom, and never touched again.
-
-What the turns of a conversation show: whose turn it is, and then everything that happens in it.
-"""
+"""Output of turns in plain mode: the prompt, the streamed answer line by line, and the progress."""
 
 import asyncio
 import os
@@ -28,18 +25,18 @@ from odin.core.event import (
 )
 from odin.core.op import Prompt
 from odin.ui.plain.keyboard import Keyboard
-from odin.ui.print import run_text
+from odin.ui.print import StartedTurn, run_text
 from odin.ui.terminal import escape_control, escape_hidden, shorten, size_of, write_line
 
-REPLY_RESTARTED = "(That reply broke off. It begins again.)"
+REPLY_RESTARTED = "(The reply was cut off. Starting again.)"
 _BATCH_S = 0.05
-"""Lines that come faster than this are written together."""
+"""Lines that arrive faster than this are written together."""
 _FLUSH_BEFORE = ThinkingStarted | CallStreamed | ToolStarted | PermissionAsked | QuestionsAsked
-"""What is about to be shown below the text so far."""
+"""Events that show something below the text so far."""
 
 
 class BottomLine(Protocol):
-    """The line at the bottom. While it is `held`, somebody else has the whole terminal."""
+    """The input line at the bottom. While it is held, something else uses the terminal."""
 
     @property
     def is_held(self) -> bool: ...
@@ -48,9 +45,9 @@ class BottomLine(Protocol):
 
 
 class StreamedAnswer:
-    """Only whole lines are written, so that the terminal wraps, keeps and copies them as it does all others.
+    """Writes an answer as whole lines, so that the terminal wraps and copies them like any other output.
 
-    `broken` says that nobody reads them any more.
+    `broken` is True when standard output was closed.
     """
 
     def __init__(self, out: TextIO, bottom: BottomLine) -> None:
@@ -82,7 +79,7 @@ class StreamedAnswer:
             self.flush()
 
     def finish(self, ended: TurnEnded) -> None:
-        """The turn is over: what was not shown of its text yet."""
+        """Write the rest of the answer at the end of the turn."""
         self.flush()
         if ended.text.strip() and ended.text != self._last:
             self._add(ended.text)
@@ -90,12 +87,12 @@ class StreamedAnswer:
         self._reset_reply("")
 
     def flush(self) -> None:
-        """Something else is about to be shown: everything so far first, also a line that is not finished."""
+        """Write everything so far, including an unfinished line, before something else is shown."""
         self._finish_line()
         self.flush_lines()
 
     def flush_lines(self) -> None:
-        """The finished lines. While somebody else has the terminal they wait."""
+        """Write the finished lines, or later if something else holds the terminal."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,7 +105,7 @@ class StreamedAnswer:
         with self._bottom.write_above():
             self._write_bytes(escape_control(text) if self._is_terminal else text)
 
-    # --- pieces to lines ---
+    # --- chunks to lines ---
 
     def _add(self, text: str) -> None:
         if "\n" not in text:
@@ -122,7 +119,7 @@ class StreamedAnswer:
             self._schedule_write()
 
     def _add_line(self, line: str) -> None:
-        """Empty lines are written when something follows, and none before the first."""
+        """Add a line. Blank lines are written only between other lines."""
         if not line.strip():
             self._blank_lines += 1
             return
@@ -136,7 +133,7 @@ class StreamedAnswer:
             self._add("\n")
 
     def _finish_reply(self, text: str) -> None:
-        """The reply is final. Mostly all of it has come in pieces already."""
+        """Add what was not streamed of the final reply; usually nothing."""
         streamed = "".join(self._chunks)
         if text.startswith(streamed):
             self._add(text[len(streamed) :])
@@ -172,23 +169,23 @@ class StreamedAnswer:
 
 
 class TurnView:
-    """`on_screen` is the prompt that stands there as it was typed; `fresh` until the first turn of a session is over.
+    """Shows turns. `prompt_on_screen` is the ID of the prompt that is still visible as it was typed.
 
-    `beside` is told what happens meanwhile and is no part of the turn; `after` minds the signals when it is over.
+    `on_event` also receives the events of the turn; `on_finish` installs the signal handlers for after it.
     """
 
-    def __init__(self, keyboard: Keyboard, beside: Callable[[Envelope], None], after: Callable[[], None]) -> None:
+    def __init__(self, keyboard: Keyboard, on_event: Callable[[Envelope], None], on_finish: Callable[[], None]) -> None:
         self.prompt_on_screen = ""
         self.is_first_turn = True
         self._keyboard = keyboard
         self._answer = StreamedAnswer(sys.stdout, keyboard)
-        self._on_event = beside
-        self._on_finish = after
+        self._on_event = on_event
+        self._on_finish = on_finish
 
     async def show(
         self, client: Client, envelope: Envelope, started: TurnStarted, events: AsyncIterator[Envelope]
     ) -> int:
-        """Until the turn ends; the code with which a program would end that ran nothing else."""
+        """Show the turn until it ends, and return its exit code."""
         if started.text and started.id != self.prompt_on_screen:
             self.show_prompt(f"{started.mode.removesuffix('_mode')}> ", started.display_text or started.text)
         code = await run_text(
@@ -197,18 +194,20 @@ class TurnView:
             out=sys.stdout,
             err=sys.stderr,
             tty_in=sys.stdin,
-            first=self.is_first_turn,
-            events=_prepend(envelope, events),
-            keyboard=self._keyboard,
-            answer=self._answer,
-            on_event=self._on_event,
-            on_finish=self._on_finish,
+            started=StartedTurn(
+                _prepend(envelope, events),
+                self._keyboard,
+                self._answer,
+                self._on_event,
+                self._on_finish,
+                self.is_first_turn,
+            ),
         )
         self.is_first_turn = False
         return code
 
     def show_prompt(self, before: str, prompt: str) -> None:
-        """A prompt in a line of its own."""
+        """Print a prompt on its own line."""
         with self._keyboard.write_above():
             write_line(
                 sys.stderr, shorten(f"{before}{escape_hidden(' '.join(prompt.split()))}", size_of(sys.stderr)[0] - 1)

@@ -1,16 +1,12 @@
-"""Models in words: how much they hold, what they cost, and the list of them.
-
-How full the window is, what was spent, and what may be.
-
-What was spent, in words and tables: by a session or the whole project, as a whole, by model, by agent or by day.
-"""
+"""Text and parsing of /models, /context, /usage, /budget and /stats."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from odin.core.client import AvailableModel, ContextReport, SessionInfo, Snapshot
-from odin.core.errors import UsageError
+from odin.core.slash_commands import unknown_argument, usage_error
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow, UsageTotals
+from odin.ui.format import format_usd
 from odin.ui.terminal import escape_hidden, shorten
 
 
@@ -21,7 +17,7 @@ def format_window(tokens: int) -> str:
 
 
 def format_prices(item: AvailableModel) -> str:
-    """USD per million tokens in and out. What is not known is not shown as free."""
+    """Return the price per million tokens; "" if unknown, so that unknown prices never look free."""
     if item.price_input is None or item.price_output is None:
         return ""
     if not item.price_input and not item.price_output:
@@ -30,14 +26,14 @@ def format_prices(item: AvailableModel) -> str:
 
 
 def format_models(models: Sequence[AvailableModel], chosen: str, columns: int, words: str = "") -> str:
-    """A line for each whose name or place holds the words; the one in use has a mark."""
-    sought = words.casefold().split()
-    fitting = [item for item in models if all(word in f"{item.ref} {item.address}".casefold() for word in sought)]
-    if not fitting:
-        return "No model fits these words.\n" if models else "No model is known here. /model NAME takes any name.\n"
-    widest = min(max(len(item.ref) for item in fitting), 48)
+    """Return a line for each model whose name or address contains all the words; `*` marks the current model."""
+    needles = words.casefold().split()
+    matches = [item for item in models if all(word in f"{item.ref} {item.address}".casefold() for word in needles)]
+    if not matches:
+        return "No matching models.\n" if models else "No models found. /model NAME accepts any name.\n"
+    widest = min(max(len(item.ref) for item in matches), 48)
     lines: list[str] = []
-    for item in fitting:
+    for item in matches:
         mark = "*" if item.ref == chosen else " "
         about = ", ".join(filter(None, (format_window(item.context), format_prices(item), escape_hidden(item.note))))
         lines.append(shorten(f"{mark} {escape_hidden(item.ref):<{widest}}  {about}".rstrip(), columns - 1))
@@ -48,27 +44,25 @@ _BAR_COLUMNS = 30
 
 
 def parse_budget(text: str) -> float:
-    """The US dollars that were typed. Raises UsageError."""
+    """Parse an amount in US dollars. Raise UsageError."""
     try:
         return float(text.removeprefix("$"))
     except ValueError:
-        raise UsageError(
-            f"{text!r} is not a number of US dollars.", "Write /budget 5, or /budget 0 for none."
-        ) from None
+        raise usage_error("budget", f"Not an amount in US dollars: {text!r}.") from None
 
 
 def describe_budget(amount: float) -> str:
-    return f"This session may cost {format_usd(amount)}." if amount else "This session may cost whatever it takes."
+    return f"Budget of this session: {format_usd(amount)}" if amount else "This session has no budget limit."
 
 
 def can_resume_work(shot: Snapshot, amount: float) -> bool:
-    """Whether work that a budget had stopped can go on with this one."""
+    """True if the last turn stopped at the budget and the new budget allows it to continue."""
     stopped = bool(shot.messages) and shot.messages[-1].reason == "error_max_budget_usd" and not shot.executing
     return stopped and (amount == 0 or amount > shot.cost_usd)
 
 
 def format_context(report: ContextReport) -> str:
-    """How full the window is, and a line for each source, the largest first."""
+    """Return how full the context window is, with a line for each source, largest first."""
     about = "" if report.measured else "about "
     limit = f" of {report.limit:,}" if report.limit else ""
     lines = [f"{escape_hidden(report.model)}: {about}{report.used:,} tokens{limit}"]
@@ -77,29 +71,29 @@ def format_context(report: ContextReport) -> str:
         lines[0] += f" ({report.used / report.limit:.0%})"
         lines.append(f"[{'#' * round(part * _BAR_COLUMNS):<{_BAR_COLUMNS}}]")
     else:
-        lines[0] += "; how many it can hold is not known"
+        lines[0] += "; window size unknown"
     widest = max((len(part.source) for part in report.parts), default=0)
     for part in sorted(report.parts, key=lambda part: -part.tokens):
         share = part.tokens / report.used if report.used else 0
-        count = f"   {part.count} of them" if part.count > 1 else ""
+        count = f"   ({part.count} items)" if part.count > 1 else ""
         lines.append(f"  {escape_hidden(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
     if report.threshold:
-        lines.append(f"At {report.threshold:,} tokens older parts are made shorter. /compact does it now.")
+        lines.append(f"Auto-compacts at {report.threshold:,} tokens. /compact does it now.")
     if report.compacting:
-        lines.append("A summary is being made. /compact cancel gives it up.")
+        lines.append("Compaction is running. /compact cancel stops it.")
     lines.append(
-        "The total is what the model counted; the parts are estimates."
+        "The total was measured by the provider; the parts are estimates."
         if report.measured
-        else "All of it is an estimate until the next reply."
+        else "All numbers are estimates until the next reply."
     )
     return "\n".join(lines) + "\n"
 
 
 def format_usage(shot: Snapshot, info: SessionInfo) -> str:
-    """What this session has spent, by model and by agent."""
+    """Return the tokens and cost of this session, in total, by model and by agent."""
     total = sum(shot.spent_by_model.values(), UsageTotals())
     if not total.calls:
-        return "No model was asked yet.\n"
+        return "No usage yet.\n"
     alone = f" ({escape_hidden(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
     lines = [f"This session{alone}: {format_totals(total)}"]
     groups = [shot.spent_by_model, {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}]
@@ -108,10 +102,10 @@ def format_usage(shot: Snapshot, info: SessionInfo) -> str:
             width = max(map(len, group))
             lines += [f"  {escape_hidden(name):<{width}}  {format_totals(spent)}" for name, spent in group.items()]
     if total.unpriced:
-        lines.append(f"{total.unpriced:,} tokens are of models whose price is not known; they are in no cost.")
+        lines.append(f"{total.unpriced:,} tokens of models with unknown prices are not included in the cost.")
     if info.budget_usd:
-        lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 takes it away.")
-    lines.append("`odin usage` adds up all sessions.")
+        lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 removes it.")
+    lines.append("Run `odin usage` for all sessions.")
     return "\n".join(lines) + "\n"
 
 
@@ -125,19 +119,15 @@ def format_totals(spent: UsageTotals) -> str:
     if used.reasoning:
         words.append(f"{used.reasoning:,} reasoning")
     if spent.cache_hit_rate is not None:
-        words.append(f"{spent.cache_hit_rate:.0%} from the cache")
+        words.append(f"{spent.cache_hit_rate:.0%} cached")
     return ", ".join([*words, format_cost(spent)])
 
 
 def format_cost(spent: UsageTotals) -> str:
-    """What is not known is never shown as free."""
+    """Return the cost; unknown prices never look free."""
     if spent.unpriced:
         return f"{format_usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
     return format_usd(spent.cost_usd)
-
-
-def format_usd(amount: float) -> str:
-    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"
 
 
 StatsScope = Literal["session", "project"]
@@ -151,8 +141,7 @@ VIEW_GROUPINGS: dict[StatsView, UsageGrouping] = {
     "agents": "agent",
     "dates": "day",
 }
-NO_USAGE = "No model was asked in this time."
-STATS_USAGE = "Write /stats [session|project] [overview|models|agents|dates] [today|7d|30d|90d|all]."
+NO_USAGE = "No usage in this period."
 
 _SCOPE_WORDS: dict[str, StatsScope] = {name: name for name in STATS_SCOPES}
 _VIEW_WORDS: dict[str, StatsView] = {name: name for name in STATS_VIEWS}
@@ -161,7 +150,7 @@ _WIDE_COLUMNS = 76
 
 
 class StatsRequest(NamedTuple):
-    """Whose, of what, and of how many days; 0 for ever."""
+    """Which usage /stats shows; `days` 0 means all time."""
 
     scope: StatsScope = "session"
     view: StatsView = "overview"
@@ -169,29 +158,28 @@ class StatsRequest(NamedTuple):
 
 
 def parse_stats(text: str) -> StatsRequest:
-    """What was typed after /stats. Raises UsageError."""
-    found = StatsRequest()
+    """Parse the arguments of /stats. Raise UsageError."""
+    request = StatsRequest()
     for word in text.casefold().split():
         if word in _SCOPE_WORDS:
-            found = found._replace(scope=_SCOPE_WORDS[word])
+            request = request._replace(scope=_SCOPE_WORDS[word])
         elif word in _VIEW_WORDS:
-            found = found._replace(view=_VIEW_WORDS[word])
+            request = request._replace(view=_VIEW_WORDS[word])
         else:
-            found = found._replace(days=_parse_days(word, text))
-    return found
+            request = request._replace(days=_parse_days(word))
+    return request
 
 
-def _parse_days(word: str, text: str) -> int:
+def _parse_days(word: str) -> int:
     number = word.removesuffix("d")
     if word in _DAY_WORDS:
         return _DAY_WORDS[word]
     if not number.isdecimal() or len(number) > 4:
-        raise UsageError(f"/stats does not know {text.strip()!r}.", STATS_USAGE)
+        raise unknown_argument("stats", word)
     return int(number)
 
 
 def format_stats(report: UsageReport, view: StatsView, columns: int) -> str:
-    """The whole report as lines."""
     if not report.total.calls:
         return f"{NO_USAGE}\n"
     if view == "overview":
@@ -211,8 +199,8 @@ def format_overview(total: UsageRow) -> list[tuple[str, str]]:
         ("cost", format_row_cost(total)),
         ("model calls", f"{total.calls:,}"),
         ("input", f"{total.input:,} tokens"),
-        ("from the cache", f"{total.cache_read:,} tokens"),
-        ("into the cache", f"{total.cache_write:,} tokens"),
+        ("cache read", f"{total.cache_read:,} tokens"),
+        ("cache write", f"{total.cache_write:,} tokens"),
         ("output", f"{total.output:,} tokens"),
         ("reasoning", f"{total.reasoning:,} tokens" if total.reasoning else ""),
         ("cache hit rate", format_hit_rate(total)),
@@ -221,7 +209,7 @@ def format_overview(total: UsageRow) -> list[tuple[str, str]]:
 
 
 def format_table(report: UsageReport, columns: int) -> list[str]:
-    """The head, a line for each row, the newest day first, and the sum."""
+    """Return the header, one line for each row (newest day first) and the total."""
     rows = list(reversed(report.rows)) if report.by == "day" else list(report.rows)
     wide = columns >= _WIDE_COLUMNS
     heads = ("calls", "input", "output", "cache", "cost") if wide else ("tokens", "cost")
@@ -259,7 +247,7 @@ def format_hit_rate(row: UsageRow) -> str:
 
 
 def format_row_cost(row: UsageRow) -> str:
-    """What is not known is never shown as free."""
+    """Return the cost; unknown prices never look free."""
     if row.unpriced_tokens:
         return f"{format_usd(row.cost_usd)} + unknown" if row.cost_usd else "cost unknown"
     return format_usd(row.cost_usd)
@@ -268,4 +256,4 @@ def format_row_cost(row: UsageRow) -> str:
 def format_unpriced(total: UsageRow) -> str:
     if not total.unpriced_tokens:
         return ""
-    return f"{total.unpriced_tokens:,} tokens are of models whose price is not known; they are in no cost."
+    return f"{total.unpriced_tokens:,} tokens of models with unknown prices are not included in the cost."

@@ -1,9 +1,7 @@
-"""Hooks of a client of the stream-json protocol: it names them when it begins, and is asked when they are due.
+"""Control requests of a stream-json client, and requests for the hooks it registers.
 
-The client gives each of its functions an id. A due one is a `hook_callback` request with that id and the object that a
-program would read as a hook; the answer holds what the program would print.
-
-What a client of the stream-json protocol may ask of the session, beside prompts.
+The client gives each hook callback an ID when it initializes. Odin then sends `hook_callback` requests with that ID and
+the payload that a hook program would read; the response holds what the program would print.
 """
 
 import asyncio
@@ -22,18 +20,18 @@ Raw = dict[str, Any]
 
 DEFAULT_TIMEOUT_S = 60.0
 _MARGIN_S = 5.0
-"""The session waits a little longer than we do, so that it is we who say what a late answer means."""
+"""The session waits this much longer, so that the timeout here decides what a late answer means."""
 
 _BLOCKING_EVENTS = ("PreToolUse", "UserPromptSubmit", "PermissionRequest")
-"""Events at which a hook can say no, and a failed one that is set to block does."""
+"""Events at which a hook can deny. There, a failed hook that is set to block denies, too."""
 
 
 class HookRequestFailed(Exception):
-    """The client could not say anything about it."""
+    """The client did not answer a hook request."""
 
 
 class HookRequests:
-    """Requests for hooks that wait for the client."""
+    """Pending hook requests."""
 
     def __init__(self, client: Client, send: Callable[[Raw], None]) -> None:
         self._client = client
@@ -43,14 +41,14 @@ class HookRequests:
         self._closed = False
 
     def register(self, hooks: Raw) -> None:
-        """Take over what the client listens to. Raises UsageError for what there is not."""
+        """Add the client's hooks to the session. Raise UsageError for an unknown event."""
         for event, matchers in hooks.items():
             for matcher in _to_objects(matchers, event):
                 for callback in cast("list[Any]", matcher.get("hookCallbackIds") or []):
                     self._client.add_hook(self._make_hook(event, str(callback), matcher))
 
     def take_answer(self, response: Raw) -> bool:
-        """False when no hook waits for this."""
+        """Handle a response. Return False if no hook request has its ID."""
         waiting = self._waiting.pop(str(response.get("request_id")), None)
         if waiting is None or waiting.done():
             return waiting is not None
@@ -62,7 +60,7 @@ class HookRequests:
         return True
 
     def close(self) -> None:
-        """The client will say nothing more."""
+        """Fail all pending requests: the client's input ended."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
@@ -74,19 +72,19 @@ class HookRequests:
         timeout = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else DEFAULT_TIMEOUT_S
         blocks = matcher.get("onFailure") not in (None, "continue") and event in _BLOCKING_EVENTS
 
-        async def call(told: Raw) -> Raw:
+        async def call(payload: Raw) -> Raw:
             try:
-                return await self._request(callback, told, timeout)
+                return await self._request(callback, payload, timeout)
             except HookRequestFailed as error:
                 if not blocks:
                     raise
-                return {"decision": "block", "reason": f"A hook that must not fail did: {error}"}
+                return {"decision": "block", "reason": f"A required hook failed: {error}"}
 
         return CallbackHook(f"sdk {callback}", event, call, str(matcher.get("matcher") or ""), timeout + _MARGIN_S)
 
-    async def _request(self, callback: str, told: Raw, timeout: float) -> Raw:
+    async def _request(self, callback: str, payload: Raw, timeout: float) -> Raw:
         if self._closed:
-            raise HookRequestFailed("The input is closed, so the hook cannot be asked.")
+            raise HookRequestFailed("The input is closed.")
         self._count += 1
         request_id = f"hook-{self._count}"
         waiting: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
@@ -94,15 +92,15 @@ class HookRequests:
         request = {
             "subtype": "hook_callback",
             "callback_id": callback,
-            "input": told,
-            "tool_use_id": told.get("tool_use_id"),
+            "input": payload,
+            "tool_use_id": payload.get("tool_use_id"),
         }
         self._send({"type": "control_request", "request_id": request_id, "request": request})
         try:
             async with asyncio.timeout(timeout):
                 return await waiting
         except TimeoutError:
-            raise HookRequestFailed(f"It did not answer within {timeout:g} s.") from None
+            raise HookRequestFailed(f"No answer within {timeout:g} s.") from None
         finally:
             if self._waiting.pop(request_id, None) is not None:
                 self._send({"type": "control_cancel_request", "request_id": request_id})
@@ -110,12 +108,12 @@ class HookRequests:
 
 def _to_objects(value: Any, event: str) -> list[Raw]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in cast("list[Any]", value)):
-        raise UsageError(f"The hooks for {event!r} are no list of matchers.")
+        raise UsageError(f"The hooks for {event!r} must be a list of matchers.")
     return cast("list[Raw]", value)
 
 
 class ControlRequests:
-    """Answers control requests. `mode` is that of the next prompt that names none; `warn` tells the client a thing."""
+    """Answers control requests. `mode` is the mode of prompts that name none; `warn` sends a warning to the client."""
 
     def __init__(
         self,
@@ -144,25 +142,25 @@ class ControlRequests:
         }
 
     async def answer(self, request_id: str, request: Raw) -> Raw:
-        """The response to a request, whatever became of it."""
+        """Run a control request and return its response or error."""
         subtype = str(request.get("subtype"))
         control = self._handlers.get(subtype)
         try:
             if control is None:
-                raise UsageError(f"Odin does not support the control request {subtype!r}.")
+                raise UsageError(f"Control request {subtype!r} is not supported.")
             response = {"subtype": "success", "request_id": request_id, "response": await control(request)}
         except OdinError as error:
             response = {"subtype": "error", "request_id": request_id, "error": error.describe()}
         return {"type": "control_response", "response": response}
 
-    async def apply_permission_update(self, wanted: Raw) -> None:
-        """A change of permissions that came with an answer. What cannot be done is said and holds nothing up."""
-        if wanted.get("type") != "setMode":
-            for said in await apply_update(self._client, wanted):
-                self._warn(said)
+    async def apply_permission_update(self, update: Raw) -> None:
+        """Apply a permission update that came with an answer. Failures become warnings."""
+        if update.get("type") != "setMode":
+            for error in await apply_update(self._client, update):
+                self._warn(error)
             return
         try:
-            await self._set_permission_mode(wanted)
+            await self._set_permission_mode(update)
         except OdinError as error:
             self._warn(error.describe())
 
@@ -172,7 +170,7 @@ class ControlRequests:
             self._hooks.register(cast("Raw", hooks))
         for name in ("agents", "skills"):
             if request.get(name):
-                self._warn(f"Odin does not use the {name} of an SDK client yet.")
+                self._warn(f"Odin does not support the {name} of SDK clients yet.")
         model = self._info.model
         return {
             "commands": [
@@ -194,7 +192,7 @@ class ControlRequests:
         return {}
 
     async def _set_permission_mode(self, request: Raw) -> Raw:
-        """The permission mode `plan` of other agents is Odin's plan mode for the prompts that follow."""
+        """Set the permission mode. `plan` also switches following prompts to plan mode, as in other agents."""
         mode = str(request.get("mode"))
         await self._client.submit(SetPermissionMode(mode))
         self.mode = "plan_mode" if mode == "plan" else self._first_mode

@@ -1,8 +1,6 @@
-"""Permission updates in the words of agent SDKs: what they are offered with a question, and what they send back.
+"""Permission requests and questions to a stream-json client, and the permission updates it sends back.
 
-What a client of the stream-json protocol is asked: may a tool be used, and what a tool wants to know of a person.
-
-Both are `can_use_tool` requests, because that is what SDK clients have a callback for.
+Both are `can_use_tool` requests, because SDK clients have a callback for those.
 """
 
 import re
@@ -31,7 +29,7 @@ _RULE_FORM = re.compile(r"\s*([^()\s]+)\s*(?:\(([\s\S]*)\))?\s*")
 
 
 def suggest_updates(rules: Sequence[str]) -> list[Raw]:
-    """The narrowest rule, for this session: clients like to give back everything they were offered, unread."""
+    """Suggest only the narrowest rule, for this session: clients tend to accept every suggestion unread."""
     for rule in rules[:1]:
         value = to_rule_value(rule)
         return [{"type": "addRules", "rules": [value], "behavior": "allow", "destination": "session"}]
@@ -39,7 +37,7 @@ def suggest_updates(rules: Sequence[str]) -> list[Raw]:
 
 
 def to_rule_value(text: str) -> Raw:
-    """`Tool(pattern)` in two fields."""
+    """Return the two fields of a rule `Tool(pattern)`."""
     found = _RULE_FORM.fullmatch(text)
     if found is None:
         return {"toolName": text}
@@ -52,23 +50,23 @@ def to_rule_text(value: Raw) -> str:
     return name if pattern is None else f"{name}({pattern})"
 
 
-async def apply_update(client: Client, wanted: Raw) -> list[str]:
-    """Change the rules as a client wants it; a sentence for everything that could not be done."""
-    kind = wanted.get("type")
+async def apply_update(client: Client, update: Raw) -> list[str]:
+    """Apply a permission update of a client. Return a message for everything that failed."""
+    kind = update.get("type")
     if kind not in ("addRules", "removeRules", "replaceRules"):
-        return [f"The permission update {kind!r} is not supported and was left out."]
-    scope = _SCOPES.get(str(wanted.get("destination") or "session"))
-    action = _ACTIONS.get(str(wanted.get("behavior") or "allow"))
+        return [f"Permission update {kind!r} is not supported."]
+    scope = _SCOPES.get(str(update.get("destination") or "session"))
+    action = _ACTIONS.get(str(update.get("behavior") or "allow"))
     if scope is None or action is None:
-        return [f"A permission update for {wanted.get('destination')!r} and {wanted.get('behavior')!r} was left out."]
-    texts = [to_rule_text(value) for value in _rule_values_of(wanted)]
+        return [f"Permission update for {update.get('destination')!r} and {update.get('behavior')!r} is not supported."]
+    texts = [to_rule_text(value) for value in _rule_values_of(update)]
     try:
         if kind == "replaceRules":
             await _remove_rules(client, None, action, scope)
         if kind == "removeRules":
             await _remove_rules(client, texts, action, scope)
             return []
-        return [said for text in texts if (said := await _add_rule(client, AddRule(text, action, scope)))]
+        return [error for text in texts if (error := await _add_rule(client, AddRule(text, action, scope)))]
     except OdinError as error:
         return [error.describe()]
 
@@ -82,7 +80,7 @@ async def _add_rule(client: Client, op: AddRule) -> str:
 
 
 async def _remove_rules(client: Client, texts: list[str] | None, action: RuleAction, scope: RememberScope) -> None:
-    """Every rule of that scope, or those with these texts. Numbers change with each removal, so they are read again."""
+    """Remove all rules of a scope, or those with these texts. Removing changes the numbers, so list them each time."""
     keys = None if texts is None else {_identity_of(text) for text in texts}
     left = len(await client.list_rules())
     while left:
@@ -100,13 +98,13 @@ def _matches_rule(rule: RuleLine, keys: set[tuple[str, Any]] | None, action: Rul
 
 
 def _identity_of(text: str) -> tuple[str, Any]:
-    """What makes two texts the same rule: a tool may be called by any of its names."""
+    """Return a key that is equal for texts of the same rule: a tool may be named by any alias."""
     value = to_rule_value(text)
     return canonical_name_of(value["toolName"]), value.get("ruleContent")
 
 
-def _rule_values_of(wanted: Raw) -> list[Raw]:
-    rules = wanted.get("rules")
+def _rule_values_of(update: Raw) -> list[Raw]:
+    rules = update.get("rules")
     return (
         [cast("Raw", item) for item in cast("list[Any]", rules) if isinstance(item, dict)]
         if isinstance(rules, list)
@@ -116,11 +114,11 @@ def _rule_values_of(wanted: Raw) -> list[Raw]:
 
 PendingQuestion = PermissionAsked | QuestionsAsked
 
-_INPUT_CLOSED = "Nobody can answer: the input was closed."
+_INPUT_CLOSED = "No answer: the input was closed."
 
 
 class PermissionRequests:
-    """Requests that wait for the client. `update` is called with every change of permissions it sends along."""
+    """Pending permission requests. `update` is called with every permission update that comes with an answer."""
 
     def __init__(self, client: Client, send: Callable[[Raw], None], update: Callable[[Raw], Awaitable[None]]) -> None:
         self.is_open = False
@@ -140,7 +138,7 @@ class PermissionRequests:
         self._send({"type": "control_request", "request_id": event.ask_id, "request": request})
 
     def cancel(self, ask_id: str) -> None:
-        """The question was answered elsewhere or no longer matters."""
+        """Cancel a request that was answered elsewhere or is outdated."""
         if self._pending.pop(ask_id, None) is not None:
             self._send({"type": "control_cancel_request", "request_id": ask_id})
 
@@ -149,7 +147,7 @@ class PermissionRequests:
             self.cancel(ask_id)
 
     async def close(self) -> None:
-        """The client will say nothing more."""
+        """Deny all pending requests: the client's input ended."""
         self.is_open = False
         waiting, self._pending = self._pending, {}
         for event in waiting.values():
@@ -176,7 +174,7 @@ class PermissionRequests:
 
 
 def _describe_request(event: PendingQuestion) -> Raw:
-    """In the fields that SDK clients know; what else a person would be shown is beside them."""
+    """Return the SDK fields of a request, and extra fields for what Odin would show a user."""
     if isinstance(event, QuestionsAsked):
         text = "; ".join(question.text for question in event.questions)
         return {
@@ -191,7 +189,7 @@ def _describe_request(event: PendingQuestion) -> Raw:
         "rules": list(event.rules),
         "preview": event.preview,
         "sandbox": event.sandbox,
-        "outside": event.unsandboxed,
+        "unsandboxed": event.unsandboxed,
         "asked_paths": list(event.asked_paths),
         "allowed_paths": list(event.allowed_paths),
     }
@@ -210,7 +208,7 @@ def _describe_request(event: PendingQuestion) -> Raw:
 
 
 def _path_of(event: PermissionAsked) -> str | None:
-    """The file it is about, when it is about one."""
+    """Return the path that the request is about, or None."""
     if event.asked_paths:
         return event.asked_paths[0]
     return event.subject if event.subject.startswith("/") and "command" not in event.args else None

@@ -1,9 +1,7 @@
-"""What the content of a user message says: its words, and the pictures that come with them.
+"""The stream-json protocol, which agent SDKs use with the command they start.
 
-The stream-json protocol: messages out as JSON lines, and with lines coming in also prompts and control requests.
-
-It is what agent SDKs speak to the command they start: prompts arrive as `user` lines, each gets one `result`, and both
-sides may ask the other something with a `control_request`, answered by a `control_response` of the same id.
+Messages go out as JSON lines. Prompts arrive as `user` lines, and each gets one `result`. Both sides may send a
+`control_request`, which the other answers with a `control_response` of the same ID.
 """
 
 import asyncio
@@ -39,7 +37,7 @@ from odin.ui.stream_json.translator import Raw, StreamTranslator, make_uuid
 
 
 class UserContent(Struct, frozen=True):
-    """`left_out` are the kinds of blocks that no prompt can hold."""
+    """The text and images of a user message. `left_out` are the types of unsupported blocks."""
 
     text: str
     attached: tuple[Attachment, ...] = ()
@@ -63,13 +61,13 @@ def parse_content(content: str | list[dict[str, Any]]) -> UserContent:
 
 
 def _parse_image(block: dict[str, Any], number: int) -> Attachment | None:
-    """The picture in a block that brings its bytes along; one that is only named by an address is not fetched."""
+    """Return the image of a base64 block, or None. Images given by URL are not fetched."""
     source = block.get("source")
     if block.get("type") != "image" or not isinstance(source, dict):
         return None
-    found = cast("dict[str, Any]", source)
-    data, kind = found.get("data"), found.get("media_type")
-    if found.get("type") != "base64" or not isinstance(data, str) or not isinstance(kind, str):
+    fields = cast("dict[str, Any]", source)
+    data, kind = fields.get("data"), fields.get("media_type")
+    if fields.get("type") != "base64" or not isinstance(data, str) or not isinstance(kind, str):
         return None
     try:
         raw = binascii.a2b_base64(data, strict_mode=True)
@@ -88,9 +86,9 @@ async def run_stream_json(
     default_mode: Mode = "edit_mode",
     replay_prompts: bool = False,
 ) -> int:
-    """Serve one client until its input ends and every prompt has its result; without input, until `prompt` has it.
+    """Serve one client until its input ends and every prompt has a result. Return the exit code.
 
-    `default_mode` is the mode of a prompt that names none; `replay_prompts` echoes every prompt that was taken.
+    `default_mode` is the mode of prompts that name none; `replay_prompts` echoes every accepted prompt.
     """
     if out is None:
         return EXIT_READER_GONE
@@ -113,7 +111,7 @@ async def run_stream_json(
 
 
 class _InputLine(Struct):
-    """One line of the client; which fields matter depends on the type."""
+    """One input line. Which fields are used depends on the type."""
 
     type: str
     request_id: str = ""
@@ -129,7 +127,7 @@ class _InputContent(Struct):
 
 
 class _StreamServer:
-    """One client of one session, for as long as the process lives."""
+    """Serves one client of one session."""
 
     def __init__(
         self,
@@ -162,12 +160,12 @@ class _StreamServer:
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: asyncio.Queue[tuple[_InputLine | str, int] | None] = asyncio.Queue()
-        self._state_fields = _read_state_wish()
+        self._state_fields = _read_state_fields()
 
     async def serve(
         self, events: AsyncIterator[Envelope], lines: AsyncIterator[bytes] | None, prompt: Prompt | None
     ) -> int:
-        """Until there is nothing more to do or nobody to do it for. The exit code is that of the last result."""
+        """Serve until all work is done or the client is gone. Return the exit code of the last result."""
         self._output.broken.add_done_callback(lambda _: self.finish())
         self._is_reading = self._permissions.is_open = lines is not None
         try:
@@ -185,9 +183,9 @@ class _StreamServer:
         return self._code
 
     def stop(self) -> None:
-        """A signal came: wait for the running turn, which is being interrupted, and for nothing else.
+        """After a signal, wait only for the running turn, which is being interrupted.
 
-        What waits rests in the log until the session is resumed.
+        Queued prompts stay paused in the log until the session is resumed.
         """
         self._is_stopping = True
         self._prompts &= {self._running}
@@ -198,7 +196,7 @@ class _StreamServer:
             self._done.set_result(None)
 
     def _finish_if_done(self) -> None:
-        """Leave when all that was asked for is done."""
+        """Finish if every prompt has its result and no more input can come."""
         if not self._prompts and (self._is_stopping or not self._is_reading):
             self.finish()
 
@@ -247,7 +245,6 @@ class _StreamServer:
             self._finish_prompt(event.id)
 
     def _finish_prompt(self, prompt_id: str) -> None:
-        """A prompt needs nothing more."""
         self._prompts.discard(prompt_id)
         if not self._prompts:
             self._tell_state("idle")
@@ -261,7 +258,7 @@ class _StreamServer:
         self._send(self._translator.make_note("warning", text=text))
 
     async def _interrupt(self) -> None:
-        """Stop what runs, or what was just submitted and is about to. What waits has a result of its own to get."""
+        """Interrupt the running turn, or the next one if a prompt was just submitted. Queued prompts still run."""
         if self._running:
             await self._client.submit(Interrupt("keep"))
         else:
@@ -270,7 +267,7 @@ class _StreamServer:
     # --- lines in ---
 
     async def _read(self, lines: AsyncIterator[bytes]) -> None:
-        """Answers are taken at once, because what came before them may be waiting for one; the rest in its order."""
+        """Read lines. Responses are handled at once, because earlier lines may wait for them; all others in order."""
         number = 0
         async for line in lines:
             number += 1
@@ -282,14 +279,14 @@ class _StreamServer:
 
     async def _route_line(self, line: bytes, number: int) -> None:
         try:
-            said = msgspec.json.decode(line, type=_InputLine)
+            message = msgspec.json.decode(line, type=_InputLine)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._lines.put_nowait((f"is not a message: {error}", number))
             return
-        if said.type != "control_response":
-            self._lines.put_nowait((said, number))
-        elif not self._hooks.take_answer(said.response):
-            await self._permissions.take_answer(said.response)
+        if message.type != "control_response":
+            self._lines.put_nowait((message, number))
+        elif not self._hooks.take_answer(message.response):
+            await self._permissions.take_answer(message.response)
 
     async def _handle_lines(self) -> None:
         while (item := await self._lines.get()) is not None:
@@ -297,37 +294,37 @@ class _StreamServer:
         self._is_reading = False
         self._finish_if_done()
 
-    async def _handle_line(self, said: _InputLine | str, number: int) -> None:
-        if isinstance(said, str):
-            self._report_input_error(number, said)
-        elif said.type == "user":
-            await self._handle_prompt(said, number)
-        elif said.type == "control_request":
-            self._send(await self._controls.answer(said.request_id, said.request))
-        elif said.type not in ("control_cancel_request", "keep_alive"):
-            self._report_input_error(number, f"has the unknown type {said.type!r}.")
+    async def _handle_line(self, line: _InputLine | str, number: int) -> None:
+        if isinstance(line, str):
+            self._report_input_error(number, line)
+        elif line.type == "user":
+            await self._handle_prompt(line, number)
+        elif line.type == "control_request":
+            self._send(await self._controls.answer(line.request_id, line.request))
+        elif line.type not in ("control_cancel_request", "keep_alive"):
+            self._report_input_error(number, f"has the unknown type {line.type!r}.")
 
-    def _report_input_error(self, number: int, what: str) -> None:
-        self._send(self._translator.make_note("input_error", line=number, error=f"Line {number} of the input {what}"))
+    def _report_input_error(self, number: int, problem: str) -> None:
+        self._send(self._translator.make_note("input_error", line=number, error=f"Input line {number} {problem}"))
 
-    async def _handle_prompt(self, said: _InputLine, number: int) -> None:
-        if said.message is None:
+    async def _handle_prompt(self, line: _InputLine, number: int) -> None:
+        if line.message is None:
             self._report_input_error(number, "is a user line without a message.")
             return
-        words = parse_content(said.message.content)
-        if words.left_out:
-            self._warn(f"Left out of the prompt: {', '.join(words.left_out)}.")
-        prompt_id = said.uuid if said.uuid and said.uuid not in self._prompts else make_uuid()
+        content = parse_content(line.message.content)
+        if content.left_out:
+            self._warn(f"Left out of the prompt: {', '.join(content.left_out)}.")
+        prompt_id = line.uuid if line.uuid and line.uuid not in self._prompts else make_uuid()
         if self._replay:
-            message = {"role": "user", "content": said.message.content}
+            message = {"role": "user", "content": line.message.content}
             echo = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
             self._send({**echo, "session_id": self._info.session, "uuid": prompt_id})
         try:
-            mode = parse_mode(said.mode) if said.mode else self._controls.mode
+            mode = parse_mode(line.mode) if line.mode else self._controls.mode
         except UsageError as error:
             self._refuse(prompt_id, error)
             return
-        await self._submit_prompt(Prompt(prompt_id, words.text, mode, delivery="queue", attachments=words.attached))
+        await self._submit_prompt(Prompt(prompt_id, content.text, mode, delivery="queue", attachments=content.attached))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
         if not self._prompts:
@@ -339,22 +336,22 @@ class _StreamServer:
             self._refuse(prompt.id, error)
 
     def _refuse(self, prompt_id: str, error: OdinError) -> None:
-        """A prompt that cannot be taken has its result too."""
+        """Send an error result for a prompt that cannot be accepted."""
         self._send(self._translator.make_failure(error.describe(), error.kind, prompt_id))
         self._code = error.exit_code
         self._finish_prompt(prompt_id)
 
 
 def parse_mode(name: str) -> Mode:
-    """`ask`, `plan`, `edit`, with or without `_mode`."""
+    """Parse `ask`, `plan` or `edit`, with or without `_mode`. Raise UnknownMode."""
     full = name if name.endswith("_mode") else f"{name}_mode"
     if full not in get_args(Mode):
         raise UnknownMode(name)
     return cast("Mode", full)
 
 
-def _read_state_wish() -> Raw | None:
-    """SDK clients that want to be told when the session is idle say so in the environment; else they are not."""
+def _read_state_fields() -> Raw | None:
+    """Return extra fields for session state messages, or None if the client did not request them by environment."""
     if os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"):
         return {}
     if os.environ.get("CLAUDE_CODE_SDK_READS_SESSION_STATE"):

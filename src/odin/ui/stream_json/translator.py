@@ -1,13 +1,11 @@
-"""One reply as a stream of raw events in the shape of the Anthropic Messages API, whatever model wrote it.
+"""Translates session events to messages of the public stream-json protocol, so that existing SDK clients work.
 
-Events of a session as the messages that SDK and headless users of coding agents read today.
-
-The shapes are those of the public stream-json protocol, so that existing clients work. What Odin adds (`mode`,
-`exit_reason`, `error_kind`, …) are extra fields, which such clients ignore.
+Odin's additions (`mode`, `exit_reason`, `error_kind`, …) are extra fields, which such clients ignore. Streaming replies
+become events in the format of the Anthropic Messages API, whatever model wrote them.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -46,7 +44,7 @@ Raw = dict[str, Any]
 
 
 def to_usage_fields(usage: Usage) -> Raw:
-    """Token counts under the names SDK users know. Reasoning is a part of the output there."""
+    """Return token counts under their SDK names, in which output includes reasoning."""
     return {
         "input_tokens": usage.input,
         "output_tokens": usage.output + usage.reasoning,
@@ -56,7 +54,7 @@ def to_usage_fields(usage: Usage) -> Raw:
 
 
 def to_content_blocks(message: ReplyMessage) -> list[Raw]:
-    """The parts of a reply as SDK content blocks."""
+    """Return the parts of a reply as SDK content blocks."""
     blocks: list[Raw] = []
     for part in message.parts:
         if isinstance(part, Text):
@@ -73,10 +71,10 @@ def make_message_id() -> str:
 
 
 class PartialReply:
-    """A reply while it is being written.
+    """The stream events of one reply.
 
-    Text and thinking blocks follow each other. Blocks of tool calls stay open until their call is complete, because
-    some models write several at once.
+    Text and thinking blocks follow each other. Tool call blocks stay open until their call is complete, because some
+    models stream several at once.
     """
 
     def __init__(self, model: str) -> None:
@@ -101,7 +99,7 @@ class PartialReply:
         yield self._make_delta({"type": "thinking_delta", "thinking": text})
 
     def add_call(self, event: CallStreamed) -> Iterator[Raw]:
-        """A piece of a call. One that arrives whole is written in one piece."""
+        """Yield the events for a chunk of a call; a call that arrives whole is one chunk."""
         index = self._calls.get(event.call_id)
         if index is None:
             if event.call_id in self._written:
@@ -123,7 +121,7 @@ class PartialReply:
             yield {"type": "content_block_stop", "index": index}
 
     def add_whole(self, message: ReplyMessage) -> Iterator[Raw]:
-        """A finished reply of which nothing was streamed."""
+        """Yield the events for a complete reply that was not streamed."""
         for part in message.parts:
             if isinstance(part, Text):
                 yield from self.add_text(part.text)
@@ -161,7 +159,7 @@ class PartialReply:
         }
 
     def _enter_block(self, kind: str, block: Raw) -> Iterator[Raw]:
-        """Be in a text or thinking block of this kind, opening one if need be."""
+        """Open a text or thinking block of this kind, unless one is open."""
         if self._open_block is not None and self._open_block[0] == kind:
             return
         yield from self._leave_block()
@@ -191,7 +189,7 @@ _SUBTYPES: dict[ExitReason, str] = {
     "max_turns": "error_max_turns",
     "error_max_budget_usd": "error_max_budget_usd",
 }
-"""Every other ending is error_during_execution."""
+"""All other reasons are error_during_execution."""
 
 _TERMINAL_REASONS: dict[ExitReason, str] = {
     "end_turn": "completed",
@@ -205,13 +203,13 @@ _RETRY_CAUSES = {"RateLimited": "rate_limit", "AllKeysCooling": "rate_limit", "O
 
 
 def make_uuid() -> str:
-    """A random identifier in the form of a version 4 UUID, without the cost of importing one."""
+    """Return a random version 4 UUID without importing the uuid module, which is slow."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 class _ModelUsage:
-    """What one model was used for in a turn."""
+    """Usage of one model in a turn."""
 
     def __init__(self) -> None:
         self.usage = Usage()
@@ -232,7 +230,7 @@ class _ModelUsage:
 
 
 class _TurnTotals:
-    """What has to be remembered of the running turn until its result is told."""
+    """What the result message needs from the running turn."""
 
     def __init__(self) -> None:
         self.calls: dict[str, ToolCall] = {}
@@ -243,9 +241,9 @@ class _TurnTotals:
 
 
 class StreamTranslator:
-    """Turns the envelopes of one session into messages, in order.
+    """Translates the events of one session to messages, in order.
 
-    `partial` adds stream events for the main agent's replies; messages of a sub-agent name the call that started it in
+    `partial` adds stream events for the main agent's replies. Messages of a sub-agent have the call that started it as
     `parent_tool_use_id`.
     """
 
@@ -259,33 +257,33 @@ class StreamTranslator:
         self._usage = Usage()
         self._last_call = ""
         self._parents: dict[str, str] = {}
-        self._routes: dict[type[Event], Callable[[Any, str], Iterator[Raw]]] = {
-            TurnStarted: self._on_turn_started,
-            TurnEnded: self._on_turn_ended,
-            Replied: self._on_replied,
-            UsageRecorded: self._on_usage_recorded,
-            TextStreamed: self._on_text_streamed,
-            ThinkingStreamed: self._on_thinking_streamed,
-            CallStreamed: self._on_call_streamed,
-            ReplyRolledBack: self._on_rolled_back,
-            ReplyDiscarded: self._on_rolled_back,
-            RetryScheduled: self._on_retry_scheduled,
-            ToolStarted: self._on_tool_started,
-            ToolProgressed: self._on_tool_progressed,
-            ToolEnded: self._on_tool_ended,
-            AgentStarted: self._on_agent_started,
-            ModelChanged: self._on_model_changed,
-            PermissionModeChanged: self._on_permission_mode_changed,
-            Warned: self._on_warned,
-            Compacted: self._on_compacted,
-            HookRan: self._on_hook_ran,
-        }
 
     def translate(self, envelope: Envelope) -> Iterator[Raw]:
-        """The messages this event gives rise to, often none. It must be read to its end."""
-        route = self._routes.get(type(envelope.event))
-        if route is not None:
-            yield from route(envelope.event, envelope.agent)
+        """Yield the messages for an event, often none. Must be consumed completely, because it updates the state."""
+        event, agent = envelope.event, envelope.agent
+        match event:
+            case TurnStarted() if not agent:
+                yield from self._on_turn_started(event)
+            case TurnEnded() if not agent:
+                yield self._make_result(event)
+            case Replied():
+                yield from self._on_replied(event, agent)
+            case UsageRecorded():
+                self._record_usage(event, agent)
+            case TextStreamed() | ThinkingStreamed() | CallStreamed() if self._should_stream(agent):
+                yield from self._stream(self._add_chunk(event))
+            case ReplyRolledBack() | ReplyDiscarded() if not agent:
+                yield from self._discard_reply(event.reason)
+            case ToolStarted() | ToolProgressed() | ToolEnded():
+                yield from self._on_tool_event(event, agent)
+            case AgentStarted():
+                self._parents[event.id] = self._last_call or event.id  # calls that start sub-agents run one at a time
+            case ModelChanged() if not agent:
+                self._model = event.model
+            case PermissionModeChanged():
+                self._permission_mode = event.mode
+            case _:
+                yield from self._translate_notice(event, agent)
 
     def make_init(self, mode: Mode) -> Raw:
         info = self._info
@@ -312,16 +310,16 @@ class StreamTranslator:
         )
 
     def make_note(self, subtype: str, **fields: Any) -> Raw:
-        """A system message of our own."""
+        """Return a system message."""
         return self._make_message("system", subtype=subtype, **fields)
 
     def make_failure(self, text: str, kind: str, prompt_id: str) -> Raw:
-        """The result of a prompt that was refused before it became a turn."""
-        return next(self._on_turn_ended(TurnEnded(prompt_id, "error", error=text, error_kind=kind), ""))
+        """Return the result of a prompt that was refused before a turn started."""
+        return self._make_result(TurnEnded(prompt_id, "error", error=text, error_kind=kind))
 
     @property
     def _model_id(self) -> str:
-        """The name the API knows the model by: the reference without its provider."""
+        """The model's name without the provider."""
         return self._model.partition("/")[2] or self._model
 
     def _make_message(self, type: str, **fields: Any) -> Raw:
@@ -329,23 +327,20 @@ class StreamTranslator:
 
     # --- the turn ---
 
-    def _on_turn_started(self, event: TurnStarted, agent: str) -> Iterator[Raw]:
-        if agent:
-            return
+    def _on_turn_started(self, event: TurnStarted) -> Iterator[Raw]:
         self._turn = _TurnTotals()
         self._reply = None
         self._usage = Usage()
         yield self.make_init(event.mode)
 
-    def _on_turn_ended(self, event: TurnEnded, agent: str) -> Iterator[Raw]:
-        if agent:
-            return
+    def _make_result(self, event: TurnEnded) -> Raw:
         turn, reason = self._turn, event.reason
+        self._turn = _TurnTotals()
         terminal = _TERMINAL_REASONS.get(reason, reason)
         if terminal == "aborted_streaming" and turn.ended_in_tool:
             terminal = "aborted_tools"
-        said = describe_ending(event)
-        yield self._make_message(
+        error = describe_ending(event)
+        return self._make_message(
             "result",
             subtype=_SUBTYPES.get(reason, "error_during_execution"),
             is_error=reason != "end_turn",
@@ -360,11 +355,10 @@ class StreamTranslator:
             stop_reason=turn.stop,
             terminal_reason=terminal,
             exit_reason=reason,
-            errors=[said] if said else [],
+            errors=[error] if error else [],
             error_kind=event.error_kind,
             turn_id=event.id,
         )
-        self._turn = _TurnTotals()
 
     # --- one reply ---
 
@@ -396,29 +390,25 @@ class StreamTranslator:
             parent_tool_use_id=self._parents.get(agent),
         )
 
-    def _on_usage_recorded(self, event: UsageRecorded, agent: str) -> Iterator[Raw]:
+    def _record_usage(self, event: UsageRecorded, agent: str) -> None:
         spent = self._turn.models.setdefault(event.model, _ModelUsage())
         spent.usage += event.usage
         spent.cost_usd += event.cost_usd
         spent.context = event.context_window
         if not agent and event.purpose == "planner":
             self._usage = event.usage
-        return iter(())
 
-    def _on_text_streamed(self, event: TextStreamed, agent: str) -> Iterator[Raw]:
-        return self._stream(self._open_reply().add_text(event.text)) if self._should_stream(agent) else iter(())
-
-    def _on_thinking_streamed(self, event: ThinkingStreamed, agent: str) -> Iterator[Raw]:
-        return self._stream(self._open_reply().add_thinking(event.text)) if self._should_stream(agent) else iter(())
-
-    def _on_call_streamed(self, event: CallStreamed, agent: str) -> Iterator[Raw]:
-        return self._stream(self._open_reply().add_call(event)) if self._should_stream(agent) else iter(())
-
-    def _on_rolled_back(self, event: ReplyRolledBack | ReplyDiscarded, agent: str) -> Iterator[Raw]:
-        """A reply that was being streamed will not be finished. The next one starts with its own message_start."""
-        if not agent and self._reply is not None:
+    def _discard_reply(self, reason: str) -> Iterator[Raw]:
+        """Report that the streaming reply ends unfinished. The next one starts with its own message_start."""
+        if self._reply is not None:
             self._reply = None
-            yield self.make_note("reply_discarded", reason=event.reason)
+            yield self.make_note("reply_discarded", reason=reason)
+
+    def _add_chunk(self, event: TextStreamed | ThinkingStreamed | CallStreamed) -> Iterator[Raw]:
+        reply = self._open_reply()
+        if isinstance(event, TextStreamed):
+            return reply.add_text(event.text)
+        return reply.add_thinking(event.text) if isinstance(event, ThinkingStreamed) else reply.add_call(event)
 
     def _should_stream(self, agent: str) -> bool:
         return self._partial and not agent
@@ -444,20 +434,16 @@ class StreamTranslator:
             **more,
         )
 
-    def _on_agent_started(self, event: AgentStarted, agent: str) -> Iterator[Raw]:
-        """A sub-agent works for the call that runs; such calls run one at a time."""
-        self._parents[event.id] = self._last_call or event.id
-        return iter(())
-
-    def _on_tool_started(self, event: ToolStarted, agent: str) -> Iterator[Raw]:
-        if not agent:
-            self._last_call = event.call_id
-        yield self._make_progress(
-            event.name, event.call_id, agent, 0.0, status="started", description=event.description
-        )
-
-    def _on_tool_progressed(self, event: ToolProgressed, agent: str) -> Iterator[Raw]:
-        yield self._make_progress(event.name, event.call_id, agent, event.elapsed_s, status="running", text=event.text)
+    def _on_tool_event(self, event: ToolStarted | ToolProgressed | ToolEnded, agent: str) -> Iterator[Raw]:
+        name, call_id = event.name, event.call_id
+        if isinstance(event, ToolStarted):
+            if not agent:
+                self._last_call = call_id
+            yield self._make_progress(name, call_id, agent, 0.0, status="started", description=event.description)
+        elif isinstance(event, ToolProgressed):
+            yield self._make_progress(name, call_id, agent, event.elapsed_s, status="running", text=event.text)
+        else:
+            yield from self._on_tool_ended(event, agent)
 
     def _on_tool_ended(self, event: ToolEnded, agent: str) -> Iterator[Raw]:
         call = self._turn.calls.get(event.call_id)
@@ -484,40 +470,31 @@ class StreamTranslator:
             tool_use_result={name: value for name, value in seen.items() if value},
         )
 
-    # --- the rest ---
+    # --- notices ---
 
-    def _on_retry_scheduled(self, event: RetryScheduled, agent: str) -> Iterator[Raw]:
-        yield self.make_note(
-            "api_retry",
-            attempt=event.attempt,
-            max_retries=event.attempts,
-            retry_delay_ms=round(event.delay_s * 1000),
-            error=_RETRY_CAUSES.get(event.error_kind, "unknown"),
-            error_status=None,
-            error_kind=event.error_kind,
-            message=event.error,
-        )
-
-    def _on_model_changed(self, event: ModelChanged, agent: str) -> Iterator[Raw]:
-        if not agent:
-            self._model = event.model
-        return iter(())
-
-    def _on_permission_mode_changed(self, event: PermissionModeChanged, agent: str) -> Iterator[Raw]:
-        self._permission_mode = event.mode
-        return iter(())
-
-    def _on_compacted(self, event: Compacted, agent: str) -> Iterator[Raw]:
-        trigger = "manual" if event.trigger == "manual" else "auto"
-        about: Raw = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
-        yield self.make_note("compact_boundary", compact_metadata=about, parent_tool_use_id=self._parents.get(agent))
-
-    def _on_warned(self, event: Warned, agent: str) -> Iterator[Raw]:
-        yield self.make_note("warning", text=event.text)
-
-    def _on_hook_ran(self, event: HookRan, agent: str) -> Iterator[Raw]:
-        """One that changed nothing is not worth a message."""
-        if event.outcome != "silent":
-            yield self.make_note(
-                "hook", hook_name=event.hook, point=event.point, outcome=event.outcome, detail=event.detail
-            )
+    def _translate_notice(self, event: Event, agent: str) -> Iterator[Raw]:
+        match event:
+            case RetryScheduled():
+                yield self.make_note(
+                    "api_retry",
+                    attempt=event.attempt,
+                    max_retries=event.attempts,
+                    retry_delay_ms=round(event.delay_s * 1000),
+                    error=_RETRY_CAUSES.get(event.error_kind, "unknown"),
+                    error_status=None,
+                    error_kind=event.error_kind,
+                    message=event.error,
+                )
+            case Compacted():
+                trigger = "manual" if event.trigger == "manual" else "auto"
+                metadata = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
+                parent = self._parents.get(agent)
+                yield self.make_note("compact_boundary", compact_metadata=metadata, parent_tool_use_id=parent)
+            case Warned():
+                yield self.make_note("warning", text=event.text)
+            case HookRan() if event.outcome != "silent":
+                yield self.make_note(
+                    "hook", hook_name=event.hook, point=event.point, outcome=event.outcome, detail=event.detail
+                )
+            case _:
+                return

@@ -1,4 +1,4 @@
-"""The messages of a run as small typed values. Each keeps the message it was made of in `raw`."""
+"""The stream-json messages of a run as typed objects. Each keeps its original message in `raw`."""
 
 from typing import Any, cast
 
@@ -36,13 +36,13 @@ class _SdkMessage(Struct, frozen=True, kw_only=True):
 
 
 class SystemMessage(_SdkMessage, frozen=True, kw_only=True):
-    """`init` begins every turn; other subtypes are `api_retry`, `warning`, `reply_discarded`. The rest is in `raw`."""
+    """`init` starts every turn; other subtypes are `api_retry`, `warning`, `reply_discarded`. Fields are in `raw`."""
 
     subtype: str
 
 
 class AssistantMessage(_SdkMessage, frozen=True, kw_only=True):
-    """One finished reply of the model."""
+    """One complete reply of the model."""
 
     content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]
     model: str
@@ -60,25 +60,25 @@ class AssistantMessage(_SdkMessage, frozen=True, kw_only=True):
 
 
 class UserMessage(_SdkMessage, frozen=True, kw_only=True):
-    """What the model is told in return: the result of one tool call."""
+    """The result of one tool call."""
 
     content: tuple[ToolResultBlock, ...]
     parent_tool_use_id: str | None = None
 
 
 class StreamEvent(_SdkMessage, frozen=True, kw_only=True):
-    """One raw event of a reply that is being written, in the shape of the Anthropic Messages API."""
+    """One raw event of a streaming reply, in the format of the Anthropic Messages API."""
 
     event: dict[str, Any]
 
     @property
     def text(self) -> str:
-        """The piece of text it brings, or nothing."""
+        """The text of this chunk, or ""."""
         return str(self.event.get("delta", {}).get("text", ""))
 
 
 class ToolProgress(_SdkMessage, frozen=True, kw_only=True):
-    """A tool started, is running, or ended; `status` says which."""
+    """A tool call started, is running or ended; see `status`."""
 
     tool_name: str
     tool_use_id: str
@@ -88,7 +88,7 @@ class ToolProgress(_SdkMessage, frozen=True, kw_only=True):
 
 
 class ResultMessage(_SdkMessage, frozen=True, kw_only=True):
-    """How the turn ended. It is always the last message."""
+    """How the turn ended; always the last message."""
 
     subtype: str
     is_error: bool
@@ -119,6 +119,6 @@ _TYPES: dict[str, type[Message]] = {
 
 
 def to_typed(raw: dict[str, Any]) -> Message:
-    """The typed form of a message dict."""
+    """Return the typed form of a message."""
     spread = {**cast("dict[str, Any]", raw.get("message", {})), **raw} if "message" in raw else raw
     return msgspec.convert({**spread, "raw": raw}, _TYPES[raw["type"]])

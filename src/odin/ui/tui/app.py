@@ -1,6 +1,6 @@
-"""When the screen is drawn: some thirty times a second while things happen, and never when nothing does.
+"""The terminal app: a client that shows one session at a time.
 
-The terminal app: one screen for one session at a time. It is a client and nothing more.
+Session events are applied as they arrive and drawn in frames, at most 30 per second and only after a change.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from odin.ui.slash_commands.diagnostics import ErrorLog
 from odin.ui.tui import transcript
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.composer.external_text import clean_text
 from odin.ui.tui.composer.input_panel import InputPanel
-from odin.ui.tui.composer.paste import clean_text
 from odin.ui.tui.dialog_queue import DialogQueue
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.lifecycle import DoublePress, LoadSetup, LoadTrust, Startup
@@ -40,8 +40,7 @@ from odin.ui.tui.palette import DARK, LIGHT, make_palette, should_query_backgrou
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import PanelUpdater
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
-from odin.ui.tui.panels.status import ActivityLine, StatusLine
-from odin.ui.tui.panels.toasts import ToastLevel, Toasts
+from odin.ui.tui.panels.status import ActivityLine, StatusLine, ToastLevel, Toasts
 from odin.ui.tui.search import SearchBar
 from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.terminal.driver import OdinDriver, redraw
@@ -54,10 +53,9 @@ MAX_PAUSE_S = 0.25
 
 
 class FrameTimer:
-    """Everything that changes between two frames is drawn at once.
+    """Draws all changes since the last frame at once.
 
-    A frame that takes long, because the machine is busy or the screen large, is followed by a pause of twice its time:
-    whoever types must not wait behind pictures of a text that moves too fast to be read.
+    A slow frame is followed by a pause of twice its duration, so that typing stays responsive while output streams.
     """
 
     def __init__(self, app: App[Any], draw: Callable[[], None]) -> None:
@@ -68,7 +66,6 @@ class FrameTimer:
         self._next_at = 0.0
 
     def request_frame(self) -> None:
-        """Something changed: draw it with the next frame."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._app.set_timer(max(FRAME_S, self._next_at - time.perf_counter()), self._draw_frame)
@@ -87,25 +84,25 @@ class FrameTimer:
 
 
 RESIZE_SETTLE_S = 0.15
-"""How long a window must have kept its size before everything is drawn for it."""
+"""How long the size must be stable before the screen is redrawn."""
 
 DOUBLE_ESCAPE_S = 0.6
-"""How quickly Esc has to be pressed twice to go back in the conversation."""
+"""Esc pressed twice within this time opens the rewind dialog."""
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 
 Connect = Callable[[], Awaitable[Sessions]]
-"""Opens the session, here or on another machine. The screen is drawn before it is called."""
+"""Opens the session. Called after the screen is drawn."""
 
 
 class MainScreen(Screen[None]):
-    """The screen below all dialogs. Keys belong to the composer from the beginning."""
+    """The screen below all dialogs. The composer has the focus from the start."""
 
     AUTO_FOCUS = "#composer"
 
 
 class OdinApp(App[int], inherit_bindings=False):
-    """Follows the session that is open and hands what happens to the parts of the screen."""
+    """Follows the open session and passes its events to the observers (panels, dialogs, notifier)."""
 
     TITLE = "Odin"
     ENABLE_COMMAND_PALETTE = False
@@ -129,7 +126,6 @@ class OdinApp(App[int], inherit_bindings=False):
         *,
         first: str = "",
         mode: Mode | None = None,
-        draft: str = "",
         clock: Callable[[], float] = time.time,
         driver_class: type[Driver] | None = None,
         setup: LoadSetup | None = None,
@@ -148,7 +144,6 @@ class OdinApp(App[int], inherit_bindings=False):
         self.settings = settings or TuiSettings()
         self._connect = connect
         self._first = first
-        self._draft = draft
         self._mode: Mode = mode or "edit_mode"
         self.is_mode_chosen = mode is not None
         self._sessions: Sessions | None = None
@@ -199,11 +194,11 @@ class OdinApp(App[int], inherit_bindings=False):
 
     @property
     def focused(self) -> Widget | None:
-        """Who gets the keys. On the screen of the conversation the composer does, also before it is drawn."""
-        found = super().focused
-        if found is None and len(self.screen_stack) == 1 and self.composer.is_attached:
+        """The widget that gets the keys; on the main screen the composer, even before it is drawn."""
+        widget = super().focused
+        if widget is None and len(self.screen_stack) == 1 and self.composer.is_attached:
             return self.composer
-        return found
+        return widget
 
     @property
     def transcript(self) -> TranscriptView:
@@ -215,12 +210,11 @@ class OdinApp(App[int], inherit_bindings=False):
 
     @property
     def facts(self) -> SessionFacts:
-        """What is known of the session beside its conversation."""
         return self.panel_updater.facts
 
     @property
     def mode(self) -> Mode:
-        """The mode in which the next prompt is sent."""
+        """The mode of the next prompt."""
         return self._mode
 
     @mode.setter
@@ -230,9 +224,9 @@ class OdinApp(App[int], inherit_bindings=False):
 
     @property
     def sessions(self) -> Sessions:
-        """The sessions of the project. Raises until the first one is open."""
+        """The sessions of the project. Raise OdinError until the first one is open."""
         if self._sessions is None:
-            raise OdinError("The session is still being opened.")
+            raise OdinError("The session is still opening.")
         return self._sessions
 
     @property
@@ -245,8 +239,6 @@ class OdinApp(App[int], inherit_bindings=False):
         self.transcript.show(self.transcripts[""])
         self.transcript.render_cache.on_failure = self._record_paint_error
         self.composer.focus()
-        if self._draft:
-            self.composer.text = self._draft
         self.call_after_refresh(self._ask_background)
         restore_title_on_suspend(self, self.notifier)
         self.side.update_placement()
@@ -273,28 +265,28 @@ class OdinApp(App[int], inherit_bindings=False):
         self.follower.stop()
 
     def _fatal_error(self) -> None:
-        """Textual would print a traceback with all variables in it, keys included. Whoever ran us tells of it."""
+        """Suppress Textual's traceback, which prints local variables such as API keys. The caller reports it."""
         self.fail(sys.exception() or self._exception)
 
     def panic(self, *renderables: object) -> None:
-        """The same, for errors that Textual would draw in another way."""
+        """See _fatal_error; Textual calls this for other kinds of errors."""
         self.fail(sys.exception() or self._exception)
 
     def fail(self, error: BaseException | None) -> None:
-        """Something is wrong inside the app: it ends, and whoever ran it says so. The first failure is the one told."""
-        self.failure = self.failure or error or RuntimeError("nothing is known about it")
+        """End the app because of a bug. The caller reports the first failure."""
+        self.failure = self.failure or error or RuntimeError("unknown error")
         self.ending.set()
         self._close_messages_no_wait()
 
     def end(self, code: int) -> None:
-        """Somebody outside wants it to end; what a person began before that goes on."""
+        """Exit with this code, on a signal. An exit the user already started keeps its own code."""
         self.ending.set()
         self._end_code = code
         if self._is_started and not self._exit:
             self.exit(code)
 
     async def _open(self) -> None:
-        # Textual starts tasks eagerly where Python can; the engine was made for the usual way.
+        # Textual installs an eager task factory; the engine expects the default one.
         asyncio.get_running_loop().set_task_factory(None)
         await self.startup.run_dialogs()
         self._sessions = await self._connect()
@@ -302,7 +294,7 @@ class OdinApp(App[int], inherit_bindings=False):
         await self.input_panel.begin(self._first)
 
     async def show_session(self) -> None:
-        """Show the session that is open now, from its beginning."""
+        """Show the open session from its first event."""
         client = self.client
         self.info = await client.get_info()
         if not self.is_mode_chosen:
@@ -312,27 +304,27 @@ class OdinApp(App[int], inherit_bindings=False):
         self.agent = ""
         self.executing = False
         self.transcript.show(self.transcripts[""], cwd=self.info.cwd)
-        for watcher in self.observers:
-            watcher.enter_session(client, self.info)
+        for observer in self.observers:
+            observer.enter_session(client, self.info)
         self.follower.stop()
         shot = await client.snapshot()
         self.follower.start(client, shot.seq, is_working=shot.executing)
 
     def handle_session_event(self, envelope: Envelope, *, live: bool) -> None:
-        """Something happened in the session that is shown; not `live` is what did before this app looked."""
+        """Apply an event of the session. `live` is false for events from before the app attached to it."""
         event = envelope.event
         self.transcripts.apply(envelope)
         if not envelope.agent and isinstance(event, TurnStarted | TurnEnded):
             self.executing = isinstance(event, TurnStarted)
-        for watcher in self.observers:
-            watcher.handle_event(envelope, live)
+        for observer in self.observers:
+            observer.handle_event(envelope, live)
         self.request_frame()
 
     def _record_paint_error(self, error: Exception) -> None:
         self.error_log.add(self.clock(), "screen", "".join(traceback.format_exception(error)))
 
     def on_resize(self) -> None:
-        """A terminal may have lost what it showed on its way to a size that it had before: all is drawn once more."""
+        """Some terminals drop content when resized back to an earlier size, so redraw everything once it is stable."""
         self.side.update_placement()
         self.request_frame()
         if self._redraw_timer is not None:
@@ -340,7 +332,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self._redraw_timer = self.set_timer(RESIZE_SETTLE_S, self._redraw_after_resize)
 
     def _redraw_after_resize(self) -> None:
-        """In a storm of sizes the last one may not have come: the terminal is asked."""
+        """Query the terminal for its size, because the last SIGWINCH of a burst can be lost."""
         driver = self._driver
         columns, rows = driver._get_terminal_size() if isinstance(driver, OdinDriver) else self.size
         if (columns, rows) != self.size:
@@ -349,18 +341,18 @@ class OdinApp(App[int], inherit_bindings=False):
             redraw(self)
 
     def request_frame(self) -> None:
-        """Something changed: draw it with the next frame."""
+        """Draw the changes with the next frame."""
         self._frame_timer.request_frame()
 
     def _draw(self) -> None:
         self.transcript.sync()
-        for watcher in self.observers:
-            watcher.draw_frame()
+        for observer in self.observers:
+            observer.draw_frame()
 
-    # --- asking for things ---
+    # --- operations ---
 
     async def submit(self, op: Op) -> bool:
-        """Submit it; what cannot be done is said and nothing else happens."""
+        """Submit an operation; show an error and return False if it is refused."""
         try:
             return await self.client.submit(op)
         except OdinError as error:
@@ -368,22 +360,22 @@ class OdinApp(App[int], inherit_bindings=False):
             return False
 
     def show_toast(self, text: str, level: ToastLevel = "info") -> None:
-        """A short notice that goes away by itself; an error can be looked at again later."""
+        """Show a notice that disappears by itself. Errors are also added to the error log."""
         if level == "error":
             self.error_log.add(self.clock(), "refused", text)
         self._toasts.show(text, level)
 
     def clear_notifications(self) -> None:
-        """Textual leaves the places of its notices empty where they were, one row each."""
+        """Also remove the holders of the toasts, which Textual leaves behind as empty rows."""
         super().clear_notifications()
         self.screen.query("ToastHolder").remove()
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Only words are copied: what steers a terminal would do so where they are pasted."""
+        """Copy without escape sequences, which would control the terminal they are pasted into."""
         super().copy_to_clipboard(clean_text(text))
 
     def choose_theme(self, look: ThemeSetting) -> None:
-        """Colours for a dark or a light background, for as long as the app runs; `auto` asks the terminal again."""
+        """Use a theme until the app ends; `auto` queries the terminal for its background."""
         self.theme_choice = look
         self._apply_theme(theme_name_of(look))
         self._ask_background()
@@ -410,26 +402,23 @@ class OdinApp(App[int], inherit_bindings=False):
         )
 
     async def run_command(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
-        """Do a command of the app's own; False when there is none of that name. Raises OdinError when it is refused."""
+        """Run a slash command of the app; False if the name is unknown. Raise OdinError if it fails."""
         return await self.commands.run(name, rest, attached)
 
-    def run_in_background(self, doing: Coroutine[Any, Any, object]) -> None:
-        """Have something done while the app goes on; what cannot be done is said."""
-        self.run_worker(self._run_and_report(doing), exit_on_error=True)
+    def run_in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run in a worker; show an error if it fails."""
+        self.run_worker(self._run_and_report(work), exit_on_error=True)
 
-    async def _run_and_report(self, doing: Coroutine[Any, Any, object]) -> None:
+    async def _run_and_report(self, work: Coroutine[Any, Any, object]) -> None:
         try:
-            await doing
+            await work
         except OdinError as error:
             self.show_toast(error.describe(), "error")
 
-    # --- windows ---
+    # --- dialogs ---
 
     def action_models(self) -> None:
         self.run_in_background(self.run_command("models"))
-
-    def action_servers(self) -> None:
-        self.run_in_background(self.run_command("mcp"))
 
     def action_diagnostics(self) -> None:
         self.run_in_background(self.run_command("diagnostics"))
@@ -452,9 +441,9 @@ class OdinApp(App[int], inherit_bindings=False):
     # --- keys ---
 
     async def action_stop(self) -> None:
-        """Esc: stop the work. With Vim's keys the first one leaves the composer."""
+        """Esc: interrupt the work. In Vim mode the first Esc moves the focus to the transcript."""
         if self.settings.vim and self.composer.has_focus:
-            self.screen.set_focus(self.transcript)  # at once: the next key is already meant for it
+            self.screen.set_focus(self.transcript)  # not focus(), which is delayed: the next key already belongs to it
         elif self.executing:
             await self.submit(Interrupt())
         elif not self.composer.has_focus:
@@ -463,7 +452,6 @@ class OdinApp(App[int], inherit_bindings=False):
             await self.run_action("rewind")
 
     def action_setup(self) -> None:
-        """Show again what a first run shows."""
         self.run_worker(self.startup.show_onboarding(), exit_on_error=True)
 
     def action_next_mode(self) -> None:
@@ -477,7 +465,7 @@ class OdinApp(App[int], inherit_bindings=False):
         await self.input_panel.switch_permission_mode()
 
     async def action_leave(self) -> None:
-        """Ctrl+C: copy what is selected; else clear the prompt; else stop the work. Twice, and we go."""
+        """Ctrl+C: copy the selection, else clear the prompt, else interrupt the work. Twice: exit."""
         if selected := self.screen.get_selected_text():
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
@@ -489,10 +477,10 @@ class OdinApp(App[int], inherit_bindings=False):
         else:
             if self.executing:
                 await self.submit(Interrupt())
-            self.show_toast(f"{self.keys.label_of('leave')} once more leaves Odin.")
+            self.show_toast(f"Press {self.keys.label_of('leave')} again to exit.")
 
     def handle_interrupt(self) -> None:
-        """Somebody sent us SIGINT: the same as the key, unless it was meant for an editor that has the terminal."""
+        """Treat SIGINT as Ctrl+C, unless an external program has the terminal."""
         if not self._exit and getattr(self._driver, "holding", False):
             self.call_next(self.run_action, "leave")
 
@@ -500,7 +488,7 @@ class OdinApp(App[int], inherit_bindings=False):
         if self._quit_press.press():
             self.exit(0)
         else:
-            self.show_toast(f"{self.keys.label_of('quit')} once more leaves Odin.")
+            self.show_toast(f"Press {self.keys.label_of('quit')} again to exit.")
 
     def action_end_of_input(self) -> None:
         if not self.composer.text:

@@ -1,9 +1,4 @@
-"""The things of a conversation that a person sees below each other. Plain data: nothing here knows a screen.
-
-A block changes while it is being made; `version` says how often, so that whoever painted it knows when to do it again.
-
-The blocks of a story in the order of the screen, and what changed among them since somebody last looked.
-"""
+"""The blocks of a transcript, plain data without any widget, and the ordered list that records changes to them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,16 +8,19 @@ from odin.core.event import Mode
 from odin.core.message import Image
 
 CallState = Literal["writing", "queued", "asking", "running", "success", "error", "cancelled", "denied", "discarded"]
-"""A call that is `queued` may run and waits for its turn; nothing moves on the screen before it is `running`."""
+"""`queued` calls are allowed and wait for their turn; only `running` ones are animated."""
 
 END_STATES: frozenset[CallState] = frozenset(("success", "error", "cancelled", "denied", "discarded"))
 MAX_OUTPUT = 60_000
-"""Characters of one result that are kept for the screen; its head and its tail when there are more."""
+"""Characters of a result kept for display; of longer ones, the head and the tail are kept."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TranscriptBlock:
-    """`key` names it within its story. `folded` is what the person chose; None leaves it to the kind of block."""
+    """`key` is unique within a transcript. `version` counts changes, so that painters know when to paint again.
+
+    `folded` is the user's choice; None uses the default of the kind.
+    """
 
     key: str
     ts: float = 0.0
@@ -34,13 +32,13 @@ class TranscriptBlock:
 
     @property
     def is_animated(self) -> bool:
-        """Whether it looks different with every second that passes."""
+        """True if the block shows an elapsed time or spinner."""
         return False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PromptBlock(TranscriptBlock):
-    """What a person said. `joined` into a running turn; `continues`: nobody said anything new."""
+    """A user prompt. `is_injected`: sent into a running turn; `is_continuation`: /continue, without new text."""
 
     text: str
     mode: Mode
@@ -51,7 +49,7 @@ class PromptBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class StreamedBlock(TranscriptBlock):
-    """Words of the model, which may still be arriving: pieces are put together only when somebody looks."""
+    """Text of the model that may still be streaming. Chunks are joined on access."""
 
     _text: str = ""
     _chunks: list[str] = field(default_factory=list[str])
@@ -74,7 +72,7 @@ class StreamedBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ReasoningBlock(StreamedBlock):
-    """`live` while it is thought; then `seconds` is how long it took, 0 when nobody knows."""
+    """`live` while streaming; then `seconds` is the duration, or 0 if unknown."""
 
     seconds: float = 0.0
 
@@ -90,12 +88,11 @@ class AnswerBlock(StreamedBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CallBlock(TranscriptBlock):
-    """One call of a tool. `chars` counts what has arrived of arguments that are still being written.
+    """One tool call. `chars` counts the characters of arguments still being streamed; `tail` is the latest output.
 
-    `tail` is what it printed last. `view` is what people see of the result, a diff or a list; where there is none it is
-    `result`, what the model reads.
-    `asked` are the arguments the model chose when others ran, changed by `changed_by`; `redacted` what was taken out of
-    the result. `why` says why it was denied or does not count.
+    `view` is the result as shown to users, e.g. a diff; if empty, `result`, the text the model reads, is shown.
+    `original_args` are the model's arguments if `changed_by` changed them. `redacted` names what was removed from the
+    result. `explanation` says why the call was denied or discarded.
     """
 
     name: str
@@ -130,7 +127,7 @@ class CallBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CommandBlock(TranscriptBlock):
-    """A command of the person's own, `!make test`."""
+    """A user shell command such as `!make test`."""
 
     command: str
     tail: list[str] = field(default_factory=list[str])
@@ -144,7 +141,7 @@ class CommandBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AgentBlock(TranscriptBlock):
-    """A sub-agent at work. `doing` is what it did last, `answer` the beginning of what it found."""
+    """A sub-agent. `doing` is its latest activity; `answer` the start of its report."""
 
     task: str
     mode: Mode
@@ -161,7 +158,7 @@ class AgentBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ProcessBlock(TranscriptBlock):
-    """A process in the background. `status` is empty while it runs."""
+    """A background process. `status` is empty while it runs."""
 
     command: str
     description: str = ""
@@ -173,7 +170,7 @@ class ProcessBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class NoticeBlock(TranscriptBlock):
-    """One calm sentence about something beside the answer."""
+    """A one-sentence message that is not part of the answer."""
 
     text: str
     level: Literal["info", "warn", "error"] = "info"
@@ -181,7 +178,7 @@ class NoticeBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SummaryBlock(TranscriptBlock):
-    """The older part of the conversation was replaced by this for the model; the person still sees it all above."""
+    """A compaction: the model sees this summary instead of the older messages, which stay on the screen."""
 
     text: str
     tokens_before: int = 0
@@ -190,7 +187,7 @@ class SummaryBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class EndBlock(TranscriptBlock):
-    """How a turn ended, when there is more to say than that it did."""
+    """The end of a turn, with its cost and error."""
 
     reason: str
     error: str = ""
@@ -202,22 +199,22 @@ class EndBlock(TranscriptBlock):
 
 
 def shorten_output(text: str) -> str:
-    """The text without its middle when it is longer than a screen could need."""
+    """Cut the middle out of a text longer than `MAX_OUTPUT`."""
     if len(text) <= MAX_OUTPUT:
         return text
     half = MAX_OUTPUT // 2
     left = text.count("\n", half, len(text) - half)
-    return f"{text[:half]}\n… {left:,} lines are not shown here …\n{text[-half:]}"
+    return f"{text[:half]}\n… {left:,} lines not shown …\n{text[-half:]}"
 
 
 AnyBlock = TypeVar("AnyBlock", bound=TranscriptBlock)
 
 
 class BlockList:
-    """`open` are the blocks of the reply that is being written: provisional until it is finished or taken back.
+    """Blocks in screen order. `open_blocks` belong to the reply being streamed and may still be rolled back.
 
-    What is said beside a reply stands above it, whether it was still being written at that moment or read from the log,
-    which knows only finished replies.
+    Other blocks are inserted above the open reply. So a live transcript has the same order as one read from the log,
+    which contains only finished replies.
     """
 
     def __init__(self) -> None:
@@ -229,7 +226,7 @@ class BlockList:
         self._count = 0
 
     def take_changes(self) -> tuple[set[TranscriptBlock], bool]:
-        """The blocks that changed or came, and whether blocks went or moved; it is forgotten with this."""
+        """Return the new and changed blocks, and whether blocks were removed or moved, since the last call."""
         changed, reshaped = self._changed, self._is_reshaped
         self._changed, self._is_reshaped = set(), False
         return changed, reshaped
@@ -243,7 +240,7 @@ class BlockList:
         self._changed.add(block)
 
     def write(self, block: AnyBlock) -> AnyBlock:
-        """A part of the reply that is being written, at the end."""
+        """Append a block of the reply being streamed."""
         block.ts = self.now
         self.blocks.append(block)
         self.open_blocks.append(block)
@@ -251,7 +248,7 @@ class BlockList:
         return block
 
     def add(self, block: AnyBlock) -> AnyBlock:
-        """Something that stays, above the reply that is being written."""
+        """Add a permanent block, above the reply being streamed."""
         block.ts = self.now
         self._changed.add(block)
         if self.open_blocks:
@@ -275,7 +272,7 @@ class BlockList:
             self._is_reshaped = True
 
     def finish(self, parts: list[TranscriptBlock], stay: list[TranscriptBlock]) -> None:
-        """The reply is finished: `parts` take the place of what was open, and of that `stay` stays behind them."""
+        """Replace the open blocks by the `parts` of the finished reply, followed by those that `stay`."""
         before, self.open_blocks = self.open_blocks, []
         for block in parts:
             self.touch(block)
@@ -288,7 +285,7 @@ class BlockList:
         self._is_reshaped = self._is_reshaped or bool(before) or bool(after)
 
     def cut(self, key: str) -> list[TranscriptBlock]:
-        """Take away the block of that key and all after it."""
+        """Remove and return the block of that key and all blocks after it."""
         place = next((i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i].key == key), None)
         if place is None:
             return []
@@ -298,7 +295,7 @@ class BlockList:
         return gone
 
     def put_back(self, blocks: list[TranscriptBlock], in_place_of: TranscriptBlock) -> None:
-        """Blocks that were cut away come back where this one stands."""
+        """Replace a block by blocks that were cut earlier."""
         place = self._index_of(in_place_of)
         self.blocks[place : place + 1] = blocks
         self._is_reshaped = True

@@ -1,14 +1,7 @@
-"""Commands about what is allowed, and how much is asked.
+"""Slash commands of the app: the shared actions, and handlers for commands that open a dialog or change the screen."""
 
-Commands that show something: help, models, what was spent, what is wrong.
-
-Commands about the screen itself: colours, the mouse, copying, leaving.
-
-All commands of the app by their names. What each does is with its kind.
-"""
-
-import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +11,14 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, PermissionModeChanged
 from odin.core.message import Attachment
-from odin.core.op import Continue, RemoveRule, SetBudget, SetModel
-from odin.core.slash_commands import find_slash_command
+from odin.core.slash_commands import find_slash_command, unknown_argument
 from odin.core.tui_settings import ThemeSetting
-from odin.ui.slash_commands.permissions import RULES_USAGE, PermissionModeSwitch, find_rule, parse_rule
-from odin.ui.slash_commands.usage import can_resume_work, describe_budget, format_usd, parse_budget, parse_stats
-from odin.ui.terminal import escape_hidden
+from odin.ui.format import format_usd
+from odin.ui.slash_commands.actions import ACTIONS, CommandContext, change_rules, resolve_synonym
+from odin.ui.slash_commands.permissions import PermissionModeSwitch
+from odin.ui.slash_commands.usage import parse_stats
 from odin.ui.tui.blocks import AnswerBlock
-from odin.ui.tui.composer.external_editor import run_in_terminal
+from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.session_commands import NavigationCommands, TurnCommands
 from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.terminal.driver import set_mouse
@@ -35,54 +28,36 @@ if TYPE_CHECKING:
 
 
 class PermissionCommands:
-    """Also told of what happens: the mode may be changed by somebody else."""
+    """/rules, and the permission mode, which other clients of the session may change, too."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
-        self._mode_switch: PermissionModeSwitch | None = None
+        self.mode_switch = PermissionModeSwitch()
 
     def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
-        return {
-            "permissions": lambda rest: self._switch_mode("/permissions", rest),
-            "yolo": lambda rest: self._switch_mode("/yolo", rest),
-            "rules": self._handle_rules,
-        }
+        return {"rules": self._handle_rules}
 
-    # --- as a watcher ---
+    # --- as a session observer ---
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self._mode_switch = PermissionModeSwitch(client, info.permission_mode)
+        self.mode_switch.enter_session(info.permission_mode)
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        """What was changed in an earlier run holds no longer."""
+        """Record the permission mode. Changes made in an earlier run no longer apply."""
         event = envelope.event
-        if live and isinstance(event, PermissionModeChanged) and not envelope.agent and self._mode_switch is not None:
-            self._mode_switch.record_mode(event.mode)
+        if live and isinstance(event, PermissionModeChanged) and not envelope.agent:
+            self.mode_switch.record_mode(event.mode)
 
     def draw_frame(self) -> None:
         return None
 
-    # --- how much is asked ---
-
-    async def _switch_mode(self, command: str, rest: str) -> None:
-        if self._mode_switch is not None:
-            self._app.show_toast(await self._mode_switch.run_command(command, rest))
-
-    # --- rules ---
-
     async def _handle_rules(self, rest: str) -> None:
-        verb, _, more = rest.partition(" ")
-        if not verb:
-            from odin.ui.tui.dialogs.rules import RulesDialog
+        if rest:
+            await change_rules(self._app.commands.context, rest)  # the rule's event shows a line
+            return
+        from odin.ui.tui.dialogs.rules import RulesDialog
 
-            self._app.push_screen(RulesDialog())
-        elif verb == "add":
-            await self._app.client.submit(parse_rule(more))
-        elif verb == "remove":
-            found = find_rule(await self._app.client.list_rules(), more.strip())
-            await self._app.client.submit(RemoveRule(found.number))
-        else:
-            raise UsageError(f"/rules does not know {verb!r}.", RULES_USAGE)
+        self._app.push_screen(RulesDialog())
 
 
 class ReportCommands:
@@ -102,18 +77,14 @@ class ReportCommands:
             "usage": self._show_usage,
             "stats": self._show_stats,
             "budget": self._handle_budget,
-            "mcp": self._show_servers,
             "diagnostics": self._show_diagnostics,
             "errors": self._show_errors,
-            "show": self._show_item,
-            "list": self._list_items,
-            "switch": self._switch_item,
         }
 
     # --- windows ---
 
     async def _show_help(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.help import HelpDialog
+        from odin.ui.tui.dialogs.reports import HelpDialog
 
         def taken(command: str | None) -> None:
             if command:
@@ -122,7 +93,7 @@ class ReportCommands:
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
 
     async def _choose_model(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.models import ModelPicker
+        from odin.ui.tui.dialogs.onboarding import ModelPicker
 
         def chosen(ref: str | None) -> None:
             if ref:
@@ -137,8 +108,7 @@ class ReportCommands:
         await (self._use_model(rest) if rest else self._choose_model(""))
 
     async def _use_model(self, ref: str) -> None:
-        await self._app.client.submit(SetModel(ref))
-        self._app.show_toast(f"{escape_hidden((await self._app.client.get_info()).model)} answers from now on.")
+        await self._commands.run_action("model", ref)
 
     async def _show_context(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_context_report
@@ -149,11 +119,6 @@ class ReportCommands:
         from odin.ui.tui.dialogs.reports import make_usage_report
 
         self._app.push_screen(make_usage_report(self._app))
-
-    async def _show_servers(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_servers_report
-
-        self._app.push_screen(make_servers_report(self._app))
 
     async def _show_diagnostics(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_diagnostics_report
@@ -171,60 +136,14 @@ class ReportCommands:
         self._app.push_screen(StatsDialog(*parse_stats(rest)))
 
     async def _handle_budget(self, rest: str) -> None:
-        client = self._app.client
-        if not rest:
-            limit = (await client.get_info()).budget_usd
-            spent = format_usd((await client.snapshot()).cost_usd)
-            what = f"may cost {format_usd(limit)}" if limit else "has no budget"
-            self._app.show_toast(f"This session {what}; it has cost {spent}. /budget USD sets what it may cost.")
+        if rest:
+            await self._commands.run_action("budget", rest)
             return
-        amount = parse_budget(rest)
-        await client.submit(SetBudget(amount))
-        self._app.show_toast(describe_budget(amount))
-        if can_resume_work(await client.snapshot(), amount):
-            await client.submit(Continue(os.urandom(6).hex()))
-
-    # --- words for the same things ---
-
-    async def _show_item(self, rest: str) -> None:
-        info = await self._app.client.get_info()
-        word = rest.casefold()
-        if word in ("rules", "context"):
-            await self._commands.run(word)
-        elif word == "model":
-            self._app.show_toast(f"The model is {escape_hidden(info.model)}.")
-        elif word == "mode":
-            mode = self._app.mode.removesuffix("_mode")
-            self._app.show_toast(f"The mode is {mode}; permissions are {info.permission_mode}.")
-        elif word == "sandbox":
-            self._app.show_toast(f"Commands run in {escape_hidden(info.sandbox) or 'no sandbox'}.")
-        elif word:
-            raise UsageError(f"/show does not know {rest!r}.", "Write /show model, mode, sandbox, rules or context.")
-        else:
-            await self._show_diagnostics("")
-
-    async def _list_items(self, rest: str) -> None:
-        word = rest.casefold()
-        if word in ("models", "sessions", "rules", "commands"):
-            await self._commands.run(word)
-        elif word == "tools":
-            self._app.show_toast(", ".join((await self._app.client.get_info()).tools))
-        elif word:
-            raise UsageError(
-                f"/list does not know {rest!r}.", "Write /list models, sessions, rules, commands or tools."
-            )
-        else:
-            await self._show_help("")
-
-    async def _switch_item(self, rest: str) -> None:
-        what, _, name = rest.partition(" ")
-        name = name.strip()
-        if what == "model":
-            await self._set_model(name)
-        elif what == "mode" and name in ("ask", "plan", "edit"):
-            await self._commands.run(name)
-        else:
-            raise UsageError(f"/switch does not know {rest!r}.", "Write /switch model NAME, or /switch mode ask.")
+        client = self._app.client
+        limit = (await client.get_info()).budget_usd
+        spent = format_usd((await client.snapshot()).cost_usd)
+        budget = f"Budget of this session: {format_usd(limit)}" if limit else "This session has no budget limit"
+        self._app.show_toast(f"{budget}; spent so far: {spent}. /budget USD sets a limit.")
 
 
 _THEMES: dict[str, ThemeSetting] = {"auto": "auto", "dark": "dark", "light": "light"}
@@ -252,14 +171,14 @@ class DisplayCommands:
         answers = [block.text for block in blocks if isinstance(block, AnswerBlock) and block.text.strip()]
         if not 1 <= number <= len(answers):
             raise UsageError(
-                f"There is no answer number {rest} to copy." if rest else "There is no answer to copy yet.",
-                "1 is the last one.",
+                f"No answer number {rest}." if rest else "No answer to copy yet.",
+                "1 is the last answer.",
             )
         self._app.copy_to_clipboard(answers[-number])
-        self._app.show_toast("The answer was copied." if number == 1 else f"Answer {number} from the end was copied.")
+        self._app.show_toast("Copied the last answer." if number == 1 else f"Copied answer {number} from the end.")
 
     async def _show_transcript(self, rest: str) -> None:
-        """The whole conversation in $PAGER."""
+        """Open the conversation in $PAGER."""
         import os
         import shlex
         import tempfile
@@ -279,22 +198,20 @@ class DisplayCommands:
             rest = "light" if self._app.current_theme.dark else "dark"
         name = _THEMES.get(rest.casefold())
         if name is None:
-            raise UsageError(f"There is no theme {rest!r}.", "Write /theme dark, /theme light or /theme auto.")
+            raise UsageError(f"Unknown theme {rest!r}.", "Usage: /theme [auto|dark|light]")
         self._app.choose_theme(name)
 
     async def _set_mouse(self, rest: str) -> None:
-        on = _parse_on_off(rest, not self._app.settings.mouse, "/mouse")
+        on = _parse_on_off(rest, not self._app.settings.mouse, "mouse")
         self._app.settings = replace(self._app.settings, mouse=on)
         set_mouse(self._app, on)
-        self._app.show_toast(
-            "Clicks and the wheel are Odin's again." if on else "The mouse is the terminal's now: select as usual."
-        )
+        self._app.show_toast("Mouse support is on." if on else "Mouse support is off: select text with your terminal.")
 
     async def _set_vim(self, rest: str) -> None:
-        on = _parse_on_off(rest, not self._app.settings.vim, "/vim")
+        on = _parse_on_off(rest, not self._app.settings.vim, "vim")
         self._app.settings = replace(self._app.settings, vim=on)
         stop, write = self._app.keys.label_of("stop"), self._app.keys.label_of("write")
-        how = f"{stop} leaves the prompt for the conversation; {write} comes back."
+        how = f"Vim-style navigation is on: {stop} leaves the prompt, {write} returns to it."
         self._app.show_toast(how if on else "Vim-style navigation is off.")
 
     async def _open_editor(self, rest: str) -> None:
@@ -304,29 +221,31 @@ class DisplayCommands:
         self._app.exit(0)
 
 
-def _parse_on_off(word: str, other: bool, command: str) -> bool:
-    """What was written, or else the other of what holds."""
+def _parse_on_off(word: str, toggled: bool, command: str) -> bool:
+    """Return the explicit argument `on` or `off`, or without one the toggled current value."""
     if word.casefold() in ("on", "off"):
         return word.casefold() == "on"
     if word:
-        raise UsageError(f"{command} does not know {word!r}.", f"Write {command} on or {command} off.")
-    return other
+        raise unknown_argument(command, word)
+    return toggled
 
 
 CommandHandler = Callable[[str], Awaitable[None]]
-"""Does it, with what was written after the name."""
+"""Runs a command with the text typed after its name."""
 
 
 class CommandTable:
-    """Those about words for the model also take what is attached to them."""
+    """Runs slash commands: the shared actions, and the app's own handlers for commands that open something."""
 
     def __init__(self, app: "OdinApp") -> None:
+        self._app = app
         self.navigation = NavigationCommands(app)
         self._permissions = PermissionCommands(app)
-        working = TurnCommands(app, self.navigation)
-        self._prompt_table = working.build_prompt_table()
+        turn_commands = TurnCommands(app, self.navigation)
+        self._prompt_table = turn_commands.build_prompt_table()
         self._table: dict[str, CommandHandler] = {
-            **working.build_table(),
+            **{name: partial(self.run_action, name) for name in ACTIONS},
+            **turn_commands.build_table(),
             **self.navigation.build_table(),
             **self._permissions.build_table(),
             **ReportCommands(app, self).build_table(),
@@ -339,21 +258,30 @@ class CommandTable:
 
     @property
     def observers(self) -> tuple[SessionObserver, ...]:
-        """Those that are told of what happens."""
         return self.navigation, self._permissions
 
-    async def run(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
-        """False when there is no such command: then it is no business of ours, and the model may read it.
+    @property
+    def context(self) -> CommandContext:
+        return CommandContext(self._app.sessions, self._app.mode, self._permissions.mode_switch)
 
-        Raises OdinError for what cannot be done; nothing else happens then.
+    async def run(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
+        """Run a command. Return False if there is none of that name: the text is then a prompt for the model.
+
+        Attachments go with the text of commands that send a prompt. Raise OdinError if the command is refused.
         """
         found = find_slash_command(name)
         if found is None:
             return False
-        if found.name in self._prompt_table:
-            await self._prompt_table[found.name](rest.strip(), attached)
+        resolved, rest = resolve_synonym(found.name, rest.strip())
+        if resolved in self._prompt_table:
+            await self._prompt_table[resolved](rest, attached)
             return True
-        act = self._table.get(found.name)
-        if act is not None:
-            await act(rest.strip())
-        return act is not None
+        handler = self._table.get(resolved)
+        if handler is not None:
+            await handler(rest)
+        return handler is not None
+
+    async def run_action(self, name: str, rest: str) -> None:
+        """Run a shared action and show its message as a toast."""
+        if message := await ACTIONS[name](self.context, rest):
+            self._app.show_toast(message)

@@ -1,4 +1,4 @@
-"""What a session asks a person: one dialog at a time, taken back when it no longer matters."""
+"""Queue of permission and question dialogs: shows one at a time and withdraws those answered elsewhere."""
 
 import os
 import time
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from odin.ui.tui.dialogs.questions import QuestionsDialog
 
 TYPING_S = 0.7
-"""Whoever wrote a letter of a prompt so recently is not interrupted by a dialog that takes the keyboard."""
+"""A dialog is not opened within this time after a key press in the composer, to not steal the keyboard."""
 
 _RETRY_S = 0.1
 _STRAY_KEY_S = 1.0
-"""A key that comes so soon after a dialog closed was meant for that one."""
+"""A key pressed this soon after a dialog closed was meant for that dialog."""
 
 
 class _PendingAsk(Struct):
@@ -42,7 +42,7 @@ class _PendingAsk(Struct):
 
 
 class DialogQueue:
-    """A watcher. `clock` is the one that never jumps."""
+    """Session observer that opens the dialogs. `clock` must be monotonic."""
 
     def __init__(self, app: "OdinApp", clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -56,26 +56,24 @@ class DialogQueue:
         self._is_scheduled = False
         self._is_announced = False
 
-    # --- what happens ---
-
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self._client, self._info, self._turn_mode = client, info, None
         self._pending.clear()
         self._close("")
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        event = envelope.event
-        if isinstance(event, PermissionAsked | QuestionsAsked):
-            self._pending.append(_PendingAsk(event, envelope.agent, self._clock()))
-        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
-            self._drop(event)
-        elif isinstance(event, TurnStarted) and not envelope.agent:
-            self._turn_mode = event.mode
-        elif isinstance(event, TurnEnded) and not envelope.agent:
-            self._pending.clear()
-            self._close("")
-        else:
-            return
+        match envelope.event:
+            case PermissionAsked() | QuestionsAsked() as event:
+                self._pending.append(_PendingAsk(event, envelope.agent, self._clock()))
+            case PermissionAnswered() | QuestionsAnswered() as event:
+                self._drop(event)
+            case TurnStarted(mode=mode) if not envelope.agent:
+                self._turn_mode = mode
+            case TurnEnded() if not envelope.agent:
+                self._pending.clear()
+                self._close("")
+            case _:
+                return
         if self._dialog is not None:
             self._dialog.set_waiting_count(len(self._pending))
 
@@ -96,10 +94,8 @@ class DialogQueue:
         if why:
             self._app.show_toast(why)
 
-    # --- opening ---
-
     def _open_next(self) -> None:
-        """Open the next question, unless the person is at something else; then look again in a moment."""
+        """Open the next dialog, or try again shortly if the user is typing or in another dialog."""
         self._is_scheduled = False
         if self._dialog is not None or not self._pending or self._app.is_catching_up:
             return
@@ -118,7 +114,7 @@ class DialogQueue:
         if len(self._app.screen_stack) > 1:
             if not self._is_announced:
                 self._is_announced = True
-                self._app.show_toast("Odin asks you something as soon as this is closed.")
+                self._app.show_toast("Odin has a question for you; it is shown when you close this.")
             return True
         return bool(self._app.composer.text) and self._clock() - self._app.last_key_at < TYPING_S
 
@@ -143,21 +139,20 @@ class DialogQueue:
             )
         self._app.push_screen(self._dialog, lambda _: self._open_next())
 
-    # --- answering ---
-
     async def _submit_answer(self, answer: AnswerPermission, note: str) -> str:
-        """The note goes first: it waits for the next request of the turn, which the answer may bring at once."""
+        """Submit the note before the answer, because the answer may trigger the next request of the turn at once."""
         if note:
             mode = self._turn_mode or self._app.mode
-            refused = await self._submit(Prompt(os.urandom(6).hex(), note, mode, delivery="merge"))
-            if refused:
-                return refused
+            error = await self._submit(Prompt(os.urandom(6).hex(), note, mode, delivery="merge"))
+            if error:
+                return error
         return await self._submit(answer)
 
     async def _submit_answers(self, answer: AnswerQuestions) -> str:
         return await self._submit(answer)
 
     async def _submit(self, op: AnswerPermission | AnswerQuestions | Prompt) -> str:
+        """Submit and return the error message, or ""."""
         if self._client is None:
             return "The session is closed."
         try:
@@ -171,11 +166,11 @@ class DialogQueue:
 
 
 def _explain_withdrawal(event: PermissionAnswered | QuestionsAnswered) -> str:
-    """Why a question that was on the screen is gone, where that is not plain to see."""
+    """Return why a dialog was withdrawn, or "" if that is obvious."""
     if event.by == "timeout":
-        return "No answer came in time: it is a no."
+        return "No answer in time: denied."
     if event.by in ("interrupt", "shutdown", "steer"):
         return ""
     from odin.ui.plain.permission_prompt import describe_answer_elsewhere
 
-    return describe_answer_elsewhere(event) if isinstance(event, PermissionAnswered) else "This was answered elsewhere."
+    return describe_answer_elsewhere(event) if isinstance(event, PermissionAnswered) else "Answered elsewhere."

@@ -1,8 +1,7 @@
-"""The names of keys: as Textual says them, as people write them, and whether there is such a key.
+"""The key table: every key of the app with its name in `tui.keys`, its scope and its description.
 
-Every key of the app in one table: what it does, under which name it can be given another key, and where it works.
-
-A line to type in, in a dialog that has keys of its own.
+Widgets look keys up in `_on_key` instead of using Textual bindings: bindings are queued and would be overtaken by
+characters typed after them.
 """
 
 import string
@@ -30,12 +29,12 @@ _KEY_NAMES = {key.value for key in Keys if key.value.isalnum() and len(key.value
 
 
 def split_keys(keys: str) -> list[str]:
-    """The keys of a list that is separated by commas."""
+    """Split a comma-separated list of keys."""
     return [one.strip() for one in keys.split(",") if one.strip()]
 
 
 def format_key(key: str) -> str:
-    """`ctrl+underscore` as `Ctrl+_`."""
+    """Return a key in readable form: `Ctrl+_` for `ctrl+underscore`."""
     words = [_DISPLAY_NAMES.get(word, word if len(word) == 1 else word.capitalize()) for word in key.split("+")]
     if len(words) > 1 and len(words[-1]) == 1:
         words[-1] = words[-1].upper()
@@ -43,12 +42,12 @@ def format_key(key: str) -> str:
 
 
 def is_typing_key(key: str) -> bool:
-    """Whether this key writes a character, or goes to another place, in a line that is being written."""
+    """True if the key types a character or moves the cursor in a line input."""
     return len(key) == 1 or key in _PUNCTUATION or key in ("space", "backspace", "home", "end", "left", "right")
 
 
 def parse_key(written: str) -> str:
-    """A key as a person wrote it, as it will come: `Ctrl+T` as `ctrl+t`, `/` as `slash`. Raises UsageError."""
+    """Return Textual's name of a key: `ctrl+t` for `Ctrl+T`, `slash` for `/`. Raise UsageError if it is unknown."""
     *before, last = written.split("+")
     modifiers = [word.strip().casefold() for word in before]
     last = _character_to_key(last) if len(last) == 1 else _ALIASES.get(last.casefold(), last.casefold())
@@ -58,7 +57,7 @@ def parse_key(written: str) -> str:
         last = last.casefold()
     known = len(last) == 1 or last in _KEY_NAMES or last in _PUNCTUATION
     if not known or any(word not in _MODIFIERS for word in modifiers):
-        raise UsageError(f"There is no key {written!r} (tui.keys).", "Write keys as f3, ctrl+t, alt+up or slash.")
+        raise UsageError(f"Unknown key {written!r} in tui.keys.", "Write keys as f3, ctrl+t, alt+up or slash.")
     return "+".join([*sorted(modifiers, key=_MODIFIERS.index), last])
 
 
@@ -87,14 +86,14 @@ KeyScope = Literal[
     "reading",
     "stats",
 ]
-"""The parts of the screen. In a dialog the keys of its own place come first, then those that all dialogs share."""
+"""Where a key works. In a dialog, its own scopes come before those all dialogs share."""
 
 LIST_SCOPES: tuple[KeyScope, ...] = ("sessions", "models", "rules", "rewind", "contents", "errors")
-"""Lists with keys of their own beside those of every list."""
+"""Lists with keys of their own in addition to those of `list`."""
 
 
 class KeyAction(Struct, frozen=True):
-    """`name` is also the action's. `keys` are Textual's names, separated by commas."""
+    """`name` is the name in `tui.keys` and of the action. `keys` are Textual key names, separated by commas."""
 
     name: str
     keys: str
@@ -103,163 +102,164 @@ class KeyAction(Struct, frozen=True):
 
 
 KEYS: tuple[KeyAction, ...] = (
-    KeyAction("send", "enter", "Send the prompt; while Odin works it waits its turn.", "composer"),
+    KeyAction("send", "enter", "Send the prompt; it is queued while Odin works.", "composer"),
     KeyAction("steer", "ctrl+s,alt+enter,ctrl+enter", "Send the prompt into the running turn.", "composer"),
-    KeyAction("newline", "shift+enter,ctrl+j", "Begin a new line.", "composer"),
-    KeyAction("edit_outside", "ctrl+x", "Write the prompt in $EDITOR.", "composer"),
-    KeyAction("search_history", "ctrl+r", "Find an earlier prompt.", "composer"),
-    KeyAction("paste_image", "ctrl+v", "Paste text or a picture from the clipboard.", "composer"),
-    KeyAction("undo", "ctrl+underscore", "Take back what was typed last.", "composer"),
-    KeyAction("redo", "alt+underscore,ctrl+shift+z", "Do again what was taken back.", "composer"),
-    KeyAction("next_mode", "tab", "Go from ask to plan to edit.", "composer"),
-    KeyAction("errors_here", "ctrl+e", "Look at the last errors, when the prompt is empty.", "composer"),
-    KeyAction("choose_next", "down,ctrl+n", "Go down in the list.", "popup"),
-    KeyAction("choose_previous", "up,ctrl+p", "Go up in the list.", "popup"),
-    KeyAction("choose", "tab", "Take what is chosen in the list.", "popup"),
-    KeyAction("choose_and_send", "enter", "Take what is chosen in the list; a whole command is run.", "popup"),
-    KeyAction("close_list", "escape", "Close the list.", "popup"),
-    KeyAction("queue_up", "up,k", "Go to the waiting prompt before.", "queue"),
-    KeyAction("queue_down", "down,j", "Go to the next waiting prompt.", "queue"),
-    KeyAction("queue_edit", "e,enter", "Edit the waiting prompt.", "queue"),
-    KeyAction("queue_drop", "d,delete", "Drop the waiting prompt.", "queue"),
-    KeyAction("queue_steer", "s", "Send the waiting prompt into the running turn.", "queue"),
-    KeyAction("queue_mode", "m", "Give the waiting prompt another mode.", "queue"),
-    KeyAction("queue_send", "w", "Send a prompt that rests.", "queue"),
-    KeyAction("queue_leave", "escape,i", "Go back to the prompt.", "queue"),
-    KeyAction("stop", "escape", "Stop the work; close what is open."),
-    KeyAction("leave", "ctrl+c", "Copy what is selected, else clear the prompt; twice leaves Odin."),
-    KeyAction("end_of_input", "ctrl+d", "Leave Odin when the prompt is empty."),
-    KeyAction("suspend", "ctrl+z", "Suspend Odin; `fg` brings it back."),
-    KeyAction("next_agent", "shift+tab", "Look at the next agent's work."),
-    KeyAction("models", "ctrl+p", "Choose the model."),
-    KeyAction("servers", "ctrl+o", "Look at MCP servers."),
-    KeyAction("diagnostics", "ctrl+g", "Look at what is wrong."),
+    KeyAction("newline", "shift+enter,ctrl+j", "Insert a line break.", "composer"),
+    KeyAction("edit_outside", "ctrl+x", "Edit the prompt in $EDITOR.", "composer"),
+    KeyAction("search_history", "ctrl+r", "Search the prompt history.", "composer"),
+    KeyAction("paste_image", "ctrl+v", "Paste text or an image from the clipboard.", "composer"),
+    KeyAction("undo", "ctrl+underscore", "Undo.", "composer"),
+    KeyAction("redo", "alt+underscore,ctrl+shift+z", "Redo.", "composer"),
+    KeyAction("next_mode", "tab", "Switch between ask, plan and edit mode.", "composer"),
+    KeyAction("errors_here", "ctrl+e", "Show the last errors, if the prompt is empty.", "composer"),
+    KeyAction("choose_next", "down,ctrl+n", "Next item.", "popup"),
+    KeyAction("choose_previous", "up,ctrl+p", "Previous item.", "popup"),
+    KeyAction("choose", "tab", "Insert the selected item.", "popup"),
+    KeyAction("choose_and_send", "enter", "Insert the selected item; run it if it is a complete command.", "popup"),
+    KeyAction("close_list", "escape", "Close the popup.", "popup"),
+    KeyAction("queue_up", "up,k", "Previous prompt.", "queue"),
+    KeyAction("queue_down", "down,j", "Next prompt.", "queue"),
+    KeyAction("queue_edit", "e,enter", "Edit the queued prompt.", "queue"),
+    KeyAction("queue_drop", "d,delete", "Remove the queued prompt.", "queue"),
+    KeyAction("queue_steer", "s", "Send the queued prompt into the running turn.", "queue"),
+    KeyAction("queue_mode", "m", "Change the mode of the queued prompt.", "queue"),
+    KeyAction("queue_send", "w", "Send a paused prompt.", "queue"),
+    KeyAction("queue_leave", "escape,i", "Return to the prompt.", "queue"),
+    KeyAction("stop", "escape", "Interrupt the work; close the popup or search."),
+    KeyAction("leave", "ctrl+c", "Copy the selection, or clear the prompt; press twice to exit."),
+    KeyAction("end_of_input", "ctrl+d", "Exit, if the prompt is empty."),
+    KeyAction("suspend", "ctrl+z", "Suspend Odin; resume with `fg`."),
+    KeyAction("next_agent", "shift+tab", "Show the next agent."),
+    KeyAction("models", "ctrl+p", "Choose a model."),
+    KeyAction("diagnostics", "ctrl+g", "Show warnings and diagnostics."),
     KeyAction("contents", "ctrl+t", "List the prompts of this conversation."),
-    KeyAction("errors", "f8", "Look at the last errors."),
-    KeyAction("queue", "ctrl+q", "Go to the prompts that wait."),
-    KeyAction("todos", "f9", "Fold or unfold the list of tasks."),
-    KeyAction("side_panel", "ctrl+b", "Show or hide the panel at the side."),
-    KeyAction("help", "f1", "Show the keys and commands."),
-    KeyAction("redraw", "ctrl+l", "Draw the screen again."),
-    KeyAction("permissions", "ctrl+y", "Go to the next permission mode."),
+    KeyAction("errors", "f8", "Show the last errors."),
+    KeyAction("queue", "ctrl+q", "Edit the queue."),
+    KeyAction("todos", "f9", "Fold or unfold the to-do list."),
+    KeyAction("side_panel", "ctrl+b", "Show or hide the side panel."),
+    KeyAction("help", "f1", "Show keys and commands."),
+    KeyAction("redraw", "ctrl+l", "Redraw the screen."),
+    KeyAction("permissions", "ctrl+y", "Switch the permission mode."),
     KeyAction("page_up", "pageup", "Scroll up."),
     KeyAction("page_down", "pagedown", "Scroll down."),
-    KeyAction("to_top", "ctrl+home", "Scroll to the beginning."),
-    KeyAction("to_end", "ctrl+end", "Scroll to the end and follow it."),
-    KeyAction("look", "alt+up,ctrl+up", "Move among the cards of the conversation."),
-    KeyAction("write", "i", "Go back to the prompt.", "transcript"),
-    KeyAction("next_card", "j,down", "Go to the next card.", "transcript"),
-    KeyAction("previous_card", "k,up", "Go to the card before.", "transcript"),
-    KeyAction("first_card", "g,home", "Go to the first card (gg).", "transcript"),
-    KeyAction("last_card", "G,end", "Go to the last card.", "transcript"),
+    KeyAction("to_top", "ctrl+home", "Scroll to the top."),
+    KeyAction("to_end", "ctrl+end", "Scroll to the end and follow new output."),
+    KeyAction("look", "alt+up,ctrl+up", "Move between the cards of the conversation."),
+    KeyAction("write", "i", "Return to the prompt.", "transcript"),
+    KeyAction("next_card", "j,down", "Next card.", "transcript"),
+    KeyAction("previous_card", "k,up", "Previous card.", "transcript"),
+    KeyAction("first_card", "g,home", "First card (gg).", "transcript"),
+    KeyAction("last_card", "G,end", "Last card.", "transcript"),
     KeyAction("search", "slash", "Search the conversation.", "transcript"),
-    KeyAction("next_match", "n", "Go to the next place found.", "transcript"),
-    KeyAction("previous_match", "N", "Go to the place found before.", "transcript"),
+    KeyAction("next_match", "n", "Next match.", "transcript"),
+    KeyAction("previous_match", "N", "Previous match.", "transcript"),
     KeyAction("fold", "o,enter,space", "Fold or unfold the card.", "transcript"),
     KeyAction("fold_all", "O", "Fold or unfold all cards.", "transcript"),
-    KeyAction("edit_prompt", "e", "Edit the prompt under the cursor and go on from there.", "transcript"),
+    KeyAction("edit_prompt", "e", "Edit this prompt in a copy of the session.", "transcript"),
     KeyAction("copy_card", "y", "Copy the card.", "transcript"),
-    KeyAction("stats", "dollar_sign", "Show what was spent.", "transcript"),
-    KeyAction("help_here", "question_mark", "Show the keys and commands.", "transcript"),
-    KeyAction("quit", "q", "Leave Odin (twice).", "transcript"),
-    KeyAction("search_done", "enter", "Go to the places found.", "search"),
-    KeyAction("search_close", "escape", "Give the search up.", "search"),
-    KeyAction("allow_once", "y", "Allow it this once.", "permission"),
-    KeyAction("allow_session", "s", "Allow it and remember a rule for this session; you see it first.", "permission"),
-    KeyAction("allow_project", "p", "The same, for this project.", "permission"),
-    KeyAction("allow_everywhere", "u", "The same, for all your projects.", "permission"),
-    KeyAction("allow_note", "a", "Allow it, and tell the model something with its result.", "permission"),
-    KeyAction("deny", "n", "Deny it; the model goes on without it.", "permission"),
-    KeyAction("deny_words", "r,tab", "Deny it, and tell the model why.", "permission"),
-    KeyAction("deny_always", "d", "Deny it and remember that.", "permission"),
-    KeyAction("edit_call", "e", "Change the arguments before it runs.", "permission"),
-    KeyAction("show_call", "v", "Show everything there is to know about the call.", "permission"),
+    KeyAction("stats", "dollar_sign", "Show usage statistics.", "transcript"),
+    KeyAction("help_here", "question_mark", "Show keys and commands.", "transcript"),
+    KeyAction("quit", "q", "Exit (press twice).", "transcript"),
+    KeyAction("search_done", "enter", "Go to the matches.", "search"),
+    KeyAction("search_close", "escape", "Cancel the search.", "search"),
+    KeyAction("allow_once", "y", "Allow once.", "permission"),
+    KeyAction(
+        "allow_session", "s", "Allow and save a rule for this session; you can edit the rule first.", "permission"
+    ),
+    KeyAction("allow_project", "p", "Allow and save a rule for this project.", "permission"),
+    KeyAction("allow_everywhere", "u", "Allow and save a rule for all projects.", "permission"),
+    KeyAction("allow_note", "a", "Allow, with a note that the model reads with the result.", "permission"),
+    KeyAction("deny", "n", "Deny; the model continues without it.", "permission"),
+    KeyAction("deny_words", "r,tab", "Deny and tell the model why.", "permission"),
+    KeyAction("deny_always", "d", "Deny and save a rule.", "permission"),
+    KeyAction("edit_call", "e", "Edit the arguments before the call runs.", "permission"),
+    KeyAction("show_call", "v", "Show all details of the call.", "permission"),
     KeyAction("explain_keys", "question_mark", "Show these keys.", "permission"),
-    KeyAction("stop_work", "escape", "Deny it and stop the work.", "permission"),
-    KeyAction("next_option", "down,j,tab", "Go to the next option.", "questions"),
-    KeyAction("previous_option", "up,k,shift+tab", "Go to the option before.", "questions"),
-    KeyAction("toggle_option", "space", "Choose the option, or not.", "questions"),
-    KeyAction("own_words", "o", "Answer in your own words.", "questions"),
-    KeyAction("previous_question", "left,b", "Go back to the question before.", "questions"),
-    KeyAction("settle", "enter,right", "Give this answer and go on.", "questions"),
-    KeyAction("cancel", "escape", "Answer none of the questions.", "questions"),
-    KeyAction("next_answer", "right,tab", "Go to the next answer.", "answers"),
-    KeyAction("previous_answer", "left,shift+tab", "Go to the answer before.", "answers"),
-    KeyAction("take_answer", "enter", "Give the answer that is marked.", "answers"),
-    KeyAction("asked_down", "down", "Scroll down what is asked.", "answers"),
-    KeyAction("asked_up", "up", "Scroll up what is asked.", "answers"),
-    KeyAction("asked_page_down", "pagedown", "Scroll down a page of what is asked.", "answers"),
-    KeyAction("asked_page_up", "pageup", "Scroll up a page of what is asked.", "answers"),
-    KeyAction("asked_first", "home,ctrl+home", "Go to the beginning of what is asked.", "answers"),
-    KeyAction("asked_last", "end,ctrl+end", "Go to the end of what is asked.", "answers"),
-    KeyAction("confirm", "enter", "Take what is written.", "step"),
-    KeyAction("use_arguments", "ctrl+s", "Use the arguments as they are changed now.", "step"),
-    KeyAction("other", "tab", "Turn it: how long a rule holds; yes with a note instead of no.", "step"),
-    KeyAction("next_rule", "down", "See another rule.", "step"),
-    KeyAction("previous_rule", "up", "See the rule before.", "step"),
-    KeyAction("back", "escape", "Go one step back.", "step"),
+    KeyAction("stop_work", "escape", "Deny and stop the work.", "permission"),
+    KeyAction("next_option", "down,j,tab", "Next option.", "questions"),
+    KeyAction("previous_option", "up,k,shift+tab", "Previous option.", "questions"),
+    KeyAction("toggle_option", "space", "Select or unselect the option.", "questions"),
+    KeyAction("own_words", "o", "Answer with your own text.", "questions"),
+    KeyAction("previous_question", "left,b", "Previous question.", "questions"),
+    KeyAction("settle", "enter,right", "Confirm this answer and continue.", "questions"),
+    KeyAction("cancel", "escape", "Cancel all questions.", "questions"),
+    KeyAction("next_answer", "right,tab", "Next answer.", "answers"),
+    KeyAction("previous_answer", "left,shift+tab", "Previous answer.", "answers"),
+    KeyAction("take_answer", "enter", "Choose the selected answer.", "answers"),
+    KeyAction("asked_down", "down", "Scroll the request down.", "answers"),
+    KeyAction("asked_up", "up", "Scroll the request up.", "answers"),
+    KeyAction("asked_page_down", "pagedown", "Scroll the request down a page.", "answers"),
+    KeyAction("asked_page_up", "pageup", "Scroll the request up a page.", "answers"),
+    KeyAction("asked_first", "home,ctrl+home", "Scroll the request to the top.", "answers"),
+    KeyAction("asked_last", "end,ctrl+end", "Scroll the request to the end.", "answers"),
+    KeyAction("confirm", "enter", "Confirm the text.", "step"),
+    KeyAction("use_arguments", "ctrl+s", "Use the edited arguments.", "step"),
+    KeyAction("other", "tab", "Switch: rule scope (session/project/everywhere), or deny ↔ allow with a note.", "step"),
+    KeyAction("next_rule", "down", "Next rule.", "step"),
+    KeyAction("previous_rule", "up", "Previous rule.", "step"),
+    KeyAction("back", "escape", "Go back one step.", "step"),
     KeyAction("yes", "y", "Yes.", "confirm"),
-    KeyAction("no", "n", "No; so does any other key.", "confirm"),
-    KeyAction("welcome_use", "enter", "Use the model that is marked.", "welcome"),
-    KeyAction("welcome_next", "down,j,tab", "Go to the next one.", "welcome"),
-    KeyAction("welcome_previous", "up,shift+tab", "Go to the one before.", "welcome"),
-    KeyAction("welcome_key", "k", "Enter the key of a provider.", "welcome"),
-    KeyAction("welcome_look", "l", "Look for model servers on this machine.", "welcome"),
-    KeyAction("welcome_back", "escape", "Go back; begin without a model.", "welcome"),
-    KeyAction("close", "escape", "Close the window.", "dialog"),
-    KeyAction("list_up", "up,k", "Go up.", "list"),
-    KeyAction("list_down", "down,j", "Go down.", "list"),
-    KeyAction("list_page_up", "pageup", "Go a page up.", "list"),
-    KeyAction("list_page_down", "pagedown,space", "Go a page down.", "list"),
-    KeyAction("list_first", "ctrl+home,home,g", "Go to the first one.", "list"),
-    KeyAction("list_last", "ctrl+end,end,G", "Go to the last one.", "list"),
-    KeyAction("list_choose", "enter", "Choose the one that is marked.", "list"),
-    KeyAction("list_narrow", "slash", "Type words that narrow the list.", "list"),
-    KeyAction("list_other", "tab,shift+tab", "Go from the words to the list, and back.", "list"),
-    KeyAction("rename_session", "f2,r", "Give the session another title.", "sessions"),
-    KeyAction("copy_session", "f5,f", "Go on in a copy of the session.", "sessions"),
-    KeyAction("export_session", "f6,x", "Write the session into a file.", "sessions"),
+    KeyAction("no", "n", "No; any other key does the same.", "confirm"),
+    KeyAction("welcome_use", "enter", "Use the selected model.", "welcome"),
+    KeyAction("welcome_next", "down,j,tab", "Next model.", "welcome"),
+    KeyAction("welcome_previous", "up,shift+tab", "Previous model.", "welcome"),
+    KeyAction("welcome_key", "k", "Enter an API key.", "welcome"),
+    KeyAction("welcome_look", "l", "Find model servers on this machine.", "welcome"),
+    KeyAction("welcome_back", "escape", "Go back; start without a model.", "welcome"),
+    KeyAction("close", "escape", "Close the dialog.", "dialog"),
+    KeyAction("list_up", "up,k", "Up.", "list"),
+    KeyAction("list_down", "down,j", "Down.", "list"),
+    KeyAction("list_page_up", "pageup", "Page up.", "list"),
+    KeyAction("list_page_down", "pagedown,space", "Page down.", "list"),
+    KeyAction("list_first", "ctrl+home,home,g", "First item.", "list"),
+    KeyAction("list_last", "ctrl+end,end,G", "Last item.", "list"),
+    KeyAction("list_choose", "enter", "Choose the selected item.", "list"),
+    KeyAction("list_narrow", "slash", "Filter the list.", "list"),
+    KeyAction("list_other", "tab,shift+tab", "Switch between filter and list.", "list"),
+    KeyAction("rename_session", "f2,r", "Rename the session.", "sessions"),
+    KeyAction("copy_session", "f5,f", "Continue in a copy of the session.", "sessions"),
+    KeyAction("export_session", "f6,x", "Export the session to a file.", "sessions"),
     KeyAction("delete_session", "delete,d", "Delete the session.", "sessions"),
-    KeyAction("look_for_servers", "f5,ctrl+l,l", "Look for model servers on this machine.", "models"),
+    KeyAction("look_for_servers", "f5,ctrl+l,l", "Find model servers on this machine.", "models"),
     KeyAction("add_rule", "a", "Add a rule.", "rules"),
-    KeyAction("remove_rule", "d,delete", "Take the rule back.", "rules"),
-    KeyAction("open_rule", "o", "Open the file the rule is in.", "rules"),
-    KeyAction("rule_action", "tab", "Allow, ask or deny.", "rule"),
-    KeyAction("rule_scope", "f2,shift+tab", "For this session, this project or all.", "rule"),
-    KeyAction("redo_rewind", "r", "Take the last rewind back.", "rewind"),
-    KeyAction("force_rewind", "f", "Also what somebody else changed.", "rewind"),
-    KeyAction("fork_there", "e", "Edit the prompt in a copy of this session.", "contents"),
+    KeyAction("remove_rule", "d,delete", "Remove the rule.", "rules"),
+    KeyAction("open_rule", "o", "Open the file that contains the rule.", "rules"),
+    KeyAction("rule_action", "tab", "Switch between allow, ask and deny.", "rule"),
+    KeyAction("rule_scope", "f2,shift+tab", "Switch between session, project and all projects.", "rule"),
+    KeyAction("redo_rewind", "r", "Redo the last rewind.", "rewind"),
+    KeyAction("force_rewind", "f", "Also overwrite changes made outside Odin.", "rewind"),
+    KeyAction("fork_there", "e", "Edit the prompt in a copy of the session.", "contents"),
     KeyAction("copy_errors", "Y", "Copy all errors.", "errors"),
     KeyAction("read_down", "j,down", "Scroll down.", "reading"),
     KeyAction("read_up", "k,up", "Scroll up.", "reading"),
-    KeyAction("read_page_down", "pagedown,space", "Scroll a page down.", "reading"),
-    KeyAction("read_page_up", "pageup", "Scroll a page up.", "reading"),
-    KeyAction("read_first", "home,g", "Go to the beginning.", "reading"),
+    KeyAction("read_page_down", "pagedown,space", "Page down.", "reading"),
+    KeyAction("read_page_up", "pageup", "Page up.", "reading"),
+    KeyAction("read_first", "home,g", "Go to the top.", "reading"),
     KeyAction("read_last", "end,G", "Go to the end.", "reading"),
-    KeyAction("read_copy", "y", "Copy what is shown.", "reading"),
-    KeyAction("read_close", "q,enter", "Close the window.", "reading"),
-    KeyAction("stats_scope", "tab,shift+tab,s", "Of this session, or of the whole project.", "stats"),
-    KeyAction("stats_next", "right,l", "Show the next page.", "stats"),
-    KeyAction("stats_previous", "left,h", "Show the page before.", "stats"),
-    KeyAction("stats_today", "t", "What was spent today.", "stats"),
-    KeyAction("stats_week", "7", "What was spent in seven days.", "stats"),
-    KeyAction("stats_month", "3", "What was spent in thirty days.", "stats"),
-    KeyAction("stats_quarter", "9", "What was spent in ninety days.", "stats"),
-    KeyAction("stats_all", "a", "What was ever spent.", "stats"),
+    KeyAction("read_copy", "y", "Copy the text.", "reading"),
+    KeyAction("read_close", "q,enter", "Close the dialog.", "reading"),
+    KeyAction("stats_scope", "tab,shift+tab,s", "Switch between session and project.", "stats"),
+    KeyAction("stats_next", "right,l", "Next view.", "stats"),
+    KeyAction("stats_previous", "left,h", "Previous view.", "stats"),
+    KeyAction("stats_today", "t", "Today.", "stats"),
+    KeyAction("stats_week", "7", "Last 7 days.", "stats"),
+    KeyAction("stats_month", "3", "Last 30 days.", "stats"),
+    KeyAction("stats_quarter", "9", "Last 90 days.", "stats"),
+    KeyAction("stats_all", "a", "All time.", "stats"),
 )
 
 
 class KeyTable:
-    """Which key does what, with the keys the person chose in the place of ours.
+    """Maps keys to actions, with the user's `tui.keys` in place of the defaults.
 
-    Raises UsageError for names and keys that do not exist, and when two things in the same place want one key.
+    Raise UsageError for unknown names and keys, and if two actions of the same scope have the same key.
     """
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
         own = dict(chosen or {})
         unknown = sorted(set(own) - {key.name for key in KEYS})
         if unknown:
-            raise UsageError(f"There is no key called {unknown[0]!r} (tui.keys).", "F1 in the app lists their names.")
+            raise UsageError(f"Unknown action {unknown[0]!r} in tui.keys.", "F1 in the app lists the names.")
         ours = {name: ",".join(map(parse_key, split_keys(keys))) for name, keys in own.items()}
         self.keys = tuple(replace(key, keys=ours.get(key.name, key.keys)) for key in KEYS)
         self._actions: dict[tuple[KeyScope, str], str] = {}
@@ -268,34 +268,31 @@ class KeyTable:
                 self._claim(key, one)
 
     def _claim(self, key: KeyAction, one: str) -> None:
-        beside: tuple[KeyScope, ...] = (
+        shared: tuple[KeyScope, ...] = (
             ("list",) if key.scope in LIST_SCOPES else LIST_SCOPES if key.scope == "list" else ()
         )
-        taken = next((found for where in (key.scope, *beside) if (found := self.find_action(one, where))), "")
+        taken = next((found for scope in (key.scope, *shared) if (found := self.find_action(one, scope))), "")
         if taken:
             raise UsageError(
-                f"{format_key(one)} cannot be the key of both {taken!r} and {key.name!r} (tui.keys).",
-                "They work in the same place: give one of them another key.",
+                f"{format_key(one)} is assigned to both {taken!r} and {key.name!r} in tui.keys.",
+                "Both work in the same place; give one of them another key.",
             )
         self._actions[key.scope, one] = key.name
 
-    def find_action(self, pressed: str, where: KeyScope) -> str:
-        """What this key does there, or ""."""
-        return self._actions.get((where, pressed), "")
+    def find_action(self, pressed: str, scope: KeyScope) -> str:
+        """Return the action of a key in a scope, or ""."""
+        return self._actions.get((scope, pressed), "")
 
     def label_of(self, name: str, *, typing: bool = False) -> str:
-        """The first key of that name as people write it; with `typing` one that is none of what is being typed."""
+        """Return the first key of an action in readable form; with `typing`, preferably one that types no text."""
         keys = split_keys(next((key.keys for key in self.keys if key.name == name), ""))
         fit = [key for key in keys if not (typing and is_typing_key(key))] or keys
         return format_key(fit[0]) if fit else ""
 
 
-async def dispatch_key(widget: Widget, table: KeyTable, event: Key_, where: KeyScope) -> bool:
-    """Do what the key does in this part of the screen, else what it does everywhere, in the order of the keys.
-
-    Textual's own bindings would overtake characters that were typed before them and are still on their way.
-    """
-    name = table.find_action(event.key, where)
+async def dispatch_key(widget: Widget, table: KeyTable, event: Key_, scope: KeyScope) -> bool:
+    """Run the action of a key in this scope, or its app-wide action. False if it has none."""
+    name = table.find_action(event.key, scope)
     action = name or (f"app.{found}" if (found := table.find_action(event.key, "everywhere")) else "")
     if not action:
         return False
@@ -315,10 +312,7 @@ _EDIT_ACTIONS = {
 
 
 class LineInput(Input):
-    """What changes the line is done in the order of the keys; Textual's bindings are overtaken by letters after them.
-
-    Enter is left to whoever asked for the line. Nothing blinks.
-    """
+    """An input that runs its editing keys in order with typed characters. Enter is left to the parent."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
@@ -334,7 +328,7 @@ class LineInput(Input):
 
 
 class DialogInput(LineInput):
-    """The dialog sees its keys first."""
+    """An input whose keys are first offered to the dialog."""
 
     DEFAULT_CSS = """
     DialogInput { height: 1; border: none; padding: 0; background: $surface; }

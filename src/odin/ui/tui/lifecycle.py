@@ -1,7 +1,4 @@
-"""What is settled with a person before the session is opened: whether the folder is trusted, and which model to use.
-
-The ways out of the app, and what is left on the terminal afterwards.
-"""
+"""Start and end of the app: trust and onboarding dialogs, exit signals, double key presses, transcript on exit."""
 
 import asyncio
 import contextlib
@@ -26,14 +23,14 @@ if TYPE_CHECKING:
 
 
 LoadTrust = Callable[[], TrustGate | None]
-"""Looks whether the folder asks to be trusted; None when there is nothing to ask. It reads files."""
+"""Returns the trust request of the project, or None if there is nothing to ask. Blocking: reads files."""
 
 LoadSetup = Callable[[], Setup]
-"""Looks whether this is a first run; reads files, too."""
+"""Returns the onboarding state. Blocking: reads files."""
 
 
 class Startup:
-    """Both are asked only when there is something to ask, and nothing of the project is used before the answer."""
+    """Shows the trust and onboarding dialogs if needed, before anything of the project is used."""
 
     def __init__(self, app: "OdinApp", trust: LoadTrust | None, setup: LoadSetup | None) -> None:
         self._app = app
@@ -42,7 +39,7 @@ class Startup:
         self._setup: Setup | None = None
 
     async def run_dialogs(self) -> None:
-        """Called once, in a worker, before the session is opened."""
+        """Show the dialogs. Called once, in a worker, before the session is opened."""
         if self._load_trust is not None:
             trust = await asyncio.to_thread(self._load_trust)
             if trust is not None:
@@ -56,41 +53,41 @@ class Startup:
         from odin.ui.tui.dialogs.onboarding import TrustDialog
 
         if not await self._app.push_screen_wait(TrustDialog(trust.request)):
-            self._app.show_toast("Not trusted: going on without the settings of this folder.")
+            self._app.show_toast("Not trusted: continuing without the settings of this project.")
             return
         try:
             await trust.grant()
-            self._app.show_toast("Trusted until its content changes. `odin trust remove` takes it back.")
+            self._app.show_toast("Trusted until these files change. `odin trust remove` revokes it.")
         except OdinError as error:
             self._app.show_toast(error.describe(), "error")
 
     async def show_onboarding(self) -> None:
-        """Show what there is, also to somebody who was here before. The open session takes the model at once."""
+        """Show the onboarding dialog. An open session switches to the chosen model at once."""
         from odin.ui.tui.dialogs.onboarding import OnboardingDialog
 
         if self._setup is None:
-            self._app.show_toast("Nothing can be set up from here: use `odin auth` where Odin runs.")
+            self._app.show_toast("Setup is not available here. Run `odin auth` on the machine that runs Odin.")
             return
-        open_already = self._app.info is not None
-        chosen = await self._app.push_screen_wait(OnboardingDialog(self._setup, again=open_already))
-        if open_already:
+        is_open = self._app.info is not None
+        chosen = await self._app.push_screen_wait(OnboardingDialog(self._setup, again=is_open))
+        if is_open:
             if chosen is not None and await self._app.submit(SetModel(chosen.ref)):
-                self._app.show_toast(f"Using {chosen.ref}. /setup and /model change it.")
+                self._app.show_toast(f"Using {chosen.ref}. Change it with /setup or /model.")
         elif chosen is None or chosen.kind == "planner":
             await self._setup.use_offline_planner()
-            self._app.show_toast("The offline planner answers for now. /setup and /model choose a model.")
+            self._app.show_toast("Using the offline planner. Choose a model with /setup or /model.")
         else:
-            self._app.show_toast(f"Using {chosen.ref}. /setup and /model change it.")
+            self._app.show_toast(f"Using {chosen.ref}. Change it with /setup or /model.")
 
 
 DOUBLE_PRESS_S = 2.0
-"""How soon the second press of a key has to follow the first."""
+"""Time within which the second press of a key has to follow."""
 
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class DoublePress:
-    """Tells a second press from a first one."""
+    """Detects two presses of a key in short succession."""
 
     def __init__(self, seconds: float = DOUBLE_PRESS_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -98,7 +95,7 @@ class DoublePress:
         self._pressed_at = -seconds - 1
 
     def press(self) -> bool:
-        """True when this is the second press in time; the next one is a first one again."""
+        """Record a press and return True if it is the second one in time."""
         now = self._clock()
         second = now - self._pressed_at <= self._seconds
         self._pressed_at = -self._seconds - 1 if second else now
@@ -109,10 +106,11 @@ class DoublePress:
 
 
 class ExitSignals:
-    """Ends the app on the signals that ask for it, and lets an interrupt be what Ctrl+C is.
+    """Ends the app on SIGTERM and SIGHUP, and treats SIGINT like Ctrl+C.
 
-    They are taken until the process ends. A window that is closed sends more than one, and the second must not tear
-    off what the first began. They are handled in the order of their numbers: an end before a continuation.
+    The handlers stay until the process ends: closing a window sends several signals, and the second must not abort the
+    shutdown started by the first. Python runs pending handlers in the order of signal numbers, so an exit signal is
+    handled before SIGCONT.
     """
 
     def __init__(self, end: Callable[[int], None], interrupt: Callable[[], None]) -> None:
@@ -131,13 +129,13 @@ class ExitSignals:
 
 
 def ignore_signals() -> None:
-    """For the very last moments, when Python has given up its handlers and nothing is left to be stopped."""
+    """Ignore exit signals during interpreter shutdown, when Python's handlers are gone."""
     for number in (*_EXIT_SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 def print_transcript(blocks: list[TranscriptBlock], palette: Palette, out: TextIO) -> None:
-    """The conversation as ordinary lines, for the ordinary scrollback."""
+    """Print the transcript as plain lines into the terminal's scrollback."""
     plain = bool(os.environ.get("NO_COLOR")) or not out.isatty()
     width = 100
     with contextlib.suppress(OSError, ValueError):

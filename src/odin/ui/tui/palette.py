@@ -1,37 +1,37 @@
-"""Which colours go with the terminal: what the person chose, else what the terminal says of its background.
-
-The colours of the app by what they mean, for dark and for light backgrounds.
-"""
+"""The dark and the light theme, the styles derived from them, and the choice between them."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from rich.style import Style
+from textual.app import App
 from textual.theme import Theme
+from textual.widget import Widget
 
 from odin.core.tui_settings import ThemeSetting
 
 DARK_NAME, LIGHT_NAME = "odin-dark", "odin-light"
 _LIGHT_BACKGROUNDS = ("7", "15")
-"""The colours of sixteen that a light terminal has behind its text."""
+"""Indexes of the 16 ANSI colors that mean a light background."""
 
 
 def theme_name_of(look: ThemeSetting, env: Mapping[str, str] | None = None) -> str:
-    """The name of the theme. `auto` reads COLORFGBG; a terminal that says nothing is taken for a dark one at first."""
+    """Return the theme name. `auto` reads COLORFGBG and assumes a dark terminal if it is unset."""
     if look == "auto":
         look = "light" if _is_light_background(os.environ if env is None else env) else "dark"
     return LIGHT_NAME if look == "light" else DARK_NAME
 
 
 def should_query_background(look: ThemeSetting, env: Mapping[str, str] | None = None) -> bool:
-    """Whether the terminal itself should say what is behind its text: nobody else did, and it understands questions."""
-    found = os.environ if env is None else env
-    return look == "auto" and not found.get("COLORFGBG") and found.get("TERM", "") not in ("", "dumb", "linux")
+    """True if the terminal should be asked for its background: the theme is `auto` and COLORFGBG unset."""
+    env = os.environ if env is None else env
+    return look == "auto" and not env.get("COLORFGBG") and env.get("TERM", "") not in ("", "dumb", "linux")
 
 
 def _is_light_background(env: Mapping[str, str]) -> bool:
-    """COLORFGBG is `text;background`, or `text;something;background`, in the numbers of the sixteen colours."""
+    """True if the last field of COLORFGBG, e.g. `0;15` or `0;default;15`, is a light color."""
     return env.get("COLORFGBG", "").rsplit(";", 1)[-1].strip() in _LIGHT_BACKGROUNDS
 
 
@@ -72,9 +72,9 @@ _AGENTS_LIGHT = ("#1f6a70", "#8a3f6b", "#5d6b12", "#8c4a1c", "#6b4d94", "#2c5f8a
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles of the transcript. `code` names the colours of highlighted code; each of the `agents` has one of its own.
+    """Styles by purpose. `code` is the Pygments theme; sub-agents take turns with the `agents` styles.
 
-    In style sheets `$dim` is the colour of what matters less.
+    Style sheets use `$dim` for secondary text.
     """
 
     dark: bool
@@ -103,7 +103,7 @@ class Palette:
 
 
 def make_palette(theme: Theme) -> Palette:
-    """The styles that go with a theme."""
+    """Return the styles of a theme."""
     dark = theme.dark
     return Palette(
         dark=dark,
@@ -128,5 +128,13 @@ def make_palette(theme: Theme) -> Palette:
         inline_code=Style(color=theme.secondary, bgcolor=theme.surface),
         match=Style(bgcolor="#4d4320" if dark else "#f3e3a8"),
         match_here=Style(color="#14171c" if dark else "#23272e", bgcolor="#e0b95c" if dark else "#e6b93f"),
-        agents=tuple(Style(color=colour) for colour in (_AGENTS_DARK if dark else _AGENTS_LIGHT)),
+        agents=tuple(Style(color=color) for color in (_AGENTS_DARK if dark else _AGENTS_LIGHT)),
     )
+
+
+def theme_of(widget: Widget) -> Theme:
+    return cast("App[Any]", widget.app).current_theme  # pyright: ignore[reportUnknownMemberType]
+
+
+def palette_of(widget: Widget) -> Palette:
+    return make_palette(theme_of(widget))

@@ -1,4 +1,4 @@
-"""Runs the app in a terminal and gives the terminal back."""
+"""Runs the app in a terminal and restores the terminal afterwards."""
 
 import sys
 from typing import Any
@@ -15,7 +15,7 @@ from odin.ui.tui.terminal.driver import OdinDriver, Terminal
 
 
 class AppResult(Struct, frozen=True):
-    """How the app ended. With a `failure` it was not the person who ended it."""
+    """How the app ended; `failure` is set if an error ended it."""
 
     code: int
     session: str = ""
@@ -25,7 +25,7 @@ class AppResult(Struct, frozen=True):
 async def run_app(
     connect: Connect, settings: TuiSettings, *, first: str = "", mode: Mode | None = None, **more: Any
 ) -> AppResult:
-    """The app, until it is left. The session is whatever `connect` gives; whoever gave it also closes it."""
+    """Run the app until the user leaves it. The caller closes the session that `connect` opened."""
     terminal = Terminal()
     terminal.repair()
     app = OdinApp(connect, settings, first=first, mode=mode, driver_class=OdinDriver, **more)

@@ -1,13 +1,8 @@
-"""Finds words in a conversation, also in what is folded away or was never painted.
-
-The one line at the bottom where words are typed that are looked for in the conversation.
-"""
+"""Search in the transcript, including folded and unpainted blocks, and the search bar at the bottom."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
@@ -17,6 +12,7 @@ from textual.widgets import Input, Static
 
 from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.keys import LineInput
+from odin.ui.tui.paint.canvas import style_spans
 from odin.ui.tui.paint.painter import search_text_of
 
 if TYPE_CHECKING:
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TranscriptSearch:
-    """`words` is what is looked for; `here` the block and which of its places is the current one."""
+    """The matches of `words`. `here` is the current one: its block and its number within the block."""
 
     def __init__(self) -> None:
         self.words = ""
@@ -43,16 +39,16 @@ class TranscriptSearch:
     def clear(self) -> None:
         self.search_for("", ())
 
-    def find_next(self, step: int, near: Sequence[TranscriptBlock]) -> tuple[TranscriptBlock, int] | None:
-        """The place after the current one, round and round; the first one is the next of the blocks in `near`."""
+    def find_next(self, step: int, visible: Sequence[TranscriptBlock]) -> tuple[TranscriptBlock, int] | None:
+        """Return the next match, in a cycle. The first search starts at the `visible` blocks."""
         if not self._places:
             return None
         if self.here in self._places:
             index = (self._places.index(self.here) + step) % len(self._places)
         else:
-            wanted = set(near)
+            shown = set(visible)
             start = 0 if step > 0 else len(self._places) - 1
-            index = next((i for i, place in enumerate(self._places) if place[0] in wanted), start)
+            index = next((i for i, place in enumerate(self._places) if place[0] in shown), start)
         self.here = self._places[index]
         return self.here
 
@@ -61,66 +57,50 @@ class TranscriptSearch:
         if not self.words:
             return ""
         if not self._places:
-            return "nothing found"
+            return "no matches"
         place = self._places.index(self.here) + 1 if self.here in self._places else 0
         return f"{place} of {len(self._places)}" if place else f"{len(self._places)} found"
 
 
 def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
-    """The line with that occurrence of the words; the last with any when markup or a line's end hides some of them."""
-    found = 0
+    """Return the line of match `number`, or the last line with a match if markup or wrapping hides some."""
+    total = 0
     last = min(1, len(lines) - 1)
     for place, strip in enumerate(lines):
         count = strip.text.casefold().count(words)
         if count:
-            found, last = found + count, place
-        if found > number:
+            total, last = total + count, place
+        if total > number:
             return place
     return max(last, 0)
 
 
 def highlight_matches(strip: Strip, words: str, style: Style) -> Strip:
-    """The line with all its places of the words marked."""
+    """Style all matches in a line."""
     text = strip.text.casefold()
     if words not in text or len(text) != len(strip.text):
         return strip
-    cuts: list[tuple[int, int]] = []
+    matches: list[tuple[int, int]] = []
     at = text.find(words)
     while at >= 0:
-        cuts.append((at, at + len(words)))
+        matches.append((at, at + len(words)))
         at = text.find(words, at + len(words))
-    found: list[Segment] = []
-    start = 0
-    for segment in strip:
-        found += _split_segment(segment, start, cuts, style)
-        start += len(segment.text)
-    return Strip(found, strip.cell_length)
-
-
-def _split_segment(segment: Segment, start: int, cuts: list[tuple[int, int]], style: Style) -> list[Segment]:
-    end = start + len(segment.text)
-    places = sorted({start, end, *(place for cut in cuts for place in cut if start < place < end)})
-    pieces: list[Segment] = []
-    for first, last in pairwise(places):
-        inside = any(low <= first and last <= high for low, high in cuts)
-        look = (segment.style or Style.null()) + style if inside else segment.style
-        pieces.append(Segment(segment.text[first - start : last - start], look))
-    return pieces
+    return Strip(style_spans(strip, matches, style), strip.cell_length)
 
 
 SearchListener = Callable[[str, bool], None]
-"""Told what is looked for, and whether that is final."""
+"""Called with the search words, and True once the user confirmed them."""
 
 
 class SearchBar(Horizontal):
-    """Hidden until it is opened. Enter goes back to the conversation with what was found, Esc gives it up."""
+    """Hidden until opened. Enter returns to the transcript with the matches, Esc cancels the search."""
 
     DEFAULT_CSS = """
     SearchBar { height: 1; display: none; padding: 0 1; background: $surface; }
     SearchBar.-open { display: block; }
     SearchBar > #sign { width: 2; color: $accent; }
     SearchBar > Input, SearchBar > Input:focus { width: 1fr; height: 1; border: none; padding: 0; }
-    SearchBar > #found { width: auto; min-width: 1; padding: 0 0 0 1; color: $foreground; }
+    SearchBar > #count { width: auto; min-width: 1; padding: 0 0 0 1; color: $foreground; }
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -130,7 +110,7 @@ class SearchBar(Horizontal):
     def compose(self) -> ComposeResult:
         yield Static("/ ", id="sign", markup=False)
         yield LineInput(placeholder="Search the conversation", compact=True)
-        yield Static("", id="found", markup=False)
+        yield Static("", id="count", markup=False)
 
     def open(self, listener: SearchListener) -> None:
         self._listener = listener
@@ -147,21 +127,21 @@ class SearchBar(Horizontal):
     def is_open(self) -> bool:
         return self.has_class("-open")
 
-    def show_count(self, found: str) -> None:
-        self.query_one("#found", Static).update(found)
+    def show_count(self, label: str) -> None:
+        self.query_one("#count", Static).update(label)
 
-    def _tell_listener(self, words: str, done: bool) -> None:
+    def _notify_listener(self, words: str, done: bool) -> None:
         if self.is_open and self._listener is not None:
             self._listener(words, done)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         if self.query_one(Input).has_focus:
-            self._tell_listener(event.value, False)
+            self._notify_listener(event.value, False)
 
     def on_key(self, event: events.Key) -> None:
         name = cast("OdinApp", self.app).keys.find_action(event.key, "search")
         if name:
             event.stop()
             event.prevent_default()
-            self._tell_listener(self.query_one(Input).value if name == "search_done" else "", True)
+            self._notify_listener(self.query_one(Input).value if name == "search_done" else "", True)

@@ -1,36 +1,25 @@
-"""Going to another session, to a copy, or back in this one; and what can be done to sessions from here.
+"""Slash commands of the app that switch or rewind the session, or send something to the running turn."""
 
-Commands about the work that runs or waits, and about what was said.
-"""
-
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odin.core.client import Client, SessionInfo
-from odin.core.errors import SessionNotFound, UsageError
+from odin.core.errors import SessionNotFound
 from odin.core.event import Envelope, Mode, Redone, Rewound
 from odin.core.message import Attachment
-from odin.core.op import CancelCompaction, Compact, Continue, Redo, RemoveLastMessage, Rewind, SetLoop
-from odin.ui.slash_commands.prompts import (
-    change_queued_prompt,
-    describe_loop_status,
-    describe_rewind,
-    parse_force,
-    parse_rewind,
-)
-from odin.ui.slash_commands.sessions import parse_export
+from odin.core.op import Redo, Rewind
+from odin.core.slash_commands import usage_error
+from odin.ui.slash_commands.actions import delete_session, find_fork_turn
+from odin.ui.slash_commands.prompts import describe_loop_status, describe_rewind, parse_force, parse_rewind
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
-from odin.ui.tui.format import shorten_home
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
 class NavigationCommands:
-    """Also told of what happens: what a rewind did to files is said when it is done, whoever asked for it."""
+    """Commands that open, fork and rewind sessions. Also an observer, to report the file changes of any rewind."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
@@ -41,12 +30,8 @@ class NavigationCommands:
             "resume": self._resume,
             "fork": self._fork,
             "sessions": self._show_sessions,
-            "rename": self._rename,
             "delete": self._delete,
-            "export": self._export,
         }
-
-    # --- as a watcher ---
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         return None
@@ -60,8 +45,6 @@ class NavigationCommands:
     def draw_frame(self) -> None:
         return None
 
-    # --- other sessions ---
-
     async def _start_new(self, rest: str) -> None:
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.open_new()
@@ -74,7 +57,7 @@ class NavigationCommands:
             self.choose_session()
 
     async def resume_session(self, session: str) -> None:
-        """Whatever is wrong with it, the session that is open stays."""
+        """Open this session. If that fails, the current one stays open."""
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.resume(session)
             await self._app.show_session()
@@ -97,20 +80,12 @@ class NavigationCommands:
             await self.resume_session(session)
 
     async def _fork(self, rest: str) -> None:
-        turn = ""
-        if rest:
-            turns = (await self._app.client.snapshot()).messages
-            if not rest.isdecimal() or not 1 <= int(rest) <= len(turns):
-                raise UsageError(
-                    f"There is no prompt number {rest} to fork at.", "/rewind lists them; 1 is the last one."
-                )
-            turn = turns[-int(rest)].id
-        await self.fork(turn)
+        await self.fork(await find_fork_turn(self._app.client, rest))
 
     async def fork(self, turn: str = "", session: str = "") -> None:
-        """Go on in a copy of the open session or of another; the prompt that was left out comes into the composer.
+        """Switch to a copy of this session, or of another one, and put the prompt at `turn` into the composer.
 
-        When the other one cannot be copied it is the one that is open.
+        If the other session cannot be copied, it is opened itself.
         """
         async with self._app.input_panel.submit_queue.pause():
             here = self._app.client
@@ -122,10 +97,10 @@ class NavigationCommands:
                 if self._app.client is not here:
                     await self._app.show_session()
         self.edit_prompt(left)
-        self._app.show_toast("This is now a copy. The original stays as it was.")
+        self._app.show_toast("Continuing in a copy. The original session is unchanged.")
 
     def edit_prompt(self, text: str) -> None:
-        """A prompt that came back, to be edited."""
+        """Put the text of a prompt into the composer."""
         if text:
             self._app.composer.restore_draft(PromptDraft(text))
         self._app.composer.focus()
@@ -133,33 +108,15 @@ class NavigationCommands:
     async def _show_sessions(self, rest: str) -> None:
         self.choose_session(rest)
 
-    async def _rename(self, rest: str) -> None:
-        if not rest:
-            raise UsageError("/rename needs a title.", "Write /rename TITLE.")
-        await self._app.sessions.rename((await self._app.client.get_info()).session, rest)
-        self._app.show_toast(f"This session is now called {escape_hidden(rest)}")
-
     async def _delete(self, rest: str) -> None:
-        """A whole id deletes it; anything else is looked for in the list, where deleting is asked about."""
-        if not rest:
-            raise UsageError("/delete needs the id of a session.", "/sessions lists them.")
-        if not any(item.id == rest for item in await self._app.sessions.list_sessions()):
+        """Delete the session with exactly this ID; search the list for anything else."""
+        if message := await delete_session(self._app.commands.context, rest):
+            self._app.show_toast(message)
+        else:
             self.choose_session(rest)
-            return
-        await self._app.sessions.delete(rest)
-        self._app.show_toast(f"Deleted session {rest}.")
-
-    async def _export(self, rest: str) -> None:
-        form, path = parse_export(rest.split())
-        info = await self._app.client.get_info()
-        there = str(Path(info.cwd, Path(path).expanduser())) if path else ""
-        written = await self._app.sessions.export(info.session, form, there)
-        self._app.show_toast(f"Written to {escape_hidden(shorten_home(written))}")
-
-    # --- back in this one ---
 
     def show_contents(self) -> None:
-        from odin.ui.tui.dialogs.history import ContentsDialog
+        from odin.ui.tui.dialogs.sessions import ContentsDialog
 
         def chosen(turn: str | None) -> None:
             if turn:
@@ -168,7 +125,7 @@ class NavigationCommands:
         self._app.push_screen(ContentsDialog(self._app.transcript.blocks), chosen)
 
     def choose_rewind(self) -> None:
-        from odin.ui.tui.dialogs.history import RewindPicker
+        from odin.ui.tui.dialogs.sessions import RewindPicker
 
         self._app.push_screen(RewindPicker(), self._choose_rewind_scope)
 
@@ -176,7 +133,7 @@ class NavigationCommands:
         if turn == "redo":
             self._app.run_in_background(self._redo())
         elif turn:
-            from odin.ui.tui.dialogs.history import RewindScopePicker, make_rewind
+            from odin.ui.tui.dialogs.sessions import RewindScopePicker, make_rewind
 
             def chosen(how: str | None) -> None:
                 if how:
@@ -196,28 +153,22 @@ class NavigationCommands:
             self.edit_prompt(text)
 
 
-_NO_SUMMARY = "No summary is made: there is too little to summarise, one is being made already, or a hook said no."
-
-
 class TurnCommands:
-    def __init__(self, app: "OdinApp", moving: "NavigationCommands") -> None:
+    def __init__(self, app: "OdinApp", navigation: NavigationCommands) -> None:
         self._app = app
-        self._navigation = moving
+        self._navigation = navigation
 
     def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
         return {
             "queue": self._handle_queue,
-            "continue": self._continue,
             "loop": self._handle_loop,
-            "compact": self._compact,
-            "forget": self._forget_last,
             "rewind": self._rewind,
             "undo": self._undo,
             "redo": self._redo,
         }
 
     def build_prompt_table(self) -> dict[str, Callable[[str, Sequence[Attachment]], Awaitable[None]]]:
-        """Those whose words go to the model."""
+        """Return the commands whose argument is a prompt for the model."""
         return {
             "ask": lambda rest, attached: self._send_in_mode("ask_mode", rest, attached),
             "plan": lambda rest, attached: self._send_in_mode("plan_mode", rest, attached),
@@ -233,51 +184,28 @@ class TurnCommands:
 
     async def _handle_queue(self, rest: str) -> None:
         if rest:
-            self._app.show_toast(await change_queued_prompt(self._app.client, rest))
+            await self._app.commands.run_action("queue", rest)
         else:
             await self._app.run_action("queue")
 
     async def _steer(self, rest: str, attached: Sequence[Attachment]) -> None:
         if not rest and not attached:
-            raise UsageError("/steer needs words.", "Write /steer TEXT.")
+            raise usage_error("steer", "/steer needs a message.")
         await self._app.send_prompt(rest, "steer", attached)
 
-    async def _continue(self, rest: str) -> None:
-        await self._app.client.submit(Continue(os.urandom(6).hex()))
-
     async def _handle_loop(self, rest: str) -> None:
-        verb, _, target = rest.partition(" ")
-        client = self._app.client
-        if verb == "on":
-            await client.submit(SetLoop(True, target.strip(), self._app.mode))
-        elif verb == "off":
-            if not await client.submit(SetLoop(False)):
-                self._app.show_toast("Loop mode is off already.")
-                return
-        elif verb:
-            raise UsageError(f"/loop does not know {verb!r}.", "Write /loop on [GOAL], /loop off, or /loop alone.")
-        self._app.show_toast(describe_loop_status(await client.get_loop_status()))
-
-    async def _compact(self, rest: str) -> None:
-        if rest == "cancel":
-            given_up = await self._app.client.submit(CancelCompaction())
-            self._app.show_toast("The summary was given up." if given_up else "No summary is being made.")
-        elif not await self._app.client.submit(Compact(rest)):
-            self._app.show_toast(_NO_SUMMARY, "warn")
-
-    async def _forget_last(self, rest: str) -> None:
-        removed = await self._app.client.submit(RemoveLastMessage())
-        said = "The last message was taken out of the conversation." if removed else "There is no message to forget."
-        self._app.show_toast(said)
+        await self._app.commands.run_action("loop", rest)
+        if rest == "off":
+            self._app.show_toast(describe_loop_status(await self._app.client.get_loop_status()))
 
     async def _rewind(self, rest: str) -> None:
         if rest:
-            await self._rewind_to(rest, "/rewind")
+            await self._rewind_to(rest, "rewind")
         else:
             self._navigation.choose_rewind()
 
     async def _undo(self, rest: str) -> None:
-        await self._rewind_to(rest, "/undo")
+        await self._rewind_to(rest, "undo")
 
     async def _rewind_to(self, rest: str, command: str) -> None:
         turns = (await self._app.client.snapshot()).messages

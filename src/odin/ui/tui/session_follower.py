@@ -1,10 +1,7 @@
-"""Who is told what happens in the session: the panels, the notifier, the dialogs.
+"""Streams the events of the open session to the app, and ends the work that a killed run left open.
 
-What a run that was killed left open in its log: shown as ended, because it is, also before the log says so.
-
-A session writes the endings down only when something is said in it again, so that looking at one leaves no trace.
-
-Follows the session that is shown, until another one is shown or nothing more comes from it.
+A session logs the end events of a crashed run only when its next turn starts, so that viewing it does not change it.
+Until then the app makes up those events, so that nothing looks as if it were still running.
 """
 
 import asyncio
@@ -33,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class SessionObserver(Protocol):
-    """One that shows something of the session."""
+    """A part of the app that follows the session."""
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        """Another session is shown from now on; whatever was known of the one before is over."""
+        """Another session is shown from now on: reset all state."""
         ...
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        """One event of any agent. `live` is false for what happened before this app looked."""
+        """Handle one event of any agent; not `live` if it happened before the app attached."""
         ...
 
     def draw_frame(self) -> None:
-        """Draw what has changed; called some thirty times a second while things happen, never when nothing does."""
+        """Draw the changes; called up to 30 times a second while events arrive."""
         ...
 
 
@@ -52,7 +49,7 @@ CRASH_MESSAGE = "Odin was killed or crashed in the middle of this turn."
 
 
 class DanglingWork:
-    """Told of the past event by event. What it has ended is not ended once more when the session says so later."""
+    """Turns, sub-agents, processes and loops that the log leaves open, folded from past events."""
 
     def __init__(self) -> None:
         self._turns: dict[str, str] = {}
@@ -62,24 +59,27 @@ class DanglingWork:
         self._ended: set[tuple[str, str]] = set()
 
     def apply(self, envelope: Envelope) -> None:
-        event, agent = envelope.event, envelope.agent
-        if isinstance(event, TurnStarted):
-            self._turns[agent] = event.id
-        elif isinstance(event, TurnEnded):
-            self._turns.pop(agent, None)
-        elif isinstance(event, AgentStarted):
-            self._agents[event.id] = None
-        elif isinstance(event, AgentEnded):
-            self._agents.pop(event.id, None)
-        elif isinstance(event, SpawnStarted):
-            self._spawns[event.id] = agent
-        elif isinstance(event, SpawnFinished):
-            self._spawns.pop(event.id, None)
-        elif isinstance(event, LoopChanged):
-            self._looping = event.state in ACTIVE_LOOP_STATES
+        agent = envelope.agent
+        match envelope.event:
+            case TurnStarted(id=id):
+                self._turns[agent] = id
+            case TurnEnded():
+                self._turns.pop(agent, None)
+            case AgentStarted(id=id):
+                self._agents[id] = None
+            case AgentEnded(id=id):
+                self._agents.pop(id, None)
+            case SpawnStarted(id=id):
+                self._spawns[id] = agent
+            case SpawnFinished(id=id):
+                self._spawns.pop(id, None)
+            case LoopChanged(state=state):
+                self._looping = state in ACTIVE_LOOP_STATES
+            case _:
+                pass
 
     def make_end_events(self) -> Iterator[tuple[AnyEvent, str]]:
-        """For a session in which nothing runs now: an event for everything that is open, sub-agents first."""
+        """Yield an end event and its agent for everything open, sub-agents first. Only for idle sessions."""
         for agent, turn in sorted(self._turns.items(), reverse=True):
             yield self._record_end(TurnEnded(turn, "aborted", error=CRASH_MESSAGE), turn), agent
         for agent in self._agents:
@@ -94,16 +94,17 @@ class DanglingWork:
         return event
 
     def has_ended(self, envelope: Envelope) -> bool:
+        """True if `make_end_events` already made this event, which the session logs later."""
         event = envelope.event
         what = event.id if isinstance(event, TurnEnded | AgentEnded | SpawnFinished) else ""
         return (type(event).__name__, what) in self._ended
 
 
-SESSION_ENDED = "The session has ended elsewhere: nothing more comes from it."
+SESSION_ENDED = "The session was closed elsewhere."
 
 
 class SessionFollower:
-    """One session at a time: of the one before, not even an event that was on its way is seen any more."""
+    """Follows one session at a time; events of the previous one that are still in flight are dropped."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
@@ -115,7 +116,7 @@ class SessionFollower:
         return self._task
 
     def start(self, client: Client, last_past_seq: int, *, is_working: bool = True) -> None:
-        """From its first event on; those up to `past` happened before. `working` is what the session says of now."""
+        """Follow from the first event on; events up to `last_past_seq` are not live. `is_working`: a turn runs now."""
         self.stop()
         self._last_seq = -1
         self._app.is_catching_up = last_past_seq >= 0
@@ -127,41 +128,43 @@ class SessionFollower:
             self._task.cancel()
 
     async def _follow(self, client: Client, past: int, working: bool) -> None:
-        breath, why, left = TimeSlice(), SESSION_ENDED, DanglingWork()
+        time_slice, reason, dangling = TimeSlice(), SESSION_ENDED, DanglingWork()
         try:
             async for envelope in client.stream_events(after=-1):
                 self._last_seq = envelope.seq
                 self._app.is_catching_up = envelope.seq < past
                 live = envelope.seq > past or not envelope.event.durable
-                if live and left.has_ended(envelope):
+                if live and dangling.has_ended(envelope):
                     continue
                 self._app.handle_session_event(envelope, live=live)
                 if not live and not working:
-                    self._end_dangling(envelope, past, left)
-                await breath.maybe_yield()
+                    self._end_dangling(envelope, past, dangling)
+                await time_slice.maybe_yield()
         except OdinError as error:
-            why = error.describe()
+            reason = error.describe()
         if self._app.sessions.client is client:
-            self._report_loss(why)
+            self._report_loss(reason)
 
-    def _end_dangling(self, envelope: Envelope, past: int, left: DanglingWork) -> None:
-        left.apply(envelope)
+    def _end_dangling(self, envelope: Envelope, past: int, dangling: DanglingWork) -> None:
+        dangling.apply(envelope)
         if envelope.seq == past:
-            for event, agent in left.make_end_events():
+            for event, agent in dangling.make_end_events():
                 ending = Envelope(envelope.seq, envelope.ts, envelope.session, event, agent)
                 self._app.handle_session_event(ending, live=False)
 
-    def _report_loss(self, why: str) -> None:
-        """Nobody goes on as if the session were still there; what was said can still be read, copied and sent again."""
+    def _report_loss(self, reason: str) -> None:
+        """Report that the connection to the session is lost. The transcript stays readable."""
         app = self._app
         app.is_catching_up = False
         session = app.info.session if app.info is not None else ""
         leave = app.keys.label_of("leave")
-        hint = f"What is on the screen stays. {leave} twice leaves; `odin --resume {session}` goes on."
-        event = TurnEnded("", "error", error=why, hint=hint) if app.executing else Warned(f"{why} {hint}", "error")
+        hint = f"The transcript stays readable. Press {leave} twice to leave; `odin --resume {session}` continues."
+        event = (
+            TurnEnded("", "error", error=reason, hint=hint) if app.executing else Warned(f"{reason} {hint}", "error")
+        )
         app.handle_session_event(Envelope(self._last_seq, app.clock(), session, event), live=True)
 
     def _handle_done(self, task: asyncio.Task[None]) -> None:
-        """Whoever cannot see what happens must not look as if nothing did."""
+        """Fail the app if following failed: a frozen screen would look idle."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._app.fail(error)

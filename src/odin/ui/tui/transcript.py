@@ -22,9 +22,8 @@ from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
-from odin.ui.tui.format import SPINNER_S
 from odin.ui.tui.keys import KeyTable, dispatch_key
-from odin.ui.tui.paint.canvas import load_thumbnail
+from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
 from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.palette import Palette
@@ -255,7 +254,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.render_cache.clear()
             self._measure_all()
         self._settle(anchors)
-        self.refresh()
+        self.refresh()  # Textual may have drawn the new size already, before this event arrived
 
     # --- animation and images ---
 
@@ -576,7 +575,7 @@ def show_agent(app: "OdinApp") -> None:
     if agent:
         key = app.keys.label_of("next_agent")
         task = next((block.task for block in app.transcripts[""].agents if block.key == agent), "")
-        title = f"{sanitize_line(agent)} at work: {sanitize_line(task)}  ({key}: the next one)"
+        title = f"{sanitize_line(agent)}: {sanitize_line(task)}  ({key}: next agent)"
     app.transcript.show(app.transcripts[agent], title=title)
 
 

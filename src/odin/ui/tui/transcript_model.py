@@ -45,7 +45,7 @@ from odin.ui.tui.reply_blocks import CallBlocks, ReplyBlocks
 
 
 class NoticeBlocks:
-    """Blocks beside the replies: notices, retries, summaries, background processes, sub-agents, rewinds."""
+    """Blocks that are not part of a reply: notices, retries, summaries, background processes, sub-agents, rewinds."""
 
     def __init__(self, blocks: BlockList, calls: CallBlocks) -> None:
         self._blocks = blocks
@@ -177,7 +177,7 @@ _SHOWN_ON_CARDS = (ToolEnded, Warned, RetryScheduled)
 
 
 class TranscriptModel:
-    """The transcript of one agent: `blocks` in screen order, and `take_changes` for what changed among them."""
+    """The transcript of one agent, as `blocks` in screen order."""
 
     def __init__(self) -> None:
         self._block_list = BlockList()
@@ -235,7 +235,7 @@ class TranscriptModel:
         self._calls.add_command(id, CommandBlock(key=f"command-{id}", command=command))
 
     def record_agent(self, agent: str, what: str, calls: int = 0) -> None:
-        """Show what a sub-agent of this agent does, and count its tool calls."""
+        """Update the card of a sub-agent: its latest activity and the number of its tool calls."""
         self._notices.record_agent(agent, what, calls)
 
     @property

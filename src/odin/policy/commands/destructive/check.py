@@ -1,6 +1,6 @@
-"""What is refused whatever anyone says: commands that would take the machine, a disk, a home or the project with them.
+"""Finds commands that would destroy the machine, a disk, a home folder or the project.
 
-No mode, flag or rule allows these. The list is not a wall against malice; it stops the accident that cannot be undone.
+No mode, flag or rule allows these. The checks do not stop malice; they stop accidents that cannot be undone.
 """
 
 import os
@@ -46,22 +46,22 @@ _INSTALLING = split_names("install add i uninstall remove update upgrade info sh
 
 
 def find_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "") -> Harm:
-    """Why this command may never run, as the end of a sentence ("it ..."), or ""."""
-    place = context_of(analysis, root, cwd)
+    """Return why this command must never run, as a clause ("it ..."), or ""."""
+    context = context_of(analysis, root, cwd)
     if _is_fork_bomb(command, analysis):
         return "it is a fork bomb"
-    why = _check_disk_redirect(analysis, place) if analysis.redirects else ""
+    why = _check_disk_redirect(analysis, context) if analysis.redirects else ""
     for part in dict.fromkeys(analysis.commands):
-        why = why or _check_part(part, place, analysis)
-    return why or check_piped_removal(analysis.commands, place) or _check_unreadable(command, analysis, place)
+        why = why or _check_part(part, context, analysis)
+    return why or check_piped_removal(analysis.commands, context) or _check_unreadable(command, analysis, context)
 
 
 def find_risk(analysis: CommandAnalysis, root: str, cwd: str = "") -> Harm:
-    """What is dangerous about a command that is only asked about, as the end of a sentence, or ""."""
-    place = context_of(analysis, root, cwd)
+    """Return the risk of a removal that may be approved, as a clause, or ""."""
+    context = context_of(analysis, root, cwd)
     for part in analysis.commands:
         if part.name.casefold() in REMOVERS:
-            why = check_uncertain_removal(part, place)
+            why = check_uncertain_removal(part, context)
             if why:
                 return why
     return ""
@@ -81,7 +81,7 @@ def _check_part(part: ExtractedCommand, context: ExpansionContext, analysis: Com
 
 
 def _check_named(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """What a command does that goes by its usual name, or by that of a collection of the usual ones."""
+    """Check a command by its name, including the names in GNU (`grm`) and uutils (`uu_rm`) collections."""
     name = part.name.casefold().removesuffix(".exe")
     for known in dict.fromkeys((name, name.removeprefix("g"), name.removeprefix("uu_"))):
         for check in (_HARM_CHECKS.get(known), _MACHINE_CHECKS.get(known)):
@@ -92,9 +92,9 @@ def _check_named(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def _expand_name(part: ExtractedCommand, context: ExpansionContext) -> Iterator[ExtractedCommand]:
-    """The commands that a name which is not written out may stand for: `$x`, `$(which x)`, `/bin/x?`, `{x,y}`."""
+    """Yield the commands that a name such as `$x`, `$(which x)`, `/bin/x?` or `{x,y}` may expand to."""
     first, rest = part.words[0], part.words[1:]
-    text = _NAME_LOOKUP.sub(lambda found: found[1], _FIELD_SEPARATOR.sub(" ", first.text))
+    text = _NAME_LOOKUP.sub(lambda match: match[1], _FIELD_SEPARATOR.sub(" ", first.text))
     text = re.sub(r"\$\{?[@*]\}?|\$\{?x\}?(?=\w)", "", text)
     if first.glob and not first.expands:
         base = text.rsplit("/", 1)[-1]
@@ -104,22 +104,22 @@ def _expand_name(part: ExtractedCommand, context: ExpansionContext) -> Iterator[
             if fnmatchcase(name, base)
         )
         return
-    made = expand_word(part, ShellWord(text, expands=True), context)
-    words = [ShellWord(piece, "$" in piece, "*" in piece) for form in made for piece in form.split()]
+    forms = expand_word(part, ShellWord(text, expands=True), context)
+    words = [ShellWord(piece, "$" in piece, "*" in piece) for form in forms for piece in form.split()]
     if words:
         yield ExtractedCommand((*words, *rest), True, part.folder)
-    if len(made) > 1 or "\0" in text:
-        for form in made:
+    if len(forms) > 1 or "\0" in text:
+        for form in forms:
             pieces = [ShellWord(piece, "$" in piece, "*" in piece) for piece in form.split()]
             yield ExtractedCommand((*pieces, *rest), True, part.folder)
-    if made and any("\0" in form for form in made):
+    if forms and any("\0" in form for form in forms):
         letters = {letter for word in rest if re.fullmatch(r"-\w+", word.text) for letter in word.text}
         if {"r", "f"} <= {letter.casefold() for letter in letters}:
             yield ExtractedCommand((ShellWord("rm"), *rest), True, part.folder)
 
 
 def _check_interpreter(part: ExtractedCommand, context: ExpansionContext, analysis: CommandAnalysis) -> Harm:
-    """A program given on the command line, or on the standard input, that removes everything in so many words."""
+    """Check code for an interpreter, given as an argument or on standard input."""
     texts = [*part.texts[1:], *part.stdin_texts]
     if analysis.script is not None:
         texts += analysis.script.bodies
@@ -129,7 +129,7 @@ def _check_interpreter(part: ExtractedCommand, context: ExpansionContext, analys
 
 
 def _check_embedded(part: ExtractedCommand, context: ExpansionContext, analysis: CommandAnalysis) -> Harm:
-    """A removal among the words of a program that is not known, which may well run them: `uv run`, `npx`, `chronic`."""
+    """Check for a removal among the words of an unknown program that may run them: `uv run`, `npx`, `chronic`."""
     if part.name in TEXT_PROGRAMS or len(part.words) < 3:
         return ""
     for index, word in enumerate(part.words[1:_MAX_EMBEDDED], 1):
@@ -163,7 +163,7 @@ def _is_suspect(name: str) -> bool:
 
 
 def _check_unreadable(command: str, analysis: CommandAnalysis, context: ExpansionContext) -> Harm:
-    """Texts that a shell would run and that could not be read: the whole line, or something in it."""
+    """Scan scripts that could not be parsed: the whole command, or parts of it."""
     texts = [*analysis.unreadable_texts, *([command] if analysis.script is None else [])]
     for text in texts:
         why = _scan(text, context)
@@ -181,7 +181,7 @@ def _check_unreadable(command: str, analysis: CommandAnalysis, context: Expansio
 
 
 def _find_written_texts(analysis: CommandAnalysis) -> Iterator[str]:
-    """What a command line puts into files, or into another command, that may then be run by a shell in it."""
+    """Yield the texts that a command writes to files or to another command, where a shell may run them."""
     if analysis.script is None:
         return
     yield from analysis.script.bodies
@@ -273,7 +273,7 @@ def _check_disk_target(part: ExtractedCommand, context: ExpansionContext) -> Har
 
 
 def _check_copy(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """cp, install and mv write their last operand."""
+    """cp and install write to their last operand."""
     words = operands_of(part.words[1:])
     return _DISK_HARM if words and _is_disk_word(part, words[-1], context) else ""
 
@@ -289,15 +289,15 @@ def _check_format(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def _is_help_request(part: ExtractedCommand) -> bool:
-    """A question to the program itself."""
+    """True if the only arguments are --help, --version or similar."""
     return bool(part.texts[1:]) and set(part.texts[1:]) <= _HELP_OPTIONS
 
 
 def _make_word_check(words: str, why: str) -> HarmCheck:
-    wanted = split_names(words)
+    harmful = split_names(words)
 
     def check(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-        return why if wanted & set(part.texts[1:]) else ""
+        return why if harmful & set(part.texts[1:]) else ""
 
     return check
 
@@ -374,5 +374,5 @@ _MACHINE_CHECKS: dict[str, HarmCheck] = {
 
 
 def _check_mkfs(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """mkfs in all its spellings."""
+    """Check `mkfs` and `mkfs.*`."""
     return _check_format(part, context) if part.name.startswith("mkfs") else ""

@@ -1,15 +1,11 @@
-"""The second look: for texts that a shell will run and that could not be read, or that other programs hand to one.
+"""Scans code inside a command: shell text that could not be parsed or is passed to a shell, and other languages.
 
-It is crude on purpose. The text is cut at whatever could part two commands, quotes and backslashes are taken away, and
-every word that is the name of a program that removes is taken for that program. What only prints or searches is left
-alone, so that talking about a removal is not one.
+The scan of shell text is crude on purpose. It splits the text at every possible separator, drops quotes and
+backslashes, and treats every word that names a remover as that program. Programs that only print or search are skipped,
+so that mentioning a removal is not one.
 
-Texts that a program hands to a shell: editors, terminals, schedulers, archivers and their like.
-
-Programs in other languages that stand in the command line: the calls in them that remove whole trees.
-
-No attempt is made to understand a program. A call that removes is looked for by its name, and what it is given is
-worked out as far as it is written down: `rmtree(os.getcwd())` is found, what is computed is not.
+In other languages, calls that remove trees are found by name, and their argument is resolved as far as it is literal:
+`rmtree(os.getcwd())` is found, computed paths are not.
 """
 
 import re
@@ -27,7 +23,7 @@ TEXT_PROGRAMS = split_names(
     "false export case diff cmp history jq yq apt apt-get dpkg brew dnf yum pacman pip pip3 cargo go claude codex "
     "docker podman kubectl adb nerdctl crictl"
 )
-"""Programs for which the words of a command are text, or that act on another file system than this one."""
+"""Programs whose words are only text, or that act on another file system."""
 
 _PWD_SUBSTITUTION = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`|\$\{PWD\}")
 _FIELD_SEPARATOR = re.compile(r"\$\{?IFS\}?")
@@ -41,27 +37,27 @@ _FED_PROGRAMS = SHELLS | split_names("xargs parallel at batch")
 _MAX_TEXT = 40_000
 _MAX_SEGMENTS = 5_000
 _MAX_JUDGED = 300
-_TOO_LONG_HARM = "it is too long to be looked through; a script in a file can be"
-"""For what names more suspects than are judged: anything could hide behind the last of them."""
+_TOO_LONG_HARM = "it is too long to scan; write it to a script file"
+"""For texts with more suspects than are checked: the rest could hide anything."""
 
 
 def is_too_long(text: str) -> bool:
-    """Whether a text is more than is looked through, so that anything could hide in the rest."""
+    """True if a text is too long to scan completely."""
     return len(text) > _MAX_TEXT or len(_SEGMENT_CUT.findall(text)) > _MAX_SEGMENTS
 
 
 def scan_shell_text(text: str, context: ExpansionContext, judge: SuspectJudge, suspects: Callable[[str], bool]) -> Harm:
-    """Why this text must not run, or "". `suspects` tells which names are worth judging."""
+    """Return why this text must not run, or "". `suspects` is True for program names worth judging."""
     folder: str | None = ""
     before: Sequence[ShellWord] = ()
     judged: set[ExtractedCommand] = set()
     for words, last in _split_segments(text):
         name = _name_of(words)
-        given = words
+        suspect_words = words
         if name == "xargs" and before:
-            given = [*words, *before[1:]]
+            suspect_words = [*words, *before[1:]]
         if name not in TEXT_PROGRAMS or last in _FED_PROGRAMS:
-            for part in _find_suspects(given, folder, suspects):
+            for part in _find_suspects(suspect_words, folder, suspects):
                 if len(judged) > _MAX_JUDGED:
                     return _TOO_LONG_HARM
                 why = judge(part, context) if part not in judged else ""
@@ -74,22 +70,22 @@ def scan_shell_text(text: str, context: ExpansionContext, judge: SuspectJudge, s
 
 
 def _split_segments(text: str) -> Iterator[tuple[Sequence[ShellWord], str]]:
-    """The words between two cuts, each with the name that follows the cut when that is a pipe."""
+    """Yield the words of each segment, with the name of the program it is piped to, or ""."""
     short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}\n{text[-_MAX_TEXT // 2 :]}"
     plain = _FIELD_SEPARATOR.sub(" ", _PWD_SUBSTITUTION.sub("$PWD", short)).replace("\\\n", " ")
-    plain = _CHOICES.sub(lambda found: f" {found[1].replace(',', ' ')} ", plain)
-    plain = _BRACES.sub(lambda found: f" {found[0]} ", _ALL_BUT.sub("*", _BRACED_VARIABLE.sub(r"$\1", plain)))
+    plain = _CHOICES.sub(lambda match: f" {match[1].replace(',', ' ')} ", plain)
+    plain = _BRACES.sub(lambda match: f" {match[0]} ", _ALL_BUT.sub("*", _BRACED_VARIABLE.sub(r"$\1", plain)))
     at = 0
-    found: list[tuple[Sequence[ShellWord], bool]] = []
+    segments: list[tuple[Sequence[ShellWord], bool]] = []
     for cut in _SEGMENT_CUT.finditer(plain):
-        found.append((_split_words(plain[at : cut.start()]), cut[0] == "|"))
+        segments.append((_split_words(plain[at : cut.start()]), cut[0] == "|"))
         at = cut.end()
-        if len(found) > _MAX_SEGMENTS:
+        if len(segments) > _MAX_SEGMENTS:
             break
-    found.append((_split_words(plain[at:]), False))
-    for index, (words, piped) in enumerate(found):
+    segments.append((_split_words(plain[at:]), False))
+    for index, (words, piped) in enumerate(segments):
         if words:
-            yield words, _name_of(found[index + 1][0]) if piped and index + 1 < len(found) else ""
+            yield words, _name_of(segments[index + 1][0]) if piped and index + 1 < len(segments) else ""
 
 
 def _split_words(text: str) -> Sequence[ShellWord]:
@@ -131,7 +127,7 @@ _GIT_RUNNERS = split_names("filter-branch filter-repo bisect rebase")
 
 
 def find_delegated_texts(part: ExtractedCommand) -> Iterator[str]:
-    """The texts among the words of a command that it would give to a shell."""
+    """Yield the texts in a command that it would pass to a shell."""
     name = part.name.casefold()
     if name in ("at", "batch", "make", "gmake", "crontab", "source", "."):
         yield from part.stdin_texts
@@ -144,12 +140,12 @@ def find_delegated_texts(part: ExtractedCommand) -> Iterator[str]:
         if name in _DELEGATING_PROGRAMS:
             yield text.partition("=")[2] if name == "alias" else text
         elif mark is not None:
-            for found in re.finditer(mark, text):
-                yield next((group for group in found.groups() if group), "")
+            for match in re.finditer(mark, text):
+                yield next((group for group in match.groups() if group), "")
 
 
 ShellScan = Callable[[str, ExpansionContext], Harm]
-"""Looks for ruinous commands in a text for a shell."""
+"""Scans shell text for destructive commands."""
 
 INTERPRETERS = re.compile(
     r"(?:python|pypy|ipython|perl|ruby|jruby|node|nodejs|php|lua|luajit|[gmn]?awk|deno|bun|tclsh|wish|Rscript|julia"
@@ -202,7 +198,7 @@ _MAX_ARGUMENT = 300
 
 
 def find_script_harm(program: str, context: ExpansionContext, scan: ShellScan) -> Harm:
-    """Why a program must not run, or ""."""
+    """Return why a program in another language must not run, or ""."""
     text = program[:_MAX_PROGRAM].replace('\\"', '"').replace("\\'", "'")
     why = _find_removal(text, context) or _find_walk_removal(text, context)
     if why:
@@ -218,7 +214,7 @@ def find_script_harm(program: str, context: ExpansionContext, scan: ShellScan) -
 
 
 def _as_words(code: str) -> str:
-    """A call such as `run(['a', '-b', '.'])` as the command that it runs."""
+    """Return a call such as `run(['a', '-b', '.'])` as the command it runs."""
     known = _HOME_CODE.sub(" ~ ", _CWD_CODE.sub(" . ", code))
     return re.sub(r"[\[\](){}'\",+`]|\bqw?\b", " ", known)
 
@@ -239,18 +235,18 @@ def _expand_home(value: str, context: ExpansionContext) -> str:
 
 
 def _find_calls(text: str) -> Iterator[tuple[str, str, str]]:
-    """Each call that may remove: its name, its first argument, and all that it is given."""
+    """Yield each call that may remove: its name, first argument and all arguments."""
     names = [_REMOVING_CALL]
-    renamed = {found[1] or found[2] for found in _RENAMED.finditer(text)}
+    renamed = {match[1] or match[2] for match in _RENAMED.finditer(text)}
     names += [re.compile(rf"(?P<name>\b{re.escape(name)})\s*(?P<open>\()\s*") for name in sorted(renamed)[:4]]
     for pattern in names:
-        for found in pattern.finditer(text):
-            whole = _extract_arguments(text[found.end() : found.end() + _MAX_ARGUMENT], opened=bool(found["open"]))
-            yield found["name"], _first_argument_of(whole), whole
+        for match in pattern.finditer(text):
+            whole = _extract_arguments(text[match.end() : match.end() + _MAX_ARGUMENT], opened=bool(match["open"]))
+            yield match["name"], _first_argument_of(whole), whole
 
 
 def _extract_arguments(text: str, *, opened: bool) -> str:
-    """What stands in the parentheses of a call, or up to the end of the statement."""
+    """Return the text in the parentheses of a call, or up to the end of the statement."""
     start = 1 if opened else 0
     for index, char, depth in _scan_unquoted(text, start):
         if char in ")]}" and depth <= 0 and (opened or depth < 0):
@@ -261,13 +257,13 @@ def _extract_arguments(text: str, *, opened: bool) -> str:
 
 
 def _first_argument_of(text: str) -> str:
-    """The first argument, without its name."""
+    """Return the first argument without its keyword."""
     end = next((index for index, char, depth in _scan_unquoted(text) if char == "," and depth <= 0), len(text))
     return re.sub(r"^(?:path|dir|x)\s*=\s*", "", text[:end].strip())
 
 
 def _scan_unquoted(text: str, depth: int = 0) -> Iterator[tuple[int, str, int]]:
-    """The characters outside of quotes, each with how deep in brackets it leaves us."""
+    """Yield index, character and resulting bracket depth of each character outside quotes."""
     quote = ""
     for index, char in enumerate(text):
         if quote:
@@ -280,59 +276,59 @@ def _scan_unquoted(text: str, depth: int = 0) -> Iterator[tuple[int, str, int]]:
 
 
 def _resolve_values(expression: str, text: str) -> list[str]:
-    """The paths that an expression stands for, where that can be seen. A name stands for what it was given."""
+    """Return the literal paths that an expression may have. A variable has the values assigned to it."""
     value = _resolve_value(expression)
     if value is not None:
         return [value]
     name = re.fullmatch(r"\$?(\w+)(?:\.path|\.name)?", expression.strip())
     if name is None:
         return []
-    given = re.finditer(rf"\b{re.escape(name[1])}\s*(?:=(?!=)|\bin\b|\bof\b)\s*\(?\[?([^\n;\]]{{1,200}})", text)
+    assignments = re.finditer(rf"\b{re.escape(name[1])}\s*(?:=(?!=)|\bin\b|\bof\b)\s*\(?\[?([^\n;\]]{{1,200}})", text)
     values = [
-        _resolve_value(_first_argument_of(found[1]).strip("[]() ")) or _resolve_value(found[1]) for found in given
+        _resolve_value(_first_argument_of(match[1]).strip("[]() ")) or _resolve_value(match[1]) for match in assignments
     ]
     return [value for value in values if value is not None]
 
 
 def _resolve_value(expression: str) -> str | None:
-    """A path that is written down, or None."""
+    """Return the literal path of an expression, or None."""
     text = _PARENT_CODE.sub("'..'", expression.strip())
     text = _ROOT_CODE.sub("'/'", _HOME_CODE.sub("'~'", _CWD_CODE.sub("'.'", text)))
     for _ in range(6):
         before = text
         text = _TAIL.sub("", text)
-        text = _WRAPPING.sub(lambda found: found[1] or "'.'", text)
-        text = _JOINING.sub(lambda found: re.sub(r"\s*,\s*", "/", found[1]), text)
+        text = _WRAPPING.sub(lambda match: match[1] or "'.'", text)
+        text = _JOINING.sub(lambda match: re.sub(r"\s*,\s*", "/", match[1]), text)
         if text == before:
             break
     return _join_quoted(text.strip("[]() "))
 
 
 def _join_quoted(text: str) -> str | None:
-    """One quoted text, or several with `+`, `/` or `.` between them; a bare word of a language without quotes."""
-    made = ""
+    """Return one string, or several joined with `+`, `/` or `.`, or a bare path; else None."""
+    joined = ""
     rest = text.strip()
     if re.fullmatch(r"\.{1,2}/?|/|~/?|\*", rest):
         return rest
     while rest:
-        found = _QUOTED_TEXT.match(rest)
-        if found is None:
+        match = _QUOTED_TEXT.match(rest)
+        if match is None:
             return None
-        piece = found[2]
-        made = piece if not made else f"{made}/{piece}"
-        rest = found["rest"].strip()
+        piece = match[2]
+        joined = piece if not joined else f"{joined}/{piece}"
+        rest = match["rest"].strip()
         if rest and not re.match(r"[+/.]", rest):
-            return made if re.match(r"if\b|for\b|unless\b|[;})\]:]|t\b", rest) else None
+            return joined if re.match(r"if\b|for\b|unless\b|[;})\]:]|t\b", rest) else None
         rest = rest.lstrip("+/. ")
-    return made or None
+    return joined or None
 
 
 def _find_walk_removal(text: str, context: ExpansionContext) -> Harm:
-    """A loop over everything in a folder that must not be lost, with a removal and nothing that would choose."""
+    """Return why a loop must not run that removes everything in a vital folder without a condition, or ""."""
     if not _UNLINKING.search(text) or _CHOOSING.search(text):
         return ""
-    starts = [found[1] for found in _WALKING_CALL.finditer(text)]
-    starts += [found["path"] or "'.'" for found in _WALKING_PATH.finditer(text)]
+    starts = [match[1] for match in _WALKING_CALL.finditer(text)]
+    starts += [match["path"] or "'.'" for match in _WALKING_PATH.finditer(text)]
     for start in starts:
         value = _resolve_value(start) or ("." if not start.strip() else None)
         why = find_path_loss(_expand_home(value, context), "", context) if value is not None else ""

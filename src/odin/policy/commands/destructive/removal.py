@@ -1,7 +1,4 @@
-"""Removals of whole trees, by whatever program.
-
-What git throws away for good, named when such a command is asked about.
-"""
+"""Checks programs that remove, move or change whole trees, and git commands that discard changes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -30,22 +27,22 @@ _STDIN_TAKERS = split_names("xargs parallel")
 _BARE_STDIN_TAKERS = split_names("remove-item ri")
 _LISTERS = split_names("find ls dir gci get-childitem echo printf")
 _ANYTHING = re.compile(r"[*?./]*")
-_UNKNOWN_FOLDER_HARM = "it removes what lies in a folder that cannot be told"
+_UNKNOWN_FOLDER_HARM = "it removes the contents of an unknown folder"
 
 
 def options_of(words: Sequence[ShellWord]) -> set[str]:
-    """Short options as letters and long ones by name, up to `--`."""
-    found: set[str] = set()
+    """Return short options as letters and long ones by name, up to `--`."""
+    options: set[str] = set()
     for word in words:
         text = word.text
         if text == "--":
             break
         if text.startswith("--"):
-            found.add(text.split("=", 1)[0])
+            options.add(text.split("=", 1)[0])
         elif text.startswith("-"):
-            found.update(text[1:])
-            found.add(text.casefold())
-    return found
+            options.update(text[1:])
+            options.add(text.casefold())
+    return options
 
 
 def operands_of(words: Sequence[ShellWord]) -> list[ShellWord]:
@@ -55,31 +52,31 @@ def operands_of(words: Sequence[ShellWord]) -> list[ShellWord]:
     return [word for word in words if not word.text.startswith("-") or word.text == "-"]
 
 
-def has_long_option(given: set[str], name: str, least: int) -> bool:
-    """Whether a long option is there, in full or in a beginning of it that programs accept."""
-    return any(len(item) >= least and name.startswith(item) for item in given if item.startswith("--"))
+def has_long_option(options: set[str], name: str, least: int) -> bool:
+    """True if a long option is given, in full or abbreviated to at least `least` characters."""
+    return any(len(item) >= least and name.startswith(item) for item in options if item.startswith("--"))
 
 
 def _is_recursive(part: ExtractedCommand, context: ExpansionContext) -> bool:
     words = _expand_option_words(part, context)
-    given = options_of(words)
+    options = options_of(words)
     if part.name.casefold() in _ALWAYS_RECURSIVE:
         return True
     if part.name.casefold() in ("remove-item", "ri"):
-        return any("-recurse".startswith(item) and len(item) > 1 for item in given)
+        return any("-recurse".startswith(item) and len(item) > 1 for item in options)
     return (
-        bool(given & {"r", "R"})
-        or has_long_option(given, "--recursive", 3)
-        or has_long_option(given, "--no-preserve-root", 4)
+        bool(options & {"r", "R"})
+        or has_long_option(options, "--recursive", 3)
+        or has_long_option(options, "--no-preserve-root", 4)
     )
 
 
 def _expand_option_words(part: ExtractedCommand, context: ExpansionContext) -> list[ShellWord]:
-    """The words with variables replaced where the text says what they hold."""
+    """Return the words with variables replaced by the options they are known to contain."""
     words: list[ShellWord] = []
     for word in part.words[1:]:
-        made = expand_word(part, word, context) if word.expands and word.text.startswith("$") else []
-        options_in = [text for form in made for text in form.split() if text.startswith("-") and text != "--"]
+        forms = expand_word(part, word, context) if word.expands and word.text.startswith("$") else []
+        options_in = [text for form in forms for text in form.split() if text.startswith("-") and text != "--"]
         words += [ShellWord(text) for text in options_in] or [word]
     return words
 
@@ -95,12 +92,12 @@ def check_removal(part: ExtractedCommand, context: ExpansionContext) -> Harm:
         if word.glob and re.search(r"/[*.?]", word.text) and find_loss_when_empty(part, word, context):
             return f"it removes everything if the variable in {word.text!r} is empty"
     if has_long_option(options_of(part.words[1:]), "--no-preserve-root", 6):
-        return "it is told not to spare the root of the file system"
+        return "it may remove the root of the file system (--no-preserve-root)"
     return ""
 
 
 def check_uncertain_removal(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """What makes a removal dangerous that is not certain to be ruinous."""
+    """Return the risk of a removal that is not certainly destructive, or ""."""
     if not _is_recursive(part, context):
         return ""
     for word in operands_of(part.words[1:]):
@@ -113,7 +110,7 @@ def check_uncertain_removal(part: ExtractedCommand, context: ExpansionContext) -
 
 
 def check_find(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """find with -delete or a removing -exec, where nothing narrows down what it finds."""
+    """Check find with -delete or a removing -exec, unless a test narrows down the matches."""
     words = part.words[1:]
     texts = [word.text for word in words]
     if not _is_deleting(texts):
@@ -138,9 +135,9 @@ def _is_deleting(texts: Sequence[str]) -> bool:
 
 def _is_removing_found(texts: Sequence[str]) -> bool:
     end = next((index for index, text in enumerate(texts) if text in (";", "+")), len(texts))
-    given = texts[:end]
-    removes = any(text.rsplit("/", 1)[-1] in REMOVERS or re.search(r"\brm\s", text) for text in given)
-    return removes and any("{}" in text for text in given)
+    command = texts[:end]
+    removes = any(text.rsplit("/", 1)[-1] in REMOVERS or re.search(r"\brm\s", text) for text in command)
+    return removes and any("{}" in text for text in command)
 
 
 def _start_points_of(words: Sequence[ShellWord]) -> list[ShellWord]:
@@ -173,7 +170,7 @@ def _is_taking_repositories(texts: Sequence[str]) -> bool:
 
 
 def check_piped_removal(parts: Sequence[ExtractedCommand], context: ExpansionContext) -> Harm:
-    """xargs with a remover, fed by the command before it."""
+    """Check xargs with a remover that reads the output of the command before it."""
     before: ExtractedCommand | None = None
     for part in parts:
         removes = any(text.rsplit("/", 1)[-1].casefold() in REMOVERS for text in part.texts)
@@ -205,7 +202,7 @@ def _check_fed(source: ExtractedCommand, part: ExtractedCommand, context: Expans
 
 
 def check_fd(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """fd with a removing -x, where no pattern narrows down what it finds."""
+    """Check fd with a removing -x, unless a pattern narrows down the matches."""
     texts = list(part.texts[1:])
     at = next((index for index, text in enumerate(texts) if text in ("-x", "-X", "--exec", "--exec-batch")), -1)
     if at < 0 or not any(text.rsplit("/", 1)[-1] in REMOVERS for text in texts[at + 1 :]):
@@ -218,7 +215,7 @@ def check_fd(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def check_archive(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """tar and zip that remove what they have packed."""
+    """Check tar and zip with an option that removes the archived files."""
     texts = part.texts[1:]
     if part.name == "zip":
         removes = any(re.fullmatch(r"-\w*m\w*|--move", text) for text in texts)
@@ -230,12 +227,12 @@ def check_archive(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def check_mv(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """mv of a vital tree to elsewhere, or of anything into the null device."""
+    """Check mv of a vital folder, or of anything to the null device."""
     words = operands_of(part.words[1:])
     if len(words) < 2:
         return ""
     if words[-1].text == "/dev/null":
-        return "it moves files into the null device"
+        return "it moves files to the null device"
     for word in words[:-1]:
         text, everything = strip_wildcards(word.text)
         why = find_loss(part, word, context)
@@ -245,7 +242,7 @@ def check_mv(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def check_rsync(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """rsync that deletes what its source does not have."""
+    """Check rsync with --delete or --remove-source-files."""
     if not any(text.startswith(("--del", "--remove-source")) for text in part.texts):
         return ""
     words = operands_of(part.words[1:])
@@ -253,24 +250,24 @@ def check_rsync(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def check_chmod(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    """chmod, chown and their kin for a whole tree."""
-    given = options_of(part.words[1:])
-    if not (given & {"R"} or has_long_option(given, "--recursive", 4)):
+    """Check chmod, chown and similar commands with a recursive option."""
+    options = options_of(part.words[1:])
+    if not (options & {"R"} or has_long_option(options, "--recursive", 4)):
         return ""
     for word in operands_of(part.words[1:]):
         why = find_loss(part, word, context)
         if why and not why.endswith(("the project itself", "(.git)")):
-            return why.replace("removes", "changes the rights of", 1)
+            return why.replace("removes", "changes the permissions of", 1)
     return ""
 
 
 _GIT_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
-_UNCOMMITTED_HARM = "it throws away changes that are not committed"
+_UNCOMMITTED_HARM = "it discards uncommitted changes"
 _FORCE_OPTIONS = {"-f", "--force", "--discard-changes"}
 
 
 def find_discard_harm(analysis: CommandAnalysis) -> Harm:
-    """What would be lost, as the end of a sentence, or ""."""
+    """Return what a git command would discard, as a clause, or ""."""
     return next((why for part in analysis.commands if part.name == "git" and (why := _check_git(part.texts[1:]))), "")
 
 
@@ -278,18 +275,20 @@ def _check_git(texts: Sequence[str]) -> Harm:
     rest = list(texts)
     while rest and rest[0].startswith("-"):
         rest = rest[2:] if rest[0] in _GIT_VALUED else rest[1:]
-    verb, given = (rest[0] if rest else ""), set(rest[1:])
-    letters = {letter for text in given if text.startswith("-") and not text.startswith("--") for letter in text}
+    verb, arguments = (rest[0] if rest else ""), set(rest[1:])
+    letters = {letter for text in arguments if text.startswith("-") and not text.startswith("--") for letter in text}
     match verb:
-        case "clean" if "f" in letters or "--force" in given:
-            return "it removes files that git does not keep"
-        case "stash" if given & {"drop", "clear"}:
-            return "it throws away changes that were put aside"
-        case "reset" if given & {"--hard", "--merge", "--keep"}:
+        case "clean" if "f" in letters or "--force" in arguments:
+            return "it removes untracked files"
+        case "stash" if arguments & {"drop", "clear"}:
+            return "it discards stashed changes"
+        case "reset" if arguments & {"--hard", "--merge", "--keep"}:
             return _UNCOMMITTED_HARM
-        case "checkout" | "switch" if given & {*_FORCE_OPTIONS, "--", "."}:
+        case "checkout" | "switch" if arguments & {*_FORCE_OPTIONS, "--", "."}:
             return _UNCOMMITTED_HARM
-        case "restore" if not ("S" in letters or "--staged" in given) or "W" in letters or "--worktree" in given:
+        case "restore" if (
+            not ("S" in letters or "--staged" in arguments) or "W" in letters or "--worktree" in arguments
+        ):
             return _UNCOMMITTED_HARM
         case _:
             return ""

@@ -1,6 +1,6 @@
-"""What the words of a command stand for, as far as the command line itself tells: variables, homes, folders.
+"""Expands the words of a command as far as the command line tells, and checks what would be lost with a path.
 
-Whether a word names something that must not be lost: the file system, a home, the project, or what lies above it.
+Nothing must remove the file system root, a system or home folder, the project, or a folder above it.
 """
 
 import fnmatch
@@ -17,8 +17,12 @@ from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, Shell
 from odin.policy.paths import resolve_path
 
 SOME_VALUE = "\1"
-"""Stands for something that is not empty, and not known."""
+"""A placeholder for an unknown value that is not empty."""
+
+
 UNKNOWN_VALUE = "\0"
+"""A placeholder for an unknown value that may be empty."""
+
 _STAR = "\2"
 _DOLLAR = "\3"
 
@@ -46,7 +50,7 @@ _PRINTERS = split_names("echo printf")
 
 
 class ExpansionContext(Struct, frozen=True):
-    """Where a command is judged: the project, the folder it starts in, and the values that its variables may have."""
+    """The project, the current and the home folder, and the values that variables may have."""
 
     root: str
     cwd: str
@@ -75,7 +79,7 @@ def _add(values: dict[str, tuple[str, ...]], name: str, words: "list[ShellWord] 
 
 
 def _freeze_value(word: ShellWord) -> str:
-    """A value in which nothing is replaced any more, if the shell has nothing to replace in it."""
+    """Return the value of a word, protected from further expansion if it is literal."""
     if word.expands:
         return word.text
     text = word.text.replace("$", _DOLLAR)
@@ -83,7 +87,7 @@ def _freeze_value(word: ShellWord) -> str:
 
 
 def _find_readable_words(part: ExtractedCommand, analysis: CommandAnalysis) -> list[ShellWord]:
-    """What `read` may put into a variable: anything that is printed or written out in the same line."""
+    """Return the words that `read` may assign: anything printed in the same command line."""
     texts = list(part.stdin_texts)
     if analysis.script is not None:
         redirects = [item for simple in analysis.script.commands for item in simple.redirects]
@@ -98,35 +102,36 @@ def _find_readable_words(part: ExtractedCommand, analysis: CommandAnalysis) -> l
 
 
 def expand_word(part: ExtractedCommand, word: ShellWord, context: ExpansionContext) -> list[str]:
-    """What the shell may make of a word, where the unknown is marked as such."""
+    """Return the possible expansions of a word, with placeholders for unknown values."""
     text = word.text if word.glob or word.expands else word.text.replace("*", _STAR)
     if not word.expands:
         return [f"./{text}" if text.startswith("~") else text]
-    made = [text]
+    forms = [text]
     for _ in range(4):
-        made = [form for item in made for form in _with_values(item, context)][:_MAX_FORMS]
-    made = [form for item in made for form in _expand_braces(_expand_folders(item, part, context))][:_MAX_FORMS]
+        forms = [form for item in forms for form in _with_values(item, context)][:_MAX_FORMS]
+    forms = [form for item in forms for form in _expand_braces(_expand_folders(item, part, context))][:_MAX_FORMS]
     return [
-        _UNKNOWN_EXPANSION.sub(UNKNOWN_VALUE, _VARIABLE.sub(UNKNOWN_VALUE, form)).replace(_DOLLAR, "$") for form in made
+        _UNKNOWN_EXPANSION.sub(UNKNOWN_VALUE, _VARIABLE.sub(UNKNOWN_VALUE, form)).replace(_DOLLAR, "$")
+        for form in forms
     ]
 
 
 def _expand_folders(text: str, part: ExtractedCommand, context: ExpansionContext) -> str:
-    """The folders that a word names by a variable or by a command."""
-    here = make_absolute("", part.folder, context)
-    text = _PRINTED_PATH.sub(lambda found: found[1], text)
+    """Replace the variables and commands that name folders, such as `$PWD` and `$(pwd)`."""
+    current = make_absolute("", part.folder, context)
+    text = _PRINTED_PATH.sub(lambda match: match[1], text)
     text = _CD_PATH.sub(
-        lambda found: make_absolute(_expand_home(found[1], context), part.folder, context) or SOME_VALUE, text
+        lambda match: make_absolute(_expand_home(match[1], context), part.folder, context) or SOME_VALUE, text
     )
-    text = _PARENT.sub(lambda _: f"{here}/.." if here else SOME_VALUE, text)
+    text = _PARENT.sub(lambda _: f"{current}/.." if current else SOME_VALUE, text)
     text = _HOME.sub(lambda _: context.home, text)
     text = _TOPLEVEL.sub(lambda _: context.root, text)
     text = _GIT_FOLDER.sub(lambda _: f"{context.root}/.git", text)
-    text = _HERE.sub(lambda _: here or SOME_VALUE, text)
+    text = _HERE.sub(lambda _: current or SOME_VALUE, text)
     text = _IN_FOLDER.sub(".", _LISTED.sub("*", text))
     if re.fullmatch(r"~[\w.-]+(/.*)?", text):
         text = re.sub(r"^~[\w.-]+", lambda _: context.home, text)
-    return _NEVER_EMPTY.sub(SOME_VALUE, _DEFAULT.sub(lambda found: _expand_home(found[1].strip("'\""), context), text))
+    return _NEVER_EMPTY.sub(SOME_VALUE, _DEFAULT.sub(lambda match: _expand_home(match[1].strip("'\""), context), text))
 
 
 def _expand_home(text: str, context: ExpansionContext) -> str:
@@ -134,35 +139,35 @@ def _expand_home(text: str, context: ExpansionContext) -> str:
 
 
 def _with_values(text: str, context: ExpansionContext) -> list[str]:
-    """The text with the first variable whose value is known replaced by each of its values."""
-    for found in _VARIABLE.finditer(text):
-        known = context.values.get(found[1] or found[2], ())
-        if known and found[0] not in known:
-            return [text[: found.start()] + value + text[found.end() :] for value in dict.fromkeys(known)]
+    """Return the text with the first known variable replaced by each of its values."""
+    for match in _VARIABLE.finditer(text):
+        known = context.values.get(match[1] or match[2], ())
+        if known and match[0] not in known:
+            return [text[: match.start()] + value + text[match.end() :] for value in dict.fromkeys(known)]
     return [text]
 
 
 def _expand_braces(text: str) -> list[str]:
-    made = [text]
+    forms = [text]
     for _ in range(4):
         grown: list[str] = []
-        for item in made:
-            found = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", item)
-            if found is None:
+        for item in forms:
+            match = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", item)
+            if match is None:
                 grown.append(item)
             else:
-                grown += [item[: found.start()] + piece + item[found.end() :] for piece in found[1].split(",")]
-        made = grown[:_MAX_FORMS]
-    return made
+                grown += [item[: match.start()] + piece + item[match.end() :] for piece in match[1].split(",")]
+        forms = grown[:_MAX_FORMS]
+    return forms
 
 
 def make_absolute(text: str, folder: str | None, context: ExpansionContext) -> str | None:
-    """The full path that a text means in a folder; None when the folder is not known."""
+    """Return the absolute path of a text relative to a folder, or None if the folder is unknown."""
     if not text.startswith("/"):
         if folder is None:
             return None
         start = context.home + folder[1:] if folder.startswith("~") else folder
-        text = os.path.join(context.cwd, start, text)  # noqa: PTH118 (either may be a full path, which then wins)
+        text = os.path.join(context.cwd, start, text)  # noqa: PTH118 (an absolute part replaces those before it)
     path = os.path.normpath(text)
     return "/" + path.lstrip("/")
 
@@ -183,11 +188,11 @@ _MATCH_ALL = re.compile(
     r"|\[!?[^\]]*a-z[^\]]*\]\*|!\([^)]*\)"
 )
 Harm = str
-"""Why a path must not be lost, as the end of a sentence, or ""."""
+"""Why something must not run, as a clause ("it removes ..."), or ""."""
 
 
 def find_loss(part: ExtractedCommand, word: ShellWord, context: ExpansionContext) -> Harm:
-    """What would be lost with the tree that this word names for certain."""
+    """Return what would be lost with a path that the word certainly names."""
     for form in expand_word(part, word, context):
         if UNKNOWN_VALUE not in form and SOME_VALUE not in form:
             why = find_path_loss(form, part.folder, context)
@@ -197,7 +202,7 @@ def find_loss(part: ExtractedCommand, word: ShellWord, context: ExpansionContext
 
 
 def find_loss_when_empty(part: ExtractedCommand, word: ShellWord, context: ExpansionContext) -> Harm:
-    """What would be lost if the variables of this word were empty."""
+    """Return what would be lost if the unknown variables of a word are empty."""
     for form in expand_word(part, word, context):
         if UNKNOWN_VALUE in form and form.strip(UNKNOWN_VALUE):
             why = find_path_loss(form.replace(UNKNOWN_VALUE, "").replace(SOME_VALUE, "x"), part.folder, context)
@@ -207,7 +212,7 @@ def find_loss_when_empty(part: ExtractedCommand, word: ShellWord, context: Expan
 
 
 def strip_wildcards(text: str) -> tuple[str, bool]:
-    """A path without patterns at its end that match everything in a folder, and whether there were any."""
+    """Return a path without trailing globs that match everything, and whether there were any."""
     base = re.sub(r"/+", "/", text)
     everything = False
     while True:
@@ -220,7 +225,7 @@ def strip_wildcards(text: str) -> tuple[str, bool]:
 
 
 def find_path_loss(text: str, folder: str | None, context: ExpansionContext) -> Harm:
-    """What is lost with a tree, told by its path."""
+    """Return what would be lost with a path."""
     if re.match(r"[A-Za-z]:[\\/]*(\*|Windows|Users)?$", text):
         return "it removes a whole drive"
     base, _ = strip_wildcards(text)
@@ -244,7 +249,7 @@ def _check_path(path: str, context: ExpansionContext) -> Harm:
     if path in (context.root, top):
         return "it removes the project itself"
     if contains(path, context.root) or contains(path, top):
-        return "it removes a folder that holds the project"
+        return "it removes a folder that contains the project"
     return _check_repository(names, context, top)
 
 
@@ -263,7 +268,7 @@ def _check_repository(names: Sequence[str], context: ExpansionContext, top: str)
 
 
 def _is_git(name: str) -> bool:
-    """A pattern counts when it would match, and begins with the dot that a pattern does not match by itself."""
+    """True for `.git` or a glob that matches it. The glob must start with a dot, since `*` skips hidden files."""
     return name == ".git" or (name.startswith(".") and any(char in name for char in "*?[") and _fits_git(name))
 
 

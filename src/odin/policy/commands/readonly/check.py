@@ -185,9 +185,9 @@ def _is_system_program(name: str, scope: ReadScope) -> bool:
 @lru_cache(maxsize=256)
 def _find_project_folders(search: str, cwd: str, root: str) -> tuple[str, ...]:
     """Return the folders on PATH that lie in the project or depend on the current directory."""
-    found = ((folder, resolve_path(folder or ".", cwd)) for folder in search.split(":"))
+    resolved = ((folder, resolve_path(folder or ".", cwd)) for folder in search.split(":"))
     return tuple(
-        path or cwd for folder, path in found if not folder.startswith("/") or not path or contains(root, path)
+        path or cwd for folder, path in resolved if not folder.startswith("/") or not path or contains(root, path)
     )
 
 

@@ -1,6 +1,6 @@
-"""Commands whose words are an expression: find, test, expr, echo. Their options are told apart here, word by word.
+"""Read-only commands with their own syntax: find, test, expr and builtins, and programs in sed, awk and jq.
 
-Commands that are given a small program of their own: sed, awk and jq. Only what can but print is known.
+Programs are accepted only if every construct in them is known to print and to end.
 """
 
 import re
@@ -25,7 +25,7 @@ _FIND_PATHS = split_names("-newer -anewer -cnewer -samefile")
 
 
 def check_find(words: Sequence[str], scope: ReadScope) -> bool:
-    """Starting points, then tests and actions that only print. Links are not followed: -L and -follow are not known."""
+    """Starting points, then tests and actions that only print. -L and -follow, which follow links, are not accepted."""
     rest = list(reversed(words))
     while rest and rest[-1] in ("-P", "-H", "-O1", "-O2", "-O3"):
         rest.pop()
@@ -58,10 +58,10 @@ _NUMBER_TESTS = split_names("-eq -ne -lt -le -gt -ge")
 
 
 def check_test(words: Sequence[str], scope: ReadScope) -> bool:
-    """Tests of files, texts and whole numbers. What names a variable could run something."""
-    for joint in ("-a", "-o"):
-        if joint in words[1:]:
-            at = list(words).index(joint, 1)
+    """Tests of files, strings and integers. Tests of variables are not accepted, since they can run code."""
+    for operator in ("-a", "-o"):
+        if operator in words[1:]:
+            at = list(words).index(operator, 1)
             return (
                 at > 1 and len(words) > at + 2 and check_test(words[:at], scope) and check_test(words[at + 1 :], scope)
             )
@@ -97,7 +97,7 @@ def check_double_bracket(words: Sequence[str], scope: ReadScope) -> bool:
     return bool(words) and words[-1] == "]]" and check_test(words[:-1], scope)
 
 
-# --- the shell's own ---
+# --- builtins and small commands ---
 
 
 def check_echo(words: Sequence[str], scope: ReadScope) -> bool:
@@ -109,13 +109,13 @@ def check_expr(words: Sequence[str], scope: ReadScope) -> bool:
 
 
 def check_command(words: Sequence[str], scope: ReadScope) -> bool:
-    """`command -v` only asks what a name means; without it the words are a command."""
+    """`command -v NAME` describes a name; without -v the words are a command."""
     return len(words) > 1 and words[0] in ("-v", "-V") and all(re.fullmatch(r"[\w.+-]+", word) for word in words[1:])
 
 
 def check_type(words: Sequence[str], scope: ReadScope) -> bool:
-    asked = words[1:] if words and re.fullmatch(r"-[aftpP]+", words[0]) else words
-    return bool(asked) and all(re.fullmatch(r"[\w.+][\w.+-]*", word) for word in asked)
+    names = words[1:] if words and re.fullmatch(r"-[aftpP]+", words[0]) else words
+    return bool(names) and all(re.fullmatch(r"[\w.+][\w.+-]*", word) for word in names)
 
 
 def check_ulimit(words: Sequence[str], scope: ReadScope) -> bool:
@@ -123,7 +123,7 @@ def check_ulimit(words: Sequence[str], scope: ReadScope) -> bool:
 
 
 _IP_OPTIONS = split_names("-4 -6 -br -brief -c -color -j -json -o -oneline -s -stats -d -details -p -pretty")
-"""Its options are words, which may be shortened: -b would read commands from a file."""
+"""Options of ip are words that may be abbreviated; -b would read commands from a file."""
 
 
 def check_ip(words: Sequence[str], scope: ReadScope) -> bool:
@@ -133,12 +133,12 @@ def check_ip(words: Sequence[str], scope: ReadScope) -> bool:
 
 
 def check_tar(words: Sequence[str], scope: ReadScope) -> bool:
-    """What is in an archive. A colon in its name would mean another machine."""
+    """List an archive. A colon in its name would mean another machine."""
     flags, archive, members = words[:1], words[1:2], words[2:]
     if not flags or not archive or not re.fullmatch(r"-?[tvzjJ]*t[tvzjJ]*f", flags[0]):
         return False
-    named_well = not isinstance(archive[0], GlobMatch) and ":" not in archive[0] and archive[0] != "-"
-    return named_well and scope.allows_content(archive[0]) and not any(word.startswith("-") for word in members)
+    local = not isinstance(archive[0], GlobMatch) and ":" not in archive[0] and archive[0] != "-"
+    return local and scope.allows_content(archive[0]) and not any(word.startswith("-") for word in members)
 
 
 def check_help(words: Sequence[str], scope: ReadScope) -> bool:
@@ -146,7 +146,7 @@ def check_help(words: Sequence[str], scope: ReadScope) -> bool:
 
 
 def check_status_builtin(words: Sequence[str], scope: ReadScope) -> bool:
-    """What the shell knows about itself: its jobs, its times, its folders."""
+    """`jobs`, `times` and `dirs`, which show the state of the shell."""
     return not words or list(words) in (["-l"], ["-p"], ["-v"])
 
 
@@ -176,13 +176,16 @@ EXPRESSION_CHECKS: dict[str, Callable[[Sequence[str], ReadScope], bool]] = {
 
 _MAX_PROGRAM = 400
 
-# --- sed: no `w`, `r`, `e`, no text that runs on into the next line ---
+# --- sed: no `w`, `r` or `e`, and no text that continues on the next line ---
 
 _SED_MARKS = ("/", r"\|", "#", ",", ":", "@", "!", "%", "_")
 
 
 def _build_sed_pattern(mark: str) -> str:
-    """A pattern up to its mark. Versions disagree about a mark between square brackets, so none may stand there."""
+    """Return a regular expression for a pattern up to its delimiter.
+
+    Versions disagree about a delimiter inside square brackets, so none is accepted there.
+    """
     listed = rf"\[\^?(?:[^\]\[\\\n{mark}]|\\[A-Za-z]|\[:[a-z]+:\])+\]"
     return rf"(?:[^{mark}\\\n\[]|\\[^\n]|{listed})*"
 
@@ -202,21 +205,21 @@ _SED_COMMAND = rf"(?:{_SED_RANGE}(?:[pdPDgGhHxnN=]|[qQl]\d*|{_SED_SWAP}))"
 _SED_COMMANDS = rf"{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*"
 _SED_STEP = rf"(?:{_SED_COMMAND}|{_SED_RANGE}\{{\s*{_SED_COMMANDS}\}})"
 _SED_JOINED = r"(?::a\s*[;\n]\s*N\s*[;\n]\s*\$!\s*ba\s*[;\n]\s*)?"
-"""How all lines are made one: the only loop that is known to end."""
+"""The idiom that joins all lines: the only loop known to end."""
 
 _SED_ADDED = rf"{_SED_RANGE}[aic]\s*[^\\\s][^\\\n]*"
-"""A text to print takes all that is left of the script."""
+"""The text of `a`, `i` and `c` takes the rest of the script."""
 
 
 @cache
 def _compile_sed_program() -> re.Pattern[str]:
-    """It takes longer to make than all the others together, and most sessions never need it."""
+    """Compile on first use: it takes longer than all other patterns together, and most sessions never need it."""
     return re.compile(rf"\s*{_SED_JOINED}{_SED_STEP}(?:\s*[;\n]\s*{_SED_STEP})*\s*;?\s*|\s*{_SED_ADDED}")
 
 
 _SED_AGAIN = re.compile(r"D\s*(?:[;\n}]|$)")
 _SED_GROWS = re.compile("[Ggxs]")
-"""With `D` a line that was put in is read again: where lines can be put in, that may never end."""
+"""`D` restarts with the remaining lines. Together with commands that add lines, that may never end."""
 
 
 def _check_sed(parsed: ParsedOptions, scope: ReadScope) -> bool:
@@ -234,7 +237,7 @@ def _is_printing_sed(script: str) -> bool:
     return len(script) <= _MAX_PROGRAM and _compile_sed_program().fullmatch(script) is not None
 
 
-# --- awk: fields, numbers, sums and texts; nothing that opens, pipes or calls the system ---
+# --- awk: fields, numbers and strings; nothing that opens files, pipes or runs commands ---
 
 _AWK_TOKEN = re.compile(
     r"\s+|(?P<number>\d+(?:\.\d+)?)|\"(?:[^\"\\\n]|\\[^\n])*\"|(?P<name>[A-Za-z_]\w*)|\|\||&&|==|!=|<=|>=|\+\+|--|\+=|-="
@@ -254,7 +257,7 @@ _AWK_RESERVED = split_names(
 )
 _AWK_VARIABLE = re.compile(r"[a-z_]\w*")
 _AWK_FOR = re.compile(r"\s*\((?:\s*\w+\s+in\s|[^;]*;[^;]*(?:[<>]|!=|\bin\b)[^;]*;[^;]*(?:\+\+|--|[-+*]=))")
-"""How a loop begins that counts, or goes through a list: others may never end."""
+"""The start of a loop that counts or iterates over an array. Others may never end."""
 
 _AWK_CALL = re.compile(r"\s*\(")
 _AWK_VALUE = r"(NR|NF|FNR|FS|OFS|ORS|RS|[a-z]\w*)=([^\\]|\\[tn|.\\])*|[^=]*|="
@@ -271,10 +274,10 @@ def _check_awk(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 class _AwkProgram:
-    """Reads a program token by token, all of which must be known.
+    """Checks a program token by token; every token must be known.
 
-    A `/` either divides or begins a regular expression, which may hold anything. So `before` says what the token in
-    front allows: "operand" a division, "operator" an expression, "" neither, where versions could disagree.
+    A `/` is either a division or the start of a regular expression, which may contain anything. So `before` says what
+    the previous token allows: "operand" a division, "operator" a regular expression, "" neither, where versions differ.
     """
 
     def __init__(self, program: str) -> None:
@@ -328,7 +331,7 @@ class _AwkProgram:
         return "" if text[0] == '"' or text in ("$", "++", "--") else "operator"
 
     def _check_name(self, name: str, end: int) -> bool:
-        """A known name. A `print` between parentheses can write from there; what is called must be a known function."""
+        """True for a known name. `print` inside parentheses could write to a file, so it is not accepted there."""
         self.before = ""
         if name == "for" and _AWK_FOR.match(self.program, end) is None:
             return False
@@ -342,7 +345,7 @@ class _AwkProgram:
         return name in _AWK_SPECIAL or _AWK_VARIABLE.fullmatch(name) is not None
 
 
-# --- jq: it can neither write nor run, but it can show the environment and read modules ---
+# --- jq: it can neither write nor run anything, but it can show the environment and load modules ---
 
 _JQ_NAMES = split_names(
     "length utf8bytelength not keys keys_unsorted values has in map map_values path del getpath to_entries "
@@ -375,9 +378,9 @@ def _check_jq(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _is_filter_only(program: str) -> bool:
-    """Whether every name is a known function, or the name of a field. A quote in a comment would not begin a text."""
+    """True if every name is a known function or a field. Comments are not accepted: a quote in one is not a string."""
     bare = _JQ_TEXT.sub(_extract_insertions, program)
-    if len(program) > _MAX_PROGRAM or any(odd in bare for odd in ("\\", "::", "ENV", "$_", "#")):
+    if len(program) > _MAX_PROGRAM or any(mark in bare for mark in ("\\", "::", "ENV", "$_", "#")):
         return False
     for found in _JQ_NAME.finditer(bare):
         name = found[0]
@@ -387,7 +390,7 @@ def _is_filter_only(program: str) -> bool:
 
 
 def _extract_insertions(text: "re.Match[str]") -> str:
-    """What a text would put into itself, without the text. A backslash stays when that is not certain."""
+    """Return the interpolated expressions of a string, or a backslash if they cannot be separated."""
     parts = _JQ_INSERTED.findall(text[1])
     return " , ".join(parts) + " " if len(parts) == text[1].count("\\(") else "\\"
 

@@ -1,10 +1,6 @@
-"""Commands that tell what files there are, and how they differ.
+"""Read-only commands that list and compare files, process text, and search in files.
 
-Commands that print, cut and reorder text.
-
-Commands that search in files: grep and its kin.
-
-A search that opens every file below a folder is harmless only when none of them is known to hold secrets.
+A search that opens every file below a folder is allowed only if none of them may contain secrets.
 """
 
 import os
@@ -31,12 +27,12 @@ _DIGEST = ReadOnlyCommand(has_readable_files, "btz", "binary text tag zero")
 
 
 def _check_comparison(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Two files, or two folders: files in those are read through links, so there must be none that lead anywhere."""
+    """Two files, or two folders without links: diff reads files in folders through links."""
     if any(not word.isdigit() for word in parsed.operands[2:]):
         return False
     for word in parsed.operands[:2]:
-        found = resolve_path(word, scope.cwd)
-        folder = found is not None and is_folder(found)
+        resolved = resolve_path(word, scope.cwd)
+        folder = resolved is not None and is_folder(resolved)
         if not (
             scope.allows_path(word) and TreeScan(follow_links=True).is_clear(word, scope)
             if folder
@@ -47,28 +43,28 @@ def _check_comparison(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _check_df(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """The size of a whole file system may be asked for, wherever it begins."""
+    """The size of the root and /tmp file systems may be shown, too."""
     return all(word in ("/", "/tmp") or scope.allows_path(word) for word in parsed.operands)
 
 
 _NAME_ONLY_OPTIONS = ("d", "directory", "1", "a", "A", "r", "p", "Q", "color")
-"""Options of ls with which it prints names only."""
+"""Options of ls that print names only."""
 
 
 def _is_link_match(word: str, scope: ReadScope, *, slash: bool = False) -> bool:
-    """A pattern stands for whatever is there, be it a link that leads out. A slash behind it would follow that."""
+    """True for a glob match whose name lies inside, even if it is a link. A trailing slash would follow the link."""
     return isinstance(word, GlobMatch) and (slash or not word.endswith("/")) and scope.allows_name(word)
 
 
 def _has_named_paths(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Paths of which a link among them is shown as a link."""
+    """Paths for commands that show a link itself, not its target."""
     return all(scope.allows_path(word) or _is_link_match(word, scope) for word in parsed.operands)
 
 
 def _check_ls(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """With -d or -l a link is shown as a link; otherwise a folder behind it is opened.
+    """With -d or -l a link itself is shown; otherwise a linked folder is opened.
 
-    Some versions know -I and -w without a value: what follows is a folder to them.
+    Some versions have -I and -w without a value and take the next word for a folder.
     """
     if not all(scope.allows_path(value) for value in parsed.values_of("I", "w")):
         return False
@@ -80,7 +76,7 @@ def _check_ls(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _check_readlink(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Without an option that resolves it, only the text of a link is shown."""
+    """Without an option that resolves it, only the text of the link is shown."""
     plain = not parsed.has("f", "e", "m", "canonicalize", "canonicalize-existing", "canonicalize-missing")
     return all(scope.allows_path(word) or (plain and scope.allows_name(word)) for word in parsed.operands)
 
@@ -193,7 +189,7 @@ _MAX_SLEEP = 60
 
 
 def _check_printf(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """A format and its values: none may be an option, and none holds what arithmetic would run from inside quotes."""
+    """A format and its values, without `$` and backticks, which arithmetic would evaluate even inside quotes."""
     return bool(parsed.operands) and not any(char in word for word in parsed.operands for char in "$`")
 
 
@@ -203,18 +199,18 @@ def _check_sleep(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _has_no_list_files(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """`@file` stands for the words in that file."""
+    """`@file` would insert the words of that file."""
     return not any(word.startswith("@") for word in parsed.operands) and has_readable_files(parsed, scope)
 
 
 def _check_shuf(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """With -r and no number it never ends."""
+    """With -r and without a count it never ends."""
     endless = parsed.has("r", "repeat") and not parsed.has("n", "head-count")
     return not endless and (parsed.has("e", "echo") or has_one_readable_file(parsed, scope))
 
 
 def _check_look(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Without a file, look searches a dictionary of the system."""
+    """Without a file, look searches the system dictionary."""
     return (
         len(parsed.operands) in (1, 2)
         and not parsed.starts_with_glob
@@ -223,17 +219,17 @@ def _check_look(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _check_compressed(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Files that are there: for one that is not, another is opened that has a suffix more."""
+    """Existing files only: for a missing one, these commands open a file with an added suffix."""
     return all(scope.allows_content(word) and os.path.isfile(join_path(scope.cwd, word)) for word in parsed.operands)  # noqa: PTH113
 
 
 def _check_decompression(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Without one of these options, the file is replaced by another."""
+    """Without one of these options, the command replaces the file."""
     return parsed.has("c", "l", "t", "stdout", "to-stdout", "list", "test") and _check_compressed(parsed, scope)
 
 
 def _check_archive(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """What is in an archive, which is named first; what follows are names inside of it."""
+    """The archive comes first, followed by names of its members."""
     return _check_compressed(ParsedOptions([], parsed.operands[:1]), scope) and bool(parsed.operands)
 
 
@@ -359,11 +355,11 @@ TEXT_COMMANDS: dict[str, ReadOnlyCommand] = {
 
 _MAX_IGNORES = 20_000
 _PATTERN_OPTIONS = ("e", "regexp", "f", "file")
-"""Options that give the pattern, so that all operands are files."""
+"""Options that set the pattern, so that all operands are files."""
 
 
 def _check_search(parsed: ParsedOptions, scope: ReadScope, scan: TreeScan | None) -> bool:
-    """The first operand is a pattern unless an option gave one; the others are files, or trees with `look`."""
+    """The first operand is the pattern unless an option sets it; the others are files, or trees to `scan`."""
     paths = parsed.operands if parsed.has(*_PATTERN_OPTIONS) else parsed.operands[1:]
     if scan is None:
         return all(scope.allows_content(word) for word in paths)
@@ -380,11 +376,11 @@ def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
     follows = parsed.has("R", "dereference-recursive")
     if not follows and not parsed.has("r", "recursive"):
         return _check_search(parsed, scope, None)
-    only = parsed.values_of("include")
-    if parsed.has("exclude") or any(char in pattern for pattern in only for char in "[\\/"):
-        only = []  # with both, a file that neither names may be searched
+    included = parsed.values_of("include")
+    if parsed.has("exclude") or any(char in pattern for pattern in included for char in "[\\/"):
+        included = []  # with both options, files that match neither may be searched
     skipped = [name for name in parsed.values_of("exclude-dir") if not set(name) & set("*?[\\")]
-    return _check_search(parsed, scope, TreeScan(patterns=tuple(only), skipped_names=skipped, follow_links=follows))
+    return _check_search(parsed, scope, TreeScan(patterns=tuple(included), skipped_names=skipped, follow_links=follows))
 
 
 _GREP = ReadOnlyCommand(
@@ -399,34 +395,36 @@ _GREP = ReadOnlyCommand(
     takes_number=True,
 )
 
-# --- ripgrep and fd, which leave hidden and ignored files alone unless they are told otherwise ---
+# --- ripgrep and fd, which skip hidden and ignored files by default ---
 
 
 def _check_ripgrep(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """A pattern or type that chooses files also chooses hidden and ignored ones."""
-    if not _has_own_settings(scope):
+    """A glob or type that includes files also includes hidden and ignored ones."""
+    if _has_project_settings(scope):
         return False
     if parsed.has("files", "type-list", "version", "V"):
         return all(scope.allows_path(word) for word in parsed.operands)
     chosen = any(not glob.startswith("!") for glob in parsed.values_of("g", "glob", "iglob")) or parsed.has("t", "type")
     everything = chosen or parsed.has("u", "unrestricted", "no-ignore", "no-ignore-vcs")
-    look = TreeScan(
+    scan = TreeScan(
         skipped_names=() if everything else _read_ignored_folders(scope),
         include_hidden=chosen or parsed.has(".", "hidden", "u", "unrestricted"),
         follow_links=parsed.has("L", "follow"),
     )
-    return _has_pattern(parsed) and _check_search(parsed, scope, look)
+    return _has_pattern(parsed) and _check_search(parsed, scope, scan)
 
 
-def _has_own_settings(scope: ReadScope) -> bool:
-    """Whether ripgrep's configuration, which may name programs, is the user's and not the project's."""
+def _has_project_settings(scope: ReadScope) -> bool:
+    """True if ripgrep's configuration, which may name programs, lies in the project."""
     path = os.environ.get("RIPGREP_CONFIG_PATH")
-    found = resolve_path(path, scope.cwd) if path else ""
-    return found == "" or (found is not None and not contains(scope.root, found))
+    if not path:
+        return False
+    resolved = resolve_path(path, scope.cwd)
+    return resolved is None or contains(scope.root, resolved)
 
 
 def _read_ignored_folders(scope: ReadScope) -> frozenset[str]:
-    """Folders that .gitignore leaves out by their plain name, such as node_modules. Only in a repository."""
+    """Return the folders that .gitignore names literally, such as node_modules. Only in a repository."""
     if not os.path.lexists(f"{scope.root}/.git") or scope.has_config((".ignore", ".rgignore")):
         return frozenset()
     try:

@@ -1,4 +1,4 @@
-"""What may be asked of git. The repository itself is judged by `gitconfig.tame`: its settings can name programs."""
+"""Read-only git commands. `git_config` checks the repository, since its settings can name programs to run."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from odin.policy.commands.syntax import split_names
 from odin.policy.paths import is_folder, join_path, resolve_path
 
 _NO_SIGNATURES = r"(?s)(?!.*%[-+ ]?G)(?!.*signature).*"
-"""A format with %G, also written %+G, makes git call a signature program."""
+"""A format with %G or %+G makes git run a signature program."""
 
 _DIFF_SHORT = "puswabWzRU:M?C?D?B?S:G:O@l:rtmc"
 _DIFF_LONG = (
@@ -52,7 +52,7 @@ _LOG_LONG = (
 
 
 def _check_revisions(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Names of commits or paths; both must stay inside when read as a path, or git would compare any two files."""
+    """Revisions or paths. Read as a path, each must stay inside, since git may compare any two files."""
     lines = (value.rpartition(":")[2] for value in parsed.values_of("L"))
     return not any(map(is_secret_path, lines)) and all(_is_safe_revision(word, scope) for word in parsed.operands)
 
@@ -62,7 +62,7 @@ def _is_safe_revision(word: str, scope: ReadScope) -> bool:
 
 
 def _check_diff(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """With --no-index git compares two files of its own accord, and shows them whatever they are."""
+    """With --no-index git compares two files outside of any repository and prints them."""
     if parsed.has("no-index") and not all(
         scope.allows_content(word) and not is_folder(join_path(scope.cwd, word)) for word in parsed.operands
     ):
@@ -70,15 +70,15 @@ def _check_diff(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return _check_revisions(parsed, scope)
 
 
-def _make_limit_check(most: int) -> OperandCheck:
-    return lambda taken, place: len(taken.operands) <= most and _check_revisions(taken, place)
+def _make_limit_check(limit: int) -> OperandCheck:
+    return lambda parsed, scope: len(parsed.operands) <= limit and _check_revisions(parsed, scope)
 
 
 _LISTING = ("list", "l", "contains", "no-contains", "merged", "no-merged", "points-at", "with", "without")
 
 
 def _check_listing(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Without one of these options, an operand of `git branch` and `git tag` is made."""
+    """Without one of these options, `git branch NAME` and `git tag NAME` create NAME."""
     return (not parsed.operands or parsed.has(*_LISTING)) and _check_revisions(parsed, scope)
 
 
@@ -105,12 +105,12 @@ def _check_config(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _make_first_check(*allowed: str) -> OperandCheck:
-    """For commands that have commands of their own: the first operand is one of these, and no other follows."""
-    return lambda taken, place: len(taken.operands) == 1 and taken.operands[0] in allowed
+    """For commands with subcommands: the only operand is one of these."""
+    return lambda parsed, scope: len(parsed.operands) == 1 and parsed.operands[0] in allowed
 
 
 def _check_remote(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """To show a remote, git asks it, unless -n says not to."""
+    """`git remote show NAME` connects to the remote unless -n is given."""
     verb, rest = parsed.operands[:1], parsed.operands[1:]
     if verb == ["show"]:
         return not rest or parsed.has("n")
@@ -254,7 +254,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     ),
     "remote": ReadOnlyCommand(_check_remote, "vn", "verbose all push"),
     "submodule": ReadOnlyCommand(
-        lambda taken, place: taken.operands in ([], ["status"]), "q", "quiet recursive cached"
+        lambda parsed, scope: parsed.operands in ([], ["status"]), "q", "quiet recursive cached"
     ),
     "bisect": ReadOnlyCommand(_make_first_check("log")),
     "fsck": ReadOnlyCommand(
@@ -273,7 +273,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     "stripspace": ReadOnlyCommand(has_no_operands, "s", "strip-comments"),
     "patch-id": ReadOnlyCommand(has_no_operands, "", "stable unstable verbatim"),
     "check-ref-format": ReadOnlyCommand(
-        lambda taken, place: len(taken.operands) == 1, "", "branch normalize allow-onelevel"
+        lambda parsed, scope: len(parsed.operands) == 1, "", "branch normalize allow-onelevel"
     ),
     "check-mailmap": ReadOnlyCommand(has_any_operands),
     "worktree": ReadOnlyCommand(_make_first_check("list"), "vz", "porcelain verbose"),
@@ -286,7 +286,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     ),
     "var": ReadOnlyCommand(_make_limit_check(1)),
     "notes": ReadOnlyCommand(
-        lambda taken, place: taken.operands[:1] in ([], ["list"], ["show"]) and _check_revisions(taken, place)
+        lambda parsed, scope: parsed.operands[:1] in ([], ["list"], ["show"]) and _check_revisions(parsed, scope)
     ),
 }
 
@@ -320,16 +320,16 @@ def check_git(words: Sequence[str], scope: ReadScope) -> bool:
         elif rest[0] == "-c" and len(rest) > 1 and _SETTING.fullmatch(rest[1]):
             del rest[:2]
         elif rest[0] == "-C" and len(rest) > 1:
-            found = resolve_path(rest[1], scope.cwd)
-            if not rest[1] or found is None or not contains(scope.root, found) or not is_folder(found):
+            folder = resolve_path(rest[1], scope.cwd)
+            if not rest[1] or folder is None or not contains(scope.root, folder) or not is_folder(folder):
                 return False
-            scope = ReadScope(found, scope.root)
+            scope = ReadScope(folder, scope.root)
             del rest[:2]
         else:
             break
     known = GIT_COMMANDS.get(rest[0]) if rest else None
     if rest[:1] == ["stash"] and rest[1:2] not in (["list"], ["show"]):
-        return False  # an option in front of it may mean `stash push`
+        return False  # `git stash -OPTION` means `stash push`
     return known is not None and known.accepts(rest[1:], scope) and has_safe_git_config(scope.cwd, scope.root)
 
 

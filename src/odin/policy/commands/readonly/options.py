@@ -34,8 +34,8 @@ class ReadScope(Struct, frozen=True):
 
     def allows_path(self, path: str) -> bool:
         """True if a path stays inside the root and is a regular file or folder."""
-        found = resolve_path(path, self.cwd)
-        return found is not None and contains(self.root, found) and not is_special_file(path, self.cwd)
+        resolved = resolve_path(path, self.cwd)
+        return resolved is not None and contains(self.root, resolved) and not is_special_file(path, self.cwd)
 
     def allows_name(self, path: str) -> bool:
         """True if the name itself lies inside the root. Enough for commands that do not follow links."""
@@ -46,15 +46,15 @@ class ReadScope(Struct, frozen=True):
         """True if a file may be printed: it lies inside the root and its name does not suggest secrets."""
         if path == "-":
             return True
-        found = resolve_path(path, self.cwd)
-        if found is None or not contains(self.root, found) or is_special_file(path, self.cwd):
+        resolved = resolve_path(path, self.cwd)
+        if resolved is None or not contains(self.root, resolved) or is_special_file(path, self.cwd):
             return False
-        return not is_secret_path(path) and not is_secret_path(found)
+        return not is_secret_path(path) and not is_secret_path(resolved)
 
     def is_within(self, path: str) -> bool:
         """True if a word, read as a path, stays inside the root."""
-        found = resolve_path(path, self.cwd)
-        return found is not None and contains(self.root, found)
+        resolved = resolve_path(path, self.cwd)
+        return resolved is not None and contains(self.root, resolved)
 
     def walk_up(self) -> Iterator[str]:
         """Yield the current folder and its parents, up to the root."""
@@ -100,40 +100,40 @@ class TreeScan(Struct, frozen=True):
             return False
         if not is_folder(top):
             return scope.allows_content(path)
-        wanted = re.compile("|".join(translate(pattern) for pattern in self.patterns)) if self.patterns else None
+        name_pattern = re.compile("|".join(translate(pattern) for pattern in self.patterns)) if self.patterns else None
         budget = _MAX_ENTRIES
         folders = [top]
         while folders:
             folder = folders.pop()
             if not self.include_hidden and _has_negated_ignores(folder):
                 return TreeScan(self.patterns, follow_links=self.follow_links).is_clear(path, scope)
-            found = self._list_entries(folder)
-            budget -= len(found)
+            entries = self._list_entries(folder)
+            budget -= len(entries)
             if budget < 0:
                 return False
-            for entry in found:
-                if not self._is_entry_clear(entry, wanted, folders, scope):
+            for entry in entries:
+                if not self._is_entry_clear(entry, name_pattern, folders, scope):
                     return False
         return True
 
     def _is_entry_clear(
-        self, entry: "os.DirEntry[str]", wanted: "re.Pattern[str] | None", folders: list[str], scope: ReadScope
+        self, entry: "os.DirEntry[str]", name_pattern: "re.Pattern[str] | None", folders: list[str], scope: ReadScope
     ) -> bool:
         if entry.is_dir(follow_symlinks=False):
             if is_secret_folder(entry.name):
                 return False
-            fetched = entry.name in _PACKAGE_FOLDERS and not self.follow_links
-            if entry.name != ".git" and not fetched and entry.name not in self.skipped_names:
+            packages = entry.name in _PACKAGE_FOLDERS and not self.follow_links
+            if entry.name != ".git" and not packages and entry.name not in self.skipped_names:
                 folders.append(entry.path)
             return True
         if self.follow_links and not entry.is_file(follow_symlinks=False):
             return False
-        return not (is_secret_name(entry.name) and (wanted is None or wanted.match(entry.name)))
+        return not (is_secret_name(entry.name) and (name_pattern is None or name_pattern.match(entry.name)))
 
     def _list_entries(self, folder: str) -> "list[os.DirEntry[str]]":
         try:
-            with os.scandir(folder) as found:
-                return [entry for entry in found if self.include_hidden or not entry.name.startswith(".")]
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if self.include_hidden or not entry.name.startswith(".")]
         except OSError:
             return []
 
@@ -183,8 +183,8 @@ class ReadOnlyCommand(Struct, frozen=True):
     is_unbundled: bool = False
 
     def accepts(self, words: Sequence[str], scope: ReadScope) -> bool:
-        taken = parse_options(self, words, scope)
-        return taken is not None and self.check(taken, scope)
+        parsed = parse_options(self, words, scope)
+        return parsed is not None and self.check(parsed, scope)
 
 
 @lru_cache(maxsize=512)
@@ -199,30 +199,30 @@ def _parse_long_options(spec: str) -> dict[str, str]:
 
 def parse_options(known: ReadOnlyCommand, words: Sequence[str], scope: ReadScope) -> ParsedOptions | None:
     """Return the options and operands, or None if an option is not on the list."""
-    taken = ParsedOptions([], [])
+    parsed = ParsedOptions([], [])
     rest = list(reversed(words))
     while rest:
         word = rest.pop()
         if word == "--":
-            taken.operands.extend(reversed(rest))
+            parsed.operands.extend(reversed(rest))
             break
         if not word.startswith("-") or word == "-":
-            taken.operands.append(word)
+            parsed.operands.append(word)
         elif (
             isinstance(word, GlobMatch)
-            or (known.options_first and taken.operands)
+            or (known.options_first and parsed.operands)
             or (known.is_unbundled and _is_glued(word, known))
         ):
             return None
         elif known.takes_number and word[1:].isascii() and word[1:].isdigit():
-            taken.options.append(("number", word[1:]))
+            parsed.options.append(("number", word[1:]))
         elif not (
-            _parse_long(word[2:], known, rest, taken)
+            _parse_long(word[2:], known, rest, parsed)
             if word.startswith("--")
-            else _parse_bundle(word[1:], known, rest, taken)
+            else _parse_bundle(word[1:], known, rest, parsed)
         ):
             return None
-    return taken if _are_values_valid(known, taken, scope) else None
+    return parsed if _are_values_valid(known, parsed, scope) else None
 
 
 def _is_glued(word: str, known: ReadOnlyCommand) -> bool:
@@ -325,11 +325,11 @@ def expand_globs(words: Sequence[ShellWord], cwd: str) -> list[str] | None:
             texts.append(word.text)
             continue
         try:
-            found = find_matches(word.text, cwd)
+            matches = find_matches(word.text, cwd)
         except TooManyMatches:
             return None
-        texts.extend(GlobMatch(name) for name in found)
-        texts.append(GlobMatch(word.text) if found else word.text)
+        texts.extend(GlobMatch(name) for name in matches)
+        texts.append(GlobMatch(word.text) if matches else word.text)
     return texts
 
 
@@ -340,12 +340,12 @@ def find_matches(pattern: str, cwd: str) -> list[str]:
         raise TooManyMatches
     start = "/" if pattern.startswith("/") else ""
     budget = [_MAX_GLOB_ENTRIES]
-    found: list[str] = []
+    matches: list[str] = []
     for name in _walk_pattern(start, [part for part in parts if part], cwd, budget):
-        found.append(name + "/" if pattern.endswith("/") else name)
-        if len(found) > _MAX_MATCHES:
+        matches.append(name + "/" if pattern.endswith("/") else name)
+        if len(matches) > _MAX_MATCHES:
             raise TooManyMatches
-    return found
+    return matches
 
 
 def _walk_pattern(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]) -> Iterator[str]:
@@ -355,9 +355,9 @@ def _walk_pattern(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]
     part, rest = parts[0], parts[1:]
     glue = "" if prefix in ("", "/") else "/"
     if not _MAGIC.search(part):
-        here = f"{prefix}{glue}{part}"
-        if os.path.lexists(here if here.startswith("/") else f"{cwd}/{here}"):
-            yield from _walk_pattern(here, rest, cwd, budget)
+        path = f"{prefix}{glue}{part}"
+        if os.path.lexists(path if path.startswith("/") else f"{cwd}/{path}"):
+            yield from _walk_pattern(path, rest, cwd, budget)
         return
     fits = re.compile(translate(_BRACKETS.sub("*", part).replace("[", "[[]")))
     for name in _list_folder(prefix if prefix.startswith("/") else f"{cwd}/{prefix}", budget):
@@ -367,10 +367,10 @@ def _walk_pattern(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]
 
 def _list_folder(folder: str, budget: list[int]) -> list[str]:
     try:
-        found = os.listdir(folder)  # noqa: PTH208 (only names are needed)
+        names = os.listdir(folder)  # noqa: PTH208 (only names are needed)
     except (OSError, ValueError):
         return []
-    budget[0] -= len(found) + 1
+    budget[0] -= len(names) + 1
     if budget[0] < 0:
         raise TooManyMatches
-    return found
+    return names

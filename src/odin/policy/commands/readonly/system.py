@@ -1,9 +1,7 @@
-"""Commands that tell about the machine and its processes, never about their environment.
+"""Read-only commands about the machine and its processes, and version queries of development tools.
 
-What may be asked of compilers, interpreters and package managers: their version, and what is installed.
-
-Asking for a version is not always harmless: some of them look for settings in the project first, and those may name
-the program that then runs. Where such a file lies on the way up, the question is put to the user.
+Environment variables of processes are never shown. A version query is not always harmless: some tools first load a
+file of the project that may name the program to run. If such a file exists, the query needs approval.
 """
 
 import os
@@ -43,7 +41,7 @@ def _check_date(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _check_ps(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """BSD style letters are operands; an `e` among them would show what is in the environment."""
+    """BSD-style letters are operands; an `e` among them would show environment variables."""
     operands, formats = parsed.operands, parsed.values_of("o", "format", "sort")
     if len(operands) == 2 and re.fullmatch(r"[auxlwjf]*o", operands[0]):
         operands, formats = [], [*formats, operands[1]]
@@ -53,7 +51,7 @@ def _check_ps(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _is_user(name: str) -> bool:
-    """`ps -auxe` means the user `xe`; when there is none, ps takes the letters for its BSD style after all."""
+    """True if a user exists. `ps -auxe` means the user `xe`; without one, ps reads the letters as BSD options."""
     from pwd import getpwnam
 
     try:
@@ -69,31 +67,29 @@ def _check_tput(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _check_sampling(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """An interval needs a number of times, or it never ends."""
+    """An interval needs a count, or the command never ends."""
     if len(parsed.operands) not in (0, 2) or not all(re.fullmatch(r"[0-9]{1,2}", word) for word in parsed.operands):
         return False
     return not parsed.operands or int(parsed.operands[0]) * int(parsed.operands[1]) <= _MAX_SECONDS
 
 
 def _check_ss(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Ports and addresses in numbers: for a name, other machines would be asked."""
+    """Numeric ports and addresses only: resolving names contacts other machines."""
     return all(_SOCKET_FILTER.fullmatch(word) for word in parsed.operands)
 
 
 def _check_lsof(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """No `@`, which begins the name of a machine that would be looked up, and no `+`, which begins an option."""
+    """No `@`, which starts a host name to resolve, and no `+`, which starts an option."""
     if parsed.has("i") and not parsed.has("n"):
-        return False  # the names of all machines at the other end would be looked up
-    named_machine = any("@" in word for word in (*parsed.operands, *parsed.values_of("i")))
+        return False  # it would resolve the host names of all connections
+    names_host = any("@" in word for word in (*parsed.operands, *parsed.values_of("i")))
     return (
-        not named_machine
-        and not any(word.startswith("+") for word in parsed.operands)
-        and has_inside_paths(parsed, scope)
+        not names_host and not any(word.startswith("+") for word in parsed.operands) and has_inside_paths(parsed, scope)
     )
 
 
 def _check_netstat(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """In numbers: names are asked of other machines."""
+    """Numeric only: resolving names contacts other machines."""
     return not parsed.operands and parsed.has("n", "numeric")
 
 
@@ -102,7 +98,7 @@ def _check_sysctl(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _check_getent(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Not `hosts`: that asks other machines."""
+    """Not `hosts`, which contacts other machines."""
     return parsed.operands[:1] in (["passwd"], ["group"], ["services"], ["protocols"]) and has_only_names(parsed, scope)
 
 
@@ -202,7 +198,7 @@ SYSTEM_COMMANDS: dict[str, ReadOnlyCommand] = {
     **dict.fromkeys(
         ("dpkg", "dpkg-query"), ReadOnlyCommand(_check_dpkg, "lsLSWf:", "list status listfiles show showformat=")
     ),
-    "stty": ReadOnlyCommand(lambda taken, place: taken.operands in ([], ["size"]), "a", "all"),
+    "stty": ReadOnlyCommand(lambda parsed, scope: parsed.operands in ([], ["size"]), "a", "all"),
     "clear": ReadOnlyCommand(has_no_operands),
     "ss": ReadOnlyCommand(
         _check_ss, "tulnpaexmis460HOwZ", "tcp udp listening numeric processes all summary unix ipv4 ipv6 no-header"
@@ -257,7 +253,7 @@ _CAPITAL_V_TOOLS = split_names(
     "python python2 python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 pip pip3 uv ruff mypy "
     "deno perl ghc cabal curl wget ssh rsync grep gawk rg fd jq shellcheck ld"
 )
-"""Programs for which -V is the version. To others it is anything: some shells then run what they read."""
+"""Programs for which -V prints the version. For others it may be anything: some shells then run their input."""
 
 _CONFIGURED_TOOLS: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
     "cargo": (("rust-toolchain", "rust-toolchain.toml", ".cargo"), (["--version"], ["-V"], ["version"])),
@@ -271,11 +267,11 @@ _CONFIGURED_TOOLS: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
     "dotnet": (("global.json",), (["--version"],)),
     "npx": ((".npmrc",), (["--version"], ["-v"])),
 }
-"""Programs that obey these files of the project, and what they may be asked without them."""
+"""Programs that load these project files, and the queries allowed if none of the files exists."""
 
 
 def _check_npm(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """Lists of what is installed. `npm run` alone names the scripts; with a name it runs one."""
+    """Lists of packages. `npm run` alone lists the scripts; with a name it runs one."""
     verb = parsed.operands[:1]
     if verb in (["run"], ["root"], ["prefix"]):
         known = len(parsed.operands) == 1
@@ -299,19 +295,19 @@ _TOOL_LISTS: dict[str, ReadOnlyCommand] = {
 
 
 def find_tool_check(name: str) -> Callable[[Sequence[str], ReadScope], bool] | None:
-    """The check for this program, or None when nothing about it is known."""
+    """Return the check for this program, or None if it is not known."""
     if name not in _VERSIONED_TOOLS and name not in _CONFIGURED_TOOLS:
         return None
 
     def check(words: Sequence[str], scope: ReadScope) -> bool:
         if name in _TOOL_LISTS and _TOOL_LISTS[name].accepts(words, scope):
             return True
-        given = list(words)
+        arguments = list(words)
         if name in _CONFIGURED_TOOLS:
-            files, asked = _CONFIGURED_TOOLS[name]
-            return given in asked and not scope.has_config(files)
-        if given == ["-V"]:
+            files, queries = _CONFIGURED_TOOLS[name]
+            return arguments in queries and not scope.has_config(files)
+        if arguments == ["-V"]:
             return name in _CAPITAL_V_TOOLS
-        return given == ["--version"] or given in _OTHER_VERSION.get(name, ())
+        return arguments == ["--version"] or arguments in _OTHER_VERSION.get(name, ())
 
     return check

@@ -1,1 +1,1 @@
-"""Where a person writes: the text, what is folded into it, what completes it, and what was written before."""
+"""The prompt composer: text area, completion popup, prompt history and the queue panel."""

@@ -1,6 +1,6 @@
-"""The list above the composer: what the letters before the cursor may become.
+"""The completion popup above the composer, and the completer that fills it.
 
-Keeps the list above the composer right while somebody types. Nothing here is waited for by a key.
+Files and custom commands are looked up in background tasks, so a key never waits for completion.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from odin.ui.completion import (
     make_file_items,
 )
 from odin.ui.terminal import escape_hidden, shorten, width_of
-from odin.ui.tui.composer.messages import theme_of
+from odin.ui.tui.palette import theme_of
 
 MAX_ROWS = 8
 _MIN_COLUMN = 24
 
 
 class Popup(Widget):
-    """Lies over the conversation, so that nothing moves when it comes and goes. The composer has the keys."""
+    """An overlay above the composer, so that opening it moves nothing. The composer keeps the focus and the keys."""
 
     DEFAULT_CSS = """
     Popup {
@@ -69,14 +69,14 @@ class Popup(Widget):
         return self.choices[self.at] if self.choices else None
 
     def offer(self, choices: Sequence[CompletionItem], above: Region, *, again: bool) -> None:
-        """Show these above that part of the screen. `again`: for the same letters; what was chosen stays chosen."""
+        """Show the choices above a region. `again`: they are for the same letters, so the selection is kept."""
         before = self.selected if again and self.at else None
         self.choices = choices
         self.at = next((at for at, choice in enumerate(choices) if before and choice.label == before.label), 0)
         self.follow(above)
 
     def follow(self, above: Region) -> None:
-        """That part of the screen is elsewhere, or of another size."""
+        """Adjust to the new position or size of the region below."""
         self._anchor_region = above
         self._max_width = max(above.width - 2, 20)
         self._update_position()
@@ -148,17 +148,17 @@ QueryResult = TypeVar("QueryResult")
 
 MAX_FILES = 20
 _RETRY_DELAYS_S = (0.2, 0.4, 0.8, 1.6)
-"""When the same question is asked again: the project is still being looked through the first time."""
+"""Delays before searching again; the path index may still be incomplete."""
 
 
 class ShowItems(Protocol):
-    """Shows choices, or nothing; `again` says that they are for the same letters as those before."""
+    """Shows completion items, or hides the popup if empty. `again`: the letters are unchanged."""
 
-    def __call__(self, choices: Sequence[CompletionItem], *, again: bool) -> None: ...
+    def __call__(self, items: Sequence[CompletionItem], *, again: bool) -> None: ...
 
 
 class ComposerCompleter:
-    """`offer` is called at once, or when an answer has come that is still wanted."""
+    """Finds completion items for the word at the cursor and passes them to `offer`, now or when they arrive."""
 
     def __init__(self, offer: ShowItems) -> None:
         self._offer = offer
@@ -169,27 +169,27 @@ class ComposerCompleter:
         self.target: CompletionTarget | None = None
 
     def enter_session(self, client: Client) -> None:
-        """Another session: its files, its commands."""
+        """Use the files and custom commands of another session."""
         self._client = client
         self._custom_commands = ()
         self.close()
         self._refresh_commands()
 
     def update(self, line: str, column: int, *, first: bool) -> None:
-        """The cursor stands there now, because something was typed."""
-        want = find_target(line, column, first=first)
-        if want == self.target:
+        """Complete the word at this column of the line. `first`: it is the first line of the prompt."""
+        target = find_target(line, column, first=first)
+        if target == self.target:
             return
-        if want is not None and want.kind == "command" and (self.target is None or self.target.kind != "command"):
+        if target is not None and target.kind == "command" and (self.target is None or self.target.kind != "command"):
             self._refresh_commands()
         self._stop()
-        self.target = want
-        if want is None:
+        self.target = target
+        if target is None:
             self._offer((), again=False)
-        elif want.kind == "file":
-            self._file_task = asyncio.create_task(self._find_files(want.letters))
+        elif target.kind == "file":
+            self._file_task = asyncio.create_task(self._find_files(target.letters))
         else:
-            self._offer(self._match_locally(want), again=False)
+            self._offer(self._match_locally(target), again=False)
 
     def close(self) -> None:
         self._stop()
@@ -197,34 +197,34 @@ class ComposerCompleter:
         self._offer((), again=False)
 
     def is_complete(self) -> bool:
-        """Whether what is typed is a whole command already."""
-        want = self.target
-        return want is not None and want.kind == "command" and is_command(want.letters, self._custom_commands)
+        """True if the typed word is the full name of a command."""
+        target = self.target
+        return target is not None and target.kind == "command" and is_command(target.letters, self._custom_commands)
 
-    def _match_locally(self, want: CompletionTarget) -> Sequence[CompletionItem]:
-        return (
-            complete_command(want.letters, self._custom_commands) if want.kind == "command" else complete_argument(want)
-        )
+    def _match_locally(self, target: CompletionTarget) -> Sequence[CompletionItem]:
+        if target.kind == "command":
+            return complete_command(target.letters, self._custom_commands)
+        return complete_argument(target)
 
     async def _find_files(self, letters: str) -> None:
-        """What is known now, and what else is found in the next moments."""
+        """Show matching files now, and again as the path index grows."""
         shown: tuple[str, ...] | None = None
         for pause in (*_RETRY_DELAYS_S, 0.0):
-            found = await self._query(lambda client: client.find_files(letters, MAX_FILES))
-            if found != shown:
-                self._offer(make_file_items(found), again=shown is not None)
-                shown = found
+            paths = await self._query(lambda client: client.find_files(letters, MAX_FILES))
+            if paths != shown:
+                self._offer(make_file_items(paths), again=shown is not None)
+                shown = paths
             await asyncio.sleep(pause)
 
     def _refresh_commands(self) -> None:
-        """Custom commands can come and go while the app runs."""
+        """Reload the custom commands, which can change while the app runs."""
         if self._command_task is None or self._command_task.done():
             self._command_task = asyncio.create_task(self._load_commands())
 
     async def _load_commands(self) -> None:
-        found = await self._query(lambda client: client.list_commands())
-        if found != self._custom_commands:
-            self._custom_commands = found
+        commands = await self._query(lambda client: client.list_commands())
+        if commands != self._custom_commands:
+            self._custom_commands = commands
             if self.target is not None and self.target.kind == "command":
                 self._offer(self._match_locally(self.target), again=True)
 

@@ -1,7 +1,4 @@
-"""What is being written: a text in which long pastes and pictures are one short label each.
-
-What was written before, and walking through it.
-"""
+"""Prompt drafts, in which long pastes and images are folded into short labels, and the history of earlier drafts."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +15,7 @@ _MAX_NAME = 40
 
 
 class DraftPart(Struct, frozen=True):
-    """What a label stands for: a text that was pasted, or a picture."""
+    """The pasted text or image behind a label."""
 
     label: str
     text: str = ""
@@ -26,25 +23,25 @@ class DraftPart(Struct, frozen=True):
 
 
 class PromptDraft(Struct, frozen=True):
-    """A text with the pieces whose labels may stand in it."""
+    """The text of a prompt and the parts behind the labels in it."""
 
     text: str = ""
     parts: tuple[DraftPart, ...] = ()
 
     def expand(self) -> str:
-        """The text as it is sent: pastes whole; a picture keeps its label, so that the words can speak of it."""
-        whole = {piece.label: piece.text for piece in self.parts if piece.image is None}
+        """Return the text to send: pastes in full, images still as labels so that the text can refer to them."""
+        whole = {part.label: part.text for part in self.parts if part.image is None}
         return _LABEL.sub(lambda found: whole.get(found[0], found[0]), self.text) if whole else self.text
 
     def list_images(self) -> tuple[Attachment, ...]:
-        """The pictures whose labels stand in the text."""
-        return tuple(piece.image for piece in self.parts if piece.image is not None and piece.label in self.text)
+        """Return the images whose labels are in the text."""
+        return tuple(part.image for part in self.parts if part.image is not None and part.label in self.text)
 
     def refold(self, text: str) -> "PromptDraft":
-        """Another text with the same pieces; a paste that stands in it as it was is folded again."""
-        for piece in self.parts:
-            if piece.text:
-                text = text.replace(piece.text, piece.label)
+        """Return a draft with another text and the same parts; unchanged pastes are folded into labels again."""
+        for part in self.parts:
+            if part.text:
+                text = text.replace(part.text, part.label)
         return replace(self, text=text)
 
     @property
@@ -53,43 +50,43 @@ class PromptDraft(Struct, frozen=True):
 
 
 class DraftParts:
-    """The pieces of the draft that is open. What is deleted stays known, because it can come back by an undo."""
+    """The parts of the open draft. Parts whose label was deleted are kept, because undo can bring it back."""
 
     def __init__(self) -> None:
         self._by_label: dict[str, DraftPart] = {}
 
     def load(self, parts: Sequence[DraftPart]) -> None:
-        self._by_label = {piece.label: piece for piece in parts}
+        self._by_label = {part.label: part for part in parts}
 
     def build_draft(self, text: str) -> PromptDraft:
-        return PromptDraft(text, tuple(piece for piece in self._by_label.values() if piece.label in text))
+        return PromptDraft(text, tuple(part for part in self._by_label.values() if part.label in text))
 
     def add_paste(self, text: str) -> str:
-        """The label of a text that was pasted."""
+        """Store a pasted text and return its label."""
         lines = text.rstrip("\n").count("\n") + 1
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         return self._add_part("pasted", f": {size}", DraftPart("", text))
 
     def add_image(self, image: Attachment) -> str:
-        name = image.name or image.path.rsplit("/", 1)[-1] or "picture"
+        name = image.name or image.path.rsplit("/", 1)[-1] or "image"
         shown = shorten(escape_hidden(name).replace("[", "(").replace("]", ")"), _MAX_NAME)
         return self._add_part("image", f" {shown}", DraftPart("", image=image))
 
     def count_image_room(self, text: str) -> int:
-        """How many pictures may still come beside this text."""
+        """Return how many more images a prompt with this text may have."""
         return MAX_IMAGES - len(self.build_draft(text).list_images())
 
     def find(self, label: str) -> DraftPart | None:
         return self._by_label.get(label)
 
     def find_labels(self, line: str) -> Iterator[tuple[int, int, DraftPart]]:
-        """The labels of a line that stand for something: where each begins and ends."""
+        """Yield start, end and part of each label in a line."""
         if not self._by_label or "[" not in line:
             return
         for found in _LABEL.finditer(line):
-            piece = self._by_label.get(found[0])
-            if piece is not None:
-                yield found.start(), found.end(), piece
+            part = self._by_label.get(found[0])
+            if part is not None:
+                yield found.start(), found.end(), part
 
     def _add_part(self, kind: str, rest: str, part: DraftPart) -> str:
         number = 1 + sum(label.startswith(f"[{kind} ") for label in self._by_label)
@@ -99,17 +96,17 @@ class DraftParts:
 
 
 def draft_of_prompt(body: str, attached: Sequence[Attachment]) -> PromptDraft:
-    """A prompt that was sent, as a draft again: its pictures go with the labels in its text, or with new ones."""
+    """Return a sent prompt as a draft; its images get the labels in its text, or new ones."""
     labels = iter([found[0] for found in _LABEL.finditer(body) if found[0].startswith("[image ")])
-    pieces, text = DraftParts(), body
-    kept: list[DraftPart] = []
-    for picture in attached:
+    numbering, text = DraftParts(), body
+    parts: list[DraftPart] = []
+    for image in attached:
         label = next(labels, "")
-        made = pieces.add_image(picture)
-        kept.append(DraftPart(label or made, image=picture))
+        new_label = numbering.add_image(image)
+        parts.append(DraftPart(label or new_label, image=image))
         if not label:
-            text = f"{text} {made}"
-    return PromptDraft(text, tuple(kept))
+            text = f"{text} {new_label}"
+    return PromptDraft(text, tuple(parts))
 
 
 MAX_DRAFTS = 500
@@ -117,7 +114,10 @@ _MAX_SIZE = 40_000_000
 
 
 class PromptHistory:
-    """Earlier drafts, the newest last. What was written or changed on a walk is among them when the walk is over."""
+    """Earlier drafts, newest last, with a cursor for Up and Down.
+
+    Drafts edited on the way through the history are added to it when the walk ends.
+    """
 
     def __init__(self) -> None:
         self._past: list[PromptDraft] = []
@@ -134,7 +134,7 @@ class PromptHistory:
         self._shorten()
 
     def add_older(self, texts: Iterable[str]) -> None:
-        """Prompts of earlier sessions, the newest first. They are older than everything that is known."""
+        """Add prompts of earlier sessions (newest first) before all others."""
         known = {draft.expand() for draft in self._past}
         older: list[PromptDraft] = []
         for text in texts:
@@ -147,37 +147,37 @@ class PromptHistory:
             self._edited = {at + len(older): draft for at, draft in self._edited.items()}
         self._shorten()
 
-    def go_back(self, now: PromptDraft) -> PromptDraft | None:
-        """The draft before the one that is shown, or None when there is none."""
+    def go_back(self, current: PromptDraft) -> PromptDraft | None:
+        """Return the draft before the current one, or None at the beginning."""
         at = len(self._past) if self._cursor is None else self._cursor
-        return self._go(at, at - 1, now) if at > 0 else None
+        return self._go(at, at - 1, current) if at > 0 else None
 
-    def go_forward(self, now: PromptDraft) -> PromptDraft | None:
-        """The draft after it; after the last one comes what was being written when the walk began."""
+    def go_forward(self, current: PromptDraft) -> PromptDraft | None:
+        """Return the next draft, or None. After the last one comes the draft that was open when the walk began."""
         if self._cursor is None or self._cursor >= len(self._past):
             return None
-        return self._go(self._cursor, self._cursor + 1, now)
+        return self._go(self._cursor, self._cursor + 1, current)
 
     def end_walk(self) -> None:
-        """The walk is over. What was left on it without being sent is kept: it was written later than the others."""
-        left = [draft for at, draft in sorted(self._edited.items()) if at != self._cursor and not draft.is_empty]
-        self._past += [draft for draft in left if draft not in self._past]
+        """Reset the cursor. Drafts that were edited but not sent are added as the newest."""
+        unsent = [draft for at, draft in sorted(self._edited.items()) if at != self._cursor and not draft.is_empty]
+        self._past += [draft for draft in unsent if draft not in self._past]
         self._cursor = None
         self._edited = {}
         self._shorten()
 
     def search(self, words: str, most: int) -> list[PromptDraft]:
-        """Those with these words in them, the newest first, then those with their letters."""
+        """Return drafts that contain the words, newest first, then fuzzy matches."""
         newest = list(reversed(self._past))
         if not words.strip():
             return newest[:most]
         scored = [(score_match(words, draft.text), draft) for draft in newest]
-        whole = [draft for found, draft in scored if found >= EXACT_PART_SCORE]
-        loose = [draft for found, draft in scored if 0 < found < EXACT_PART_SCORE]
-        return [*whole, *loose][:most]
+        exact = [draft for score, draft in scored if score >= EXACT_PART_SCORE]
+        fuzzy = [draft for score, draft in scored if 0 < score < EXACT_PART_SCORE]
+        return [*exact, *fuzzy][:most]
 
-    def _go(self, at: int, to: int, now: PromptDraft) -> PromptDraft:
-        self._edited[at] = now
+    def _go(self, at: int, to: int, current: PromptDraft) -> PromptDraft:
+        self._edited[at] = current
         self._cursor = to
         return self._edited.get(to) or self._past[to]
 
@@ -188,7 +188,7 @@ class PromptHistory:
 
 
 def fold_text(text: str) -> PromptDraft:
-    """A text of an earlier session. One that no screen could show is folded as a paste is."""
+    """Return a prompt of an earlier session as a draft, folded into a label if it is very long."""
     if len(text) <= 10_000 and text.count("\n") < 200:
         return PromptDraft(text)
     label = f"[pasted #1: {text.count(chr(10)) + 1:,} lines]"
@@ -196,5 +196,5 @@ def fold_text(text: str) -> PromptDraft:
 
 
 def _size_of(draft: PromptDraft) -> int:
-    pictures = sum(len(piece.image.data) for piece in draft.parts if piece.image is not None)
-    return len(draft.text) + pictures + sum(len(piece.text) for piece in draft.parts)
+    images = sum(len(part.image.data) for part in draft.parts if part.image is not None)
+    return len(draft.text) + images + sum(len(part.text) for part in draft.parts)

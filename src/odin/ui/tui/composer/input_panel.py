@@ -1,7 +1,4 @@
-"""From Enter to the session: what was written is sent in order, as soon as there is a session to send it to.
-
-The bottom of the screen: what waits, where one writes, the list that completes it, and what comes of their keys.
-"""
+"""The bottom of the screen: queue panel, composer and completion popup, and the queue that submits drafts."""
 
 import asyncio
 import contextlib
@@ -28,12 +25,12 @@ if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-ALREADY_TAKEN = "It was taken or dropped meanwhile."
+ALREADY_TAKEN = "This prompt has already left the queue."
 MAX_HISTORY = 200
-"""Prompts of earlier sessions that can be called back."""
+"""How many prompts of earlier sessions are loaded into the history."""
 
 _COMMAND_S = 0.5
-"""How long what was written behind a command waits for it; it may lead to another session."""
+"""How long later drafts wait for a slash command, which may switch to another session."""
 
 
 class SubmittedDraft(Struct, frozen=True):
@@ -43,7 +40,7 @@ class SubmittedDraft(Struct, frozen=True):
 
 
 class SubmitQueue:
-    """What is written before the session is open, or while another one is being opened, waits here."""
+    """Submits drafts to the session in order. They wait while no session is open or another one is being opened."""
 
     def __init__(self, app: "OdinApp", composer: Composer, queue: QueuePanel) -> None:
         self._app = app
@@ -54,17 +51,17 @@ class SubmitQueue:
         self._switch_lock = asyncio.Lock()
 
     def put(self, draft: PromptDraft, lane: Delivery | None, mode: Mode) -> None:
-        """As long as no session is open its own mode is not known; one that the person chose counts."""
+        """Queue a draft. Before the session is open, `mode` is used only if the user chose it."""
         known = self._open.is_set() or self._app.is_mode_chosen
         self._drafts.put_nowait(SubmittedDraft(draft, lane, mode if known else None))
 
     def begin(self) -> None:
-        """There is a session now, and somebody hears what happens in it."""
+        """Start submitting: the session is open and its events are being followed."""
         self._open.set()
 
     @contextlib.asynccontextmanager
     async def pause(self) -> AsyncGenerator[None]:
-        """Nothing is sent while the session is changed for another one, and nobody else changes it meanwhile."""
+        """Hold back drafts while switching to another session. Only one switch runs at a time."""
         async with self._switch_lock:
             self._open.clear()
             try:
@@ -73,22 +70,22 @@ class SubmitQueue:
                 self._open.set()
 
     async def run(self) -> None:
-        """Until the app ends."""
+        """Submit drafts until the app ends."""
         while True:
-            written = await self._drafts.get()
+            submitted = await self._drafts.get()
             await self._open.wait()
-            await self._send(written)
+            await self._send(submitted)
 
-    async def _send(self, written: SubmittedDraft) -> None:
-        text = written.draft.expand()
+    async def _send(self, submitted: SubmittedDraft) -> None:
+        text = submitted.draft.expand()
         try:
             if text.startswith("!") and text[1:].strip():
                 await self._run_user_shell(text[1:].strip())
-            elif not await self._run_slash_command(text, written):
-                await self._send_prompt(text, written)
+            elif not await self._run_slash_command(text, submitted):
+                await self._send_prompt(text, submitted)
         except OdinError as error:
             self._app.show_toast(error.describe(), "error")
-            self._composer.restore_draft(written.draft)
+            self._composer.restore_draft(submitted.draft)
 
     async def _run_user_shell(self, command: str) -> None:
         name = os.urandom(6).hex()
@@ -96,42 +93,45 @@ class SubmitQueue:
         self._app.request_frame()
         await self._app.client.submit(RunUserShell(name, command))
 
-    async def _run_slash_command(self, text: str, written: SubmittedDraft) -> bool:
-        """A command of the app, at once, also while Odin works. It may open a dialog, so it is not waited for long."""
+    async def _run_slash_command(self, text: str, submitted: SubmittedDraft) -> bool:
+        """Run a slash command of the app in a worker; False if the text is not one.
+
+        The command may open a dialog, so later drafts wait for it only briefly.
+        """
         word, _, rest = text.partition(" ") if "\n" not in text.split(" ", 1)[0] else ("", "", "")
         if not word.startswith("/") or find_slash_command(word) is None:
             return False
         done = asyncio.Event()
         self._app.run_worker(
-            self._execute_command(word[1:].casefold(), rest.strip(), written, done), exit_on_error=True
+            self._execute_command(word[1:].casefold(), rest.strip(), submitted, done), exit_on_error=True
         )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), _COMMAND_S)
         return True
 
-    async def _execute_command(self, name: str, rest: str, written: SubmittedDraft, done: asyncio.Event) -> None:
+    async def _execute_command(self, name: str, rest: str, submitted: SubmittedDraft, done: asyncio.Event) -> None:
         try:
-            if not await self._app.run_command(name, rest, written.draft.list_images()):
-                await self._send_prompt(written.draft.expand(), written)
+            if not await self._app.run_command(name, rest, submitted.draft.list_images()):
+                await self._send_prompt(submitted.draft.expand(), submitted)
         except OdinError as error:
             self._app.show_toast(error.describe(), "error")
-            self._composer.restore_draft(written.draft)
+            self._composer.restore_draft(submitted.draft)
         finally:
             done.set()
 
-    async def _send_prompt(self, text: str, written: SubmittedDraft) -> None:
+    async def _send_prompt(self, text: str, submitted: SubmittedDraft) -> None:
         client = self._app.client
-        attached = written.draft.list_images()
-        resting = self._queue_panel.queued.left_over
+        attached = submitted.draft.list_images()
+        left_over = self._queue_panel.queued.left_over
         prompt = Prompt(
-            os.urandom(6).hex(), text, written.mode or self._app.mode, delivery=written.lane, attachments=attached
+            os.urandom(6).hex(), text, submitted.mode or self._app.mode, delivery=submitted.lane, attachments=attached
         )
         await client.submit(prompt)
-        for left in resting:
-            await client.submit(ChangePrompt(left.id, delivery=left.delivery))
+        for queued in left_over:
+            await client.submit(ChangePrompt(queued.id, delivery=queued.delivery))
 
     async def change_queued(self, op: ChangePrompt | DropPrompt, done: str = "") -> bool:
-        """Change a prompt that waits, and say what came of it."""
+        """Change a queued prompt and show the result. False if that failed."""
         try:
             changed = await self._app.client.submit(op)
         except OdinError as error:
@@ -144,23 +144,23 @@ class SubmitQueue:
         return changed
 
     async def save_queued(self, id: str, draft: PromptDraft, mode: Mode) -> None:
-        """A waiting prompt that was edited. When it was taken meanwhile, what was written is an ordinary draft."""
+        """Save an edited queued prompt. If it has left the queue, its text becomes an ordinary draft."""
         if not await self.change_queued(ChangePrompt(id, draft.expand(), mode, attachments=draft.list_images())):
             self._composer.restore_draft(draft)
 
     async def load_history(self) -> Sequence[str]:
-        """What was asked in earlier sessions of the project, the newest first."""
+        """Return prompts of the project's earlier sessions, newest first."""
         with contextlib.suppress(OdinError, OSError):
             return await self._app.sessions.list_prompts(MAX_HISTORY)
         return ()
 
 
 PERMISSION_CYCLE = ("default", "acceptEdits", "plan")
-"""Through which a key goes. Asking nothing at all has to be said in words: /yolo."""
+"""The permission modes a key cycles through. Bypassing permissions requires the command /yolo."""
 
 
 class InputPanel(Vertical):
-    """Its parts know nothing of the app; what they want comes here as messages."""
+    """Connects its widgets, which post messages and do not know the app, with the app."""
 
     DEFAULT_CSS = """
     InputPanel { height: auto; }
@@ -193,17 +193,17 @@ class InputPanel(Vertical):
         return self.odin.mode
 
     async def begin(self, first: str) -> None:
-        """The first session is open and is being followed: what was written by now is sent, `first` before it."""
+        """The first session is open: submit the prompt `first`, then the drafts written so far."""
         if first and not await self.odin.send_prompt(first):
             self.composer.restore_draft(PromptDraft(first))
         self.submit_queue.begin()
-        self.composer.load_history(await self.submit_queue.load_history())
+        self.composer.prompt_history.add_older(await self.submit_queue.load_history())
 
-    # --- keys of the app ---
+    # --- app-wide keys ---
 
     def focus_queue(self) -> None:
         if not len(self.queue.queued):
-            self.odin.show_toast("Nothing waits.")
+            self.odin.show_toast("The queue is empty.")
         elif self.queue.has_focus:
             self.composer.focus()
         else:
@@ -211,11 +211,11 @@ class InputPanel(Vertical):
             self.queue.focus()
 
     async def switch_permission_mode(self) -> None:
-        now = self.composer.permission_mode
-        at = PERMISSION_CYCLE.index(now) + 1 if now in PERMISSION_CYCLE else 0
-        await self.odin.submit(SetPermissionMode(PERMISSION_CYCLE[at % len(PERMISSION_CYCLE)]))
+        current = self.composer.permission_mode
+        index = PERMISSION_CYCLE.index(current) + 1 if current in PERMISSION_CYCLE else 0
+        await self.odin.submit(SetPermissionMode(PERMISSION_CYCLE[index % len(PERMISSION_CYCLE)]))
 
-    # --- what the parts want ---
+    # --- messages of the widgets ---
 
     def on_composer_draft_sent(self, message: DraftSent) -> None:
         message.stop()
@@ -256,5 +256,5 @@ class InputPanel(Vertical):
 
     def on_queue_panel_injected(self, message: QueuePanel.Injected) -> None:
         message.stop()
-        what = "The prompt that waited" if message.count == 1 else f"The {message.count} prompts that waited"
-        self.odin.show_toast(f"{what} joined the conversation; the model reads it with your next prompt.")
+        subject = "1 queued prompt was" if message.count == 1 else f"{message.count} queued prompts were"
+        self.odin.show_toast(f"{subject} added to the conversation; the model reads it with your next prompt.")

@@ -1,27 +1,23 @@
-"""What the composer tells the part of the screen it stands in. The handlers are called `on_composer_…`.
-
-What the border of the composer says: the mode of the next prompt, how much is asked, and what is being written.
-"""
-
-from typing import Any, cast
+"""The messages the composer posts, and the text on its border."""
 
 from rich.style import Style
 from rich.text import Text
-from textual.app import App
 from textual.message import Message
 from textual.theme import Theme
-from textual.widget import Widget
 
 from odin.core.client import QueuedPrompt
 from odin.core.event import Delivery, Mode
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.panels.toasts import ToastLevel
+from odin.ui.tui.panels.status import ToastLevel
+
+MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
+BYPASS = "bypassPermissions"
 
 
 class DraftSent(Message, namespace="composer"):
-    """The person sends what is written; `lane` is how it gets in while Odin works, None for the usual way."""
+    """The user sent the draft. `lane` is None for the default delivery."""
 
     def __init__(self, draft: PromptDraft, lane: Delivery | None, mode: Mode) -> None:
         super().__init__()
@@ -31,7 +27,7 @@ class DraftSent(Message, namespace="composer"):
 
 
 class QueuedPromptEdited(Message, namespace="composer"):
-    """A prompt that waits is to be this from now on."""
+    """The user saved changes to a queued prompt."""
 
     def __init__(self, prompt: QueuedPrompt, draft: PromptDraft, mode: Mode) -> None:
         super().__init__()
@@ -41,8 +37,6 @@ class QueuedPromptEdited(Message, namespace="composer"):
 
 
 class ToastRequested(Message, namespace="composer"):
-    """Something to say to the person."""
-
     def __init__(self, text: str, level: ToastLevel = "info") -> None:
         super().__init__()
         self.text = text
@@ -50,39 +44,31 @@ class ToastRequested(Message, namespace="composer"):
 
 
 class ModeChosen(Message, namespace="composer"):
-    """The mode of the next prompt is this from now on."""
+    """Sets the mode for the next prompt."""
 
     def __init__(self, mode: Mode) -> None:
         super().__init__()
         self.mode: Mode = mode
 
 
-MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
-BYPASS = "bypassPermissions"
-
-
-def make_title(theme: Theme, mode: Mode, permission: str) -> Text:
-    """The mode as a word in its colour, and the permission mode where it is not the usual one."""
-    colour = {"ask_mode": theme.success, "plan_mode": theme.secondary, "edit_mode": theme.accent}[mode]
-    text = Text(MODE_WORDS[mode], style=Style(color=colour, bold=True))
+def format_mode(theme: Theme, mode: Mode, permission: str) -> Text:
+    """Return the mode in its color, followed by the permission mode unless it is the default."""
+    color = {"ask_mode": theme.success, "plan_mode": theme.secondary, "edit_mode": theme.accent}[mode]
+    text = Text(MODE_WORDS[mode], style=Style(color=color, bold=True))
     if permission == BYPASS:
-        text.append(" · nothing is asked", Style(color=theme.error, bold=True))
+        text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
     elif permission not in ("", "default"):
         text.append(f" · {escape_hidden(permission)}", Style(color=theme.warning))
     return text
 
 
-def make_subtitle(text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
-    """What Enter will do, where that is not simply to send."""
+def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
+    """Return what Enter does if it does not simply send the prompt, else ""."""
     send, stop = keys.label_of("send"), keys.label_of("stop")
     if searching:
-        return f"finding an earlier prompt: {send} takes it, {stop} leaves"
+        return f"history search: {send} takes it, {stop} cancels"
     if editing:
-        return f"a waiting prompt: {send} saves it, {stop} leaves it as it was"
+        return f"queued prompt: {send} saves, {stop} cancels"
     if text.startswith("!"):
-        return "! a command of your own"
-    return "/ a command" if text.startswith("/") else ""
-
-
-def theme_of(widget: Widget) -> Theme:
-    return cast("App[Any]", widget.app).current_theme
+        return "! shell command"
+    return "/ command" if text.startswith("/") else ""

@@ -1,7 +1,4 @@
-"""The prompts that wait, as the events tell it.
-
-What waits while Odin works, above the composer; nothing is shown when nothing waits.
-"""
+"""The queue of prompts waiting while the agent works, and the panel above the composer that shows it."""
 
 from collections.abc import Iterable
 
@@ -24,15 +21,17 @@ from odin.core.event import (
 )
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.composer.messages import MODE_WORDS, theme_of
+from odin.ui.tui.composer.messages import MODE_WORDS
 from odin.ui.tui.keys import KeyTable, dispatch_key
+from odin.ui.tui.palette import theme_of
 
 
 class QueuedPrompts:
-    """In the order in which they are taken. One that rests was left by an earlier run or an interrupt.
+    """Queued prompts in delivery order, built from session events.
 
-    Those of an earlier run are `resting`: they follow the next prompt. What an interrupt laid down has to be sent by
-    somebody. Of a session that was at work when the app came to it none rests.
+    A paused prompt does not start by itself. Prompts in `left_over` come from an earlier run and follow the next
+    prompt; prompts paused by an interrupt wait until the user sends them. If the session was already working when the
+    app attached to it, no prompt is left over.
     """
 
     def __init__(self) -> None:
@@ -57,14 +56,14 @@ class QueuedPrompts:
         return prompt in self._left_over or prompt in self._paused
 
     def pause(self, prompts: Iterable[str]) -> None:
-        """The session says that these are not begun by themselves."""
+        """Set which prompts an interrupt has paused, according to the session."""
         self._paused = set(prompts) & self._prompts.keys()
 
     def find(self, prompt: str) -> QueuedPrompt | None:
         return self._prompts.get(prompt)
 
     def apply(self, envelope: Envelope, live: bool) -> bool:
-        """Whether this event changed anything."""
+        """Apply a session event. True if the queue changed."""
         event = envelope.event
         if envelope.agent:
             return False
@@ -96,21 +95,24 @@ class QueuedPrompts:
 
 
 def _make_queued(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
-    read = event.text if event.display_text else ""
+    model_text = event.text if event.display_text else ""
     return QueuedPrompt(
-        event.id, event.display_text or event.text, event.mode, since, event.delivery, read, event.attachments
+        event.id, event.display_text or event.text, event.mode, since, event.delivery, model_text, event.attachments
     )
 
 
 MAX_ROWS = 5
 _SHOW_DELAY_S = 0.08
-"""What is taken at once waits for a moment, too; that is not shown."""
+"""Prompts that leave the queue sooner than this are never shown."""
 
 _MODE_CYCLE: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 
 
 class QueuePanel(Widget, can_focus=True):
-    """The prompts that wait, each on a line. With the focus it is a list whose lines can be changed."""
+    """Lists the queued prompts, one per line. With the focus, prompts can be edited, dropped or sent.
+
+    Hidden while the queue is empty.
+    """
 
     DEFAULT_CSS = """
     QueuePanel {
@@ -123,7 +125,7 @@ class QueuePanel(Widget, can_focus=True):
     """
 
     class ChangeRequested(Message):
-        """Ask this of the session; `done` is what to say when it was done."""
+        """Submit `op` to the session and show `done` if it succeeds."""
 
         def __init__(self, op: ChangePrompt | DropPrompt, done: str = "") -> None:
             super().__init__()
@@ -136,17 +138,17 @@ class QueuePanel(Widget, can_focus=True):
             self.prompt = prompt
 
     class Exited(Message):
-        """The person goes back to writing."""
+        """Return the focus to the composer."""
 
     class Injected(Message):
-        """So many prompts that waited joined the conversation when the work was interrupted."""
+        """`count` queued prompts were added to the conversation by an interrupt."""
 
         def __init__(self, count: int) -> None:
             super().__init__()
             self.count = count
 
     class Removed(Message):
-        """A prompt waits no longer."""
+        """A prompt left the queue."""
 
         def __init__(self, prompt: str) -> None:
             super().__init__()
@@ -162,7 +164,7 @@ class QueuePanel(Widget, can_focus=True):
         self._client: Client | None = None
         self.queued = QueuedPrompts()
 
-    # --- what happens ---
+    # --- session events ---
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self.queued = QueuedPrompts()
@@ -199,7 +201,7 @@ class QueuePanel(Widget, can_focus=True):
             self._update_display()
 
     async def _refresh_paused(self, client: Client) -> None:
-        """After an interrupt some may rest; which ones only the session knows."""
+        """Ask the session which prompts an interrupt has paused."""
         queue = (await client.snapshot()).queue
         if client is self._client:
             self.queued.pause(prompt.id for prompt in queue if prompt.paused)
@@ -216,7 +218,7 @@ class QueuePanel(Widget, can_focus=True):
         self.display = count > 0
         self.refresh(layout=True)
 
-    # --- how it looks ---
+    # --- appearance ---
 
     def _compute_window(self) -> range:
         count = len(self.queued)
@@ -232,7 +234,7 @@ class QueuePanel(Widget, can_focus=True):
         last = (
             f"{note}{self._format_help()}"
             if self.has_focus
-            else f"{note}{self._keys.label_of('queue')} changes what waits"
+            else f"{note}{self._keys.label_of('queue')} edits the queue"
         )
         lines.append(Text(last, style=dim, no_wrap=True, overflow="ellipsis", end=""))
         for line in lines:
@@ -245,14 +247,9 @@ class QueuePanel(Widget, can_focus=True):
         line = Text(no_wrap=True, end="").append("› " if here else "  ", Style(color=theme.accent))
         line.append(f"{at + 1} ", Style(dim=not here, bold=here))
         line.append(f"{MODE_WORDS[prompt.mode]:<5}", Style(color=theme.secondary))
-        if (
-            how := "rests"
-            if self.queued.is_paused(prompt.id)
-            else ""
-            if prompt.delivery == "queue"
-            else prompt.delivery
-        ):
-            line.append(f"{how} ", Style(color=theme.warning))
+        delivery = "paused" if self.queued.is_paused(prompt.id) else prompt.delivery
+        if delivery != "queue":
+            line.append(f"{delivery} ", Style(color=theme.warning))
         text = prompt.body.strip()
         line.append(escape_hidden(text.split("\n", 1)[0]) + (" …" if "\n" in text else ""), Style(bold=here))
         return line
@@ -310,7 +307,7 @@ class QueuePanel(Widget, can_focus=True):
 
     def action_queue_steer(self) -> None:
         if (prompt := self._prompt) is not None:
-            done = "It is told before anything else is begun."
+            done = "Sent. The model sees it before its next step."
             self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="steer"), done))
 
     def action_queue_send(self) -> None:

@@ -1,1 +1,1 @@
-"""What takes the keyboard for a while: questions, lists to choose from, things to look at."""
+"""Modal dialogs: permission requests, questions, pickers and reports."""

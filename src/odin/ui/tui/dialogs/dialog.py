@@ -1,9 +1,4 @@
-"""What all dialogs share: a panel at the bottom, so that the conversation stays in sight, and Esc to close it.
-
-A dialog that opens by itself: keys that were on their way when it appeared must not answer it.
-
-What the dialogs share that stand for a question of the session.
-"""
+"""Base classes of the dialogs: panels at the bottom of the screen, so that the conversation stays visible."""
 
 import math
 import time
@@ -25,15 +20,18 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+QUIET_S = 0.3
+"""A dialog that opens by itself accepts keys after this long without input."""
+
 _GLOBAL_ACTIONS = ("leave", "suspend", "redraw")
-"""What the keys that work everywhere do in a dialog, too."""
+"""The app-wide keys that also work in dialogs."""
 
 
 class Dialog(ModalScreen[Result | None], inherit_bindings=False):
-    """Gives its result to whoever opened it; None when it was closed without one.
+    """Returns its result through the screen callback; None if it was closed without one.
 
-    The parts of a subclass go into a container with the class `panel`. `PLACES` are those of the table of keys that
-    hold in it, the strongest first; the names of their keys are actions of the dialog.
+    Subclasses put their widgets into a container with the class `panel`. `KEY_SCOPES` lists the scopes of the key table
+    that apply, the most specific first; the names of their keys are actions of the dialog.
     """
 
     KEY_SCOPES: ClassVar[tuple[KeyScope, ...]] = ("dialog",)
@@ -56,15 +54,14 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
 
     @property
     def odin(self) -> "OdinApp":
-        """The app this is a dialog of."""
         return cast("OdinApp", self.app)
 
     def find_key_action(self, key: str) -> str:
-        """What this key does here, or "". Where a line is being written, what writes it does nothing else."""
+        """Return the action of a key, or "". Keys that edit text have none while an input has the focus."""
         if is_typing_key(key) and isinstance(self.focused, Input | TextArea):
             return ""
         keys = self.odin.keys
-        return next((name for place in self.KEY_SCOPES if (name := keys.find_action(key, place))), "")
+        return next((name for scope in self.KEY_SCOPES if (name := keys.find_action(key, scope))), "")
 
     async def on_key(self, event: events.Key) -> None:
         name = self.find_key_action(event.key)
@@ -78,29 +75,60 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
         self.dismiss(None)
 
 
-QUIET_S = 0.3
-"""How long nothing must have been pressed after it appeared before a key is meant for it."""
+class RequestDialog(Dialog[Result]):
+    """A dialog that Odin opens by itself: permission requests, questions of a tool, folder trust and onboarding.
 
+    Keys pressed before it appeared must not answer it. Until `QUIET_S` passed without input, keys go to the widget
+    that had the focus before, usually the composer; with `keep` false they are dropped, because they were meant for a
+    dialog that closed a moment ago. There is no key to close it: it needs an answer.
 
-class DebouncedDialog(Dialog[Result]):
-    """Until there was a moment of quiet, what is typed goes to where it went before: the prompt that is being written.
-
-    With `keep` false it goes nowhere: the key was meant for a dialog that stood here a moment ago. What closes other
-    windows does nothing here: a question is closed by an answer. `_lines` says which lines of the page can be picked.
+    `ask_id` is the id of the session's request, `deadline` when the request times out (time.monotonic, 0 for never),
+    `waiting` the number of requests behind it. `_option_lines` maps lines of the text page to option numbers.
     """
 
     KEY_SCOPES = ()
+    DEFAULT_CSS = """
+    RequestDialog > .panel { max-height: 100%; }
+    RequestDialog Input, RequestDialog TextArea { background: $panel; border: none; height: 1; padding: 0; }
+    RequestDialog #message { color: $warning; }
+    """
 
-    def __init__(self, *, keep: bool = True) -> None:
+    def __init__(self, ask_id: str = "", *, waiting: int = 0, deadline: float = 0, keep: bool = True) -> None:
         super().__init__()
+        self.ask_id = ask_id
         self.ready = False
+        self.is_answered = False
         self._forwards_keys = keep
         self._quiet_from = time.monotonic()
+        self._waiting_count = waiting
+        self._deadline = deadline
+        self._is_withdrawn = False
         self._option_lines: dict[int, int] = {}
 
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
         self.set_timer(QUIET_S, self._check_quiet)
+        if self._deadline:
+            self.set_interval(1.0, self.retitle)
+
+    # --- for subclasses ---
+
+    def handle_ready(self) -> None:
+        """Called when the dialog starts to accept keys."""
+
+    async def take_key(self, event: events.Key) -> None:
+        """Handle a key that no widget of the dialog has used."""
+
+    def retitle(self) -> None:
+        """Update the title after the remaining time or the number of waiting requests changed."""
+
+    async def _perform(self, name: str) -> None:
+        await self.run_action(name)
+
+    def make_canvas(self, width: int) -> Canvas:
+        return Canvas(width, make_palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())
+
+    # --- debounce ---
 
     def _check_quiet(self) -> None:
         left = self._quiet_from + QUIET_S - time.monotonic()
@@ -110,11 +138,8 @@ class DebouncedDialog(Dialog[Result]):
         self.ready = True
         self.handle_ready()
 
-    def handle_ready(self) -> None:
-        """Keys count from now on."""
-
     def _forward_event(self, event: events.Event) -> None:
-        """A mouse on its way is like a key on its way: it was moved for what stood here before."""
+        """Restart the quiet period on mouse events, too."""
         if isinstance(event, events.MouseEvent) and not self.ready:
             self._quiet_from = time.monotonic()
         super()._forward_event(event)
@@ -130,7 +155,7 @@ class DebouncedDialog(Dialog[Result]):
             type_into(self._widget_below, event)
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted is never an answer, but it may be for the prompt."""
+        """Forward an early paste to the prompt. A paste never answers the dialog."""
         if not self.ready and self._forwards_keys:
             event.stop()
             self._quiet_from = time.monotonic()
@@ -138,17 +163,11 @@ class DebouncedDialog(Dialog[Result]):
 
     @property
     def _widget_below(self) -> Widget:
-        """What had the keyboard before this dialog appeared."""
+        """The widget that had the focus before this dialog appeared."""
         stack = self.odin.screen_stack
         return stack[max(stack.index(self) - 1, 0)].focused or self.odin.composer
 
-    async def take_key(self, event: events.Key) -> None:
-        """A key that is meant for this dialog and that no part of it has taken yet."""
-
-    # --- answers by the mouse, once they count ---
-
-    async def _perform(self, name: str) -> None:
-        await self.run_action(name)
+    # --- mouse ---
 
     async def on_choice_bar_chosen(self, message: ChoiceBar.Chosen) -> None:
         if self.ready:
@@ -159,10 +178,10 @@ class DebouncedDialog(Dialog[Result]):
         if self.ready and number is not None:
             await self._perform(f"pick({number})")
 
-    # --- what is asked may be long ---
+    # --- scrolling the request ---
 
     def find_scroll_action(self, key: str) -> str:
-        """How this key scrolls what is asked, or ""."""
+        """Return the action of a scroll key, or ""."""
         name = self.odin.keys.find_action(key, "answers")
         return name if name.startswith("asked_") else ""
 
@@ -184,68 +203,26 @@ class DebouncedDialog(Dialog[Result]):
     def action_asked_last(self) -> None:
         self.query_one(TextPage).scroll_end(animate=False)
 
-
-def type_into(widget: Widget, event: events.Key) -> None:
-    """Let a widget that has not the focus take a key as if it had it, after those it was given before."""
-    bound = widget._bindings.key_to_bindings.get(event.key)
-    if bound and not event.is_printable:
-        widget.call_later(widget.run_action, bound[0].action)
-    else:
-        widget.post_message(events.Key(event.key, event.character))
-
-
-class RequestDialog(DebouncedDialog[None]):
-    """`deadline` is when the question is taken back, by the clock of time.monotonic; 0 when it waits for ever.
-
-    `waiting` is how many other questions wait for this one, `given` whether an answer is on its way.
-    """
-
-    DEFAULT_CSS = """
-    RequestDialog > .panel { max-height: 100%; }
-    RequestDialog Input, RequestDialog TextArea { background: $panel; border: none; height: 1; padding: 0; }
-    RequestDialog #said { color: $warning; }
-    """
-
-    def __init__(self, ask_id: str, *, waiting: int = 0, deadline: float = 0, keep: bool = True) -> None:
-        super().__init__(keep=keep)
-        self.ask_id = ask_id
-        self.is_answered = False
-        self._waiting_count = waiting
-        self._deadline = deadline
-        self._is_withdrawn = False
-
-    def on_mount(self) -> None:
-        if self._deadline:
-            self.set_interval(1.0, self.retitle)
-
-    def retitle(self) -> None:
-        """Write the title again: the time or the number of those who wait has changed."""
+    # --- the request ---
 
     def set_waiting_count(self, count: int) -> None:
-        """So many other questions wait for this one."""
+        """Set the number of requests waiting behind this one."""
         if count != self._waiting_count:
             self._waiting_count = count
             if self.is_mounted:
                 self.retitle()
 
     def describe_wait(self) -> str:
-        """What is behind the title: who else waits, and for how long this does."""
-        text = (
-            f" · {self._waiting_count} more {'waits' if self._waiting_count == 1 else 'wait'}"
-            if self._waiting_count
-            else ""
-        )
+        """Return the end of the title: how many requests wait behind this one, and the seconds left."""
+        text = f" · {self._waiting_count} more waiting" if self._waiting_count else ""
         if self._deadline:
             text += f" · {max(math.ceil(self._deadline - time.monotonic()), 0)} s left"
         return text
 
-    def make_canvas(self, width: int) -> Canvas:
-        return Canvas(width, make_palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())
-
     def withdraw(self) -> None:
-        """The question is settled. What lies over the dialog is not closed with it.
+        """Close the dialog because the request is settled, but not a screen above it.
 
-        One that is still being put together goes when it is whole: its parts would be missed by what they are for.
+        A dialog that is still being mounted closes when it is complete; its mount handlers need its widgets.
         """
         self._is_withdrawn = True
         if self.is_current and self.is_mounted:
@@ -254,3 +231,12 @@ class RequestDialog(DebouncedDialog[None]):
     def on_screen_resume(self) -> None:
         if self._is_withdrawn and self.is_current:
             self.dismiss(None)
+
+
+def type_into(widget: Widget, event: events.Key) -> None:
+    """Send a key to a widget without the focus, after the events already in its queue."""
+    bindings = widget._bindings.key_to_bindings.get(event.key)
+    if bindings and not event.is_printable:
+        widget.call_later(widget.run_action, bindings[0].action)
+    else:
+        widget.post_message(events.Key(event.key, event.character))

@@ -1,55 +1,50 @@
-"""Whether the settings of a folder count. Nothing of them is used before the answer, which is No by default.
-
-The first run: what was found on this machine, and with one key the conversation begins.
-"""
+"""First-run dialogs (folder trust and choosing a model) and the model picker."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
+from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
+from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.onboarding import ModelOption, Setup, TrustRequest
+from odin.ui.format import shorten_home
 from odin.ui.plain.trust_prompt import MAX_LINES, format_trust_page
+from odin.ui.slash_commands.usage import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
-from odin.ui.tui.dialogs.dialog import DebouncedDialog
+from odin.ui.tui.dialogs.dialog import RequestDialog
 from odin.ui.tui.dialogs.permission_view import paint_sentence
-from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
-from odin.ui.tui.format import shorten_home
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogAction, DialogChoice, RowContent, TextPage
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_blank
-from odin.ui.tui.palette import make_palette
 
-TRUST_TITLE = "This folder brings settings of its own, which count only when you trust it:"
-TOO_MUCH_TO_SHOW = "That is too much to look through here: `odin trust` lists all of it."
+TRUST_TITLE = "This folder has its own settings. They apply only if you trust it:"
+TOO_MUCH_TO_SHOW = "Too much to show here: `odin trust` lists everything."
 
 
-class TrustDialog(DebouncedDialog[bool]):
-    """True when the person trusts the folder."""
+class TrustDialog(RequestDialog[bool]):
+    """Returns True if the user trusts the folder. None of its settings are used before the answer."""
 
-    DEFAULT_CSS = """
-    TrustDialog > .panel { max-height: 100%; }
-    TrustDialog #said { color: $warning; }
-    """
-
-    def __init__(self, wish: TrustRequest) -> None:
+    def __init__(self, request: TrustRequest) -> None:
         super().__init__()
-        self._wish = wish
+        self._request = request
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             yield Static(TRUST_TITLE, classes="title", markup=False)
-            yield TextPage(self._make_canvas, id="about")
-            yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="said", markup=False)
+            yield TextPage(self.make_canvas, id="about")
+            yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="message", markup=False)
             yield ChoiceBar(id="answers")
 
     @property
     def _is_too_much(self) -> bool:
-        return max(len(self._wish.starts), len(self._wish.allows)) > MAX_LINES
+        return max(len(self._request.starts), len(self._request.allows)) > MAX_LINES
 
     def on_mount(self) -> None:
         self.query_one(TextPage).show(self._paint_page)
@@ -62,35 +57,36 @@ class TrustDialog(DebouncedDialog[bool]):
 
     def _list_choices(self) -> Sequence[DialogChoice]:
         keys = self.odin.keys
-        no = DialogChoice("no", keys.label_of("no"), "Go on without them", "Without")
-        yes = DialogChoice("yes", keys.label_of("yes"), "Trust it as it is now", "Trust it")
+        no = DialogChoice("no", keys.label_of("no"), "Ignore them", "Ignore")
+        yes = DialogChoice("yes", keys.label_of("yes"), "Trust this folder", "Trust")
         return (no,) if self._is_too_much else (no, yes)
 
-    def _make_canvas(self, width: int) -> Canvas:
-        return Canvas(width, make_palette(self.odin.current_theme))
-
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
-        wish = self._wish
+        request = self._request
         text = format_trust_page(
-            folder=wish.folder, changed=wish.changed, starts=wish.starts, allows=wish.allows, columns=canvas.width
+            folder=request.folder,
+            changed=request.changed,
+            starts=request.starts,
+            allows=request.allows,
+            columns=canvas.width,
         )
         rows = [row for line in text.rstrip("\n").split("\n") for row in wrap_words(line, canvas.width + 1).split("\n")]
-        ours = canvas.palette.dim
-        return [canvas.paint_row((row, canvas.palette.strong if row[2:4] in ("| ", ": ") else ours)) for row in rows]
+        dim, strong = canvas.palette.dim, canvas.palette.strong
+        return [canvas.paint_row((row, strong if row[2:4] in ("| ", ": ") else dim)) for row in rows]
 
     def on_resize(self) -> None:
         self._fit()
 
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        said = self.query_one("#said", Static)
-        said.display = self._is_too_much
+        message = self.query_one("#message", Static)
+        message.display = self._is_too_much
         used = (
             1
             + wrap_words(TRUST_TITLE, width).count("\n")
             + 1
             + max(self.query_one(ChoiceBar).count_rows(width), 1)
-            + said.display * 2
+            + message.display * 2
         )
         about = self.query_one(TextPage)
         about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
@@ -126,21 +122,15 @@ class TrustDialog(DebouncedDialog[bool]):
 
 OnboardingStep = Literal["list", "provider", "key"]
 
-MODELS_TITLE = "Odin works with a model of your choice. Found here:"
-PROVIDERS_TITLE = "Whose key is it?"
-_KIND_WORDS = {"key": "a key in", "stored": "a key in", "server": "on this machine,", "planner": ""}
+MODELS_TITLE = "Choose a model. Found on this machine:"
+PROVIDERS_TITLE = "Which provider is the key for?"
+_KIND_WORDS = {"key": "key in", "stored": "key in", "server": "local server,", "planner": ""}
 
 
-class OnboardingDialog(DebouncedDialog[ModelOption]):
-    """Gives what was chosen, after it was written down, or None. Nobody is asked over the network unless it is wanted.
+class OnboardingDialog(RequestDialog[ModelOption]):
+    """Returns the chosen model option after storing it, or None. Contacts local servers only if the user asks for it.
 
-    Going without a model is never written down: it is no reason to leave a key aside that is set later.
-    """
-
-    DEFAULT_CSS = """
-    OnboardingDialog > .panel { max-height: 100%; }
-    OnboardingDialog Input { background: $panel; border: none; height: 1; padding: 0; }
-    OnboardingDialog #said { color: $warning; }
+    Choosing no model is not stored, so that a key that is set later is used.
     """
 
     def __init__(self, setup: Setup, *, again: bool = False) -> None:
@@ -152,14 +142,13 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
         self._cursor = 0
         self._provider = ""
         self._is_busy = False
-        self._option_lines: dict[int, int] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             yield Static("Welcome to Odin", classes="title", markup=False)
-            yield TextPage(self._make_canvas, id="about")
+            yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, password=True)
-            yield Static(id="said", markup=False)
+            yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
@@ -172,16 +161,13 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
     def handle_ready(self) -> None:
         self._show()
 
-    # --- what is shown ---
+    # --- appearance ---
 
-    def _make_canvas(self, width: int) -> Canvas:
-        return Canvas(width, make_palette(self.odin.current_theme))
-
-    def _show(self, said: str = "") -> None:
+    def _show(self, message: str = "") -> None:
         line = self.query_one("#line", Input)
         line.display = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
-        self.query_one("#said", Static).update(said)
+        self.query_one("#message", Static).update(message)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.query_one(TextPage).show(self._paint_page)
         self._fit()
@@ -189,24 +175,24 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
     def _list_choices(self) -> Sequence[DialogChoice]:
         shown = self.odin.keys.label_of
         if self._step == "list":
-            leave = ("Close", "") if self._is_reopened else ("Without a model", "Without")
+            leave = ("Close", "") if self._is_reopened else ("No model", "No model")
             return (
-                DialogChoice("welcome_use", shown("welcome_use"), "Use it"),
-                DialogChoice("welcome_key", shown("welcome_key"), "Enter a key", "Key"),
-                DialogChoice("welcome_look", shown("welcome_look"), "Look for servers on this machine", "Servers"),
+                DialogChoice("welcome_use", shown("welcome_use"), "Use this model"),
+                DialogChoice("welcome_key", shown("welcome_key"), "Enter an API key", "Key"),
+                DialogChoice("welcome_look", shown("welcome_look"), "Find local model servers", "Servers"),
                 DialogChoice("welcome_back", shown("welcome_back"), *leave),
             )
         if self._step == "key":
-            store = DialogChoice("welcome_use", shown("confirm"), "Store it")
+            store = DialogChoice("welcome_use", shown("confirm"), "Save")
             return store, DialogChoice("welcome_back", shown("back"), "Back")
-        use = DialogChoice("welcome_use", shown("welcome_use"), "This one")
+        use = DialogChoice("welcome_use", shown("welcome_use"), "Select")
         return use, DialogChoice("welcome_back", shown("welcome_back"), "Back")
 
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
         self._option_lines = {}
         if self._step == "key":
             return paint_sentence(
-                canvas, f"The key of {escape_hidden(self._provider)}. It is not shown, and stored for you alone:"
+                canvas, f"API key for {escape_hidden(self._provider)} (hidden; stored so that only you can read it):"
             )
         strips = [*paint_sentence(canvas, MODELS_TITLE if self._step == "list" else PROVIDERS_TITLE), make_blank()]
         for number, (name, detail) in enumerate(self._list_rows()):
@@ -228,16 +214,16 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
     def _list_rows(self) -> list[tuple[str, str]]:
         if self._step == "provider":
             return [(escape_hidden(name), "") for name in self._setup.providers]
-        return [_describe_option(found) for found in self._options]
+        return [_describe_option(option) for option in self._options]
 
     def on_resize(self) -> None:
         self._fit()
 
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        said = self.query_one("#said", Static)
-        text = str(said.content)
-        said.display = bool(text)
+        message = self.query_one("#message", Static)
+        text = str(message.content)
+        message.display = bool(text)
         used = 2 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
         used += wrap_words(text, width).count("\n") + 1 if text else 0
         about = self.query_one(TextPage)
@@ -297,9 +283,9 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
     def action_welcome_key(self) -> None:
         self._go_to_step("provider")
 
-    def _go_to_step(self, step: OnboardingStep, said: str = "") -> None:
+    def _go_to_step(self, step: OnboardingStep, message: str = "") -> None:
         self._step, self._cursor = step, 0
-        self._show(said)
+        self._show(message)
 
     async def action_welcome_back(self) -> None:
         if self._step != "list":
@@ -309,9 +295,9 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
             self.dismiss(None)
 
     async def action_welcome_look(self) -> None:
-        """Ask the servers of this machine, because the person wants it."""
+        """Search for local model servers and add their models to the list."""
         self._is_busy = True
-        self._show("Looking for servers on this machine …")
+        self._show("Searching for local model servers …")
         try:
             servers = await self._setup.find_local_servers()
         except OdinError as error:
@@ -324,44 +310,134 @@ class OnboardingDialog(DebouncedDialog[ModelOption]):
         keys = [one for one in self._options if one.kind != "planner"]
         self._options = [*keys, *new, *(one for one in self._options if one.kind == "planner")]
         self._cursor = len(keys) if new else 0
-        self._show("" if servers else "No server answered on this machine.")
+        self._show("" if servers else "No local model server found.")
 
     async def _store_key(self) -> None:
         line = self.query_one("#line", Input)
         key, line.value = line.value.strip(), ""
         if not key:
-            self._show(f"The key is empty. Paste one, or go back with {self.odin.keys.label_of('back')}.")
+            self._show(f"The key is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
             return
         try:
-            found = await self._setup.store_key(self._provider, key)
+            option = await self._setup.store_key(self._provider, key)
         except OdinError as error:
             self._show(escape_hidden(error.describe()))
             return
-        self._options = [found, *(one for one in self._options if one.ref != found.ref)]
+        self._options = [option, *(one for one in self._options if one.ref != option.ref)]
         self._go_to_step(
             "list",
-            f"Stored in {escape_hidden(shorten_home(self._setup.keys_file))}; nobody but you can read that file.",
+            f"Saved to {escape_hidden(shorten_home(self._setup.keys_file))}, readable only by you.",
         )
 
-    async def _choose(self, found: ModelOption) -> None:
-        if found.kind == "planner":
-            self.dismiss(found)
+    async def _choose(self, option: ModelOption) -> None:
+        if option.kind == "planner":
+            self.dismiss(option)
             return
-        if not found.ref:
-            self._show(f"No model of {escape_hidden(found.name)} is known: choose one with /model.")
+        if not option.ref:
+            self._show(f"No model of {escape_hidden(option.name)} is known: choose one with /model.")
             return
         try:
-            await self._setup.choose_model(found.ref)
+            await self._setup.choose_model(option.ref)
         except OdinError as error:
             self._show(escape_hidden(error.describe()))
             return
-        self.dismiss(found)
+        self.dismiss(option)
 
 
-def _describe_option(found: ModelOption) -> tuple[str, str]:
-    """A way to a model in words: which model, and where it was found."""
-    if found.kind == "planner":
-        return "Without a model", escape_hidden(f"{found.name}: {found.detail}" if found.detail else found.name)
-    return escape_hidden(found.ref or found.name), " ".join(
-        filter(None, (_KIND_WORDS[found.kind], escape_hidden(found.detail)))
-    )
+def _describe_option(option: ModelOption) -> tuple[str, str]:
+    """Return the model and where it was found."""
+    if option.kind == "planner":
+        return "No model", escape_hidden(f"{option.name}: {option.detail}" if option.detail else option.name)
+    details = (_KIND_WORDS[option.kind], escape_hidden(option.detail))
+    return escape_hidden(option.ref or option.name), " ".join(filter(None, details))
+
+
+TYPED_NOTE = "as typed"
+
+
+class ModelPicker(PickerDialog[AvailableModel]):
+    """The available models. Any typed name can be chosen, too. Local servers are contacted only on request."""
+
+    KEY_SCOPES = ("models", "list", "dialog")
+    HEADING = "Models"
+    EMPTY_TEXT = "No models found. Type a name such as provider/model."
+    ENTER_LABEL = "use"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("look_for_servers", "find local servers"),)
+
+    def __init__(self, words: str = "") -> None:
+        super().__init__(words)
+        self._finds_servers = False
+        self._chosen_ref = ""
+        self._running_ref = ""
+
+    async def load(self) -> Sequence[AvailableModel]:
+        self._chosen_ref = self.odin.facts.chosen_model or (await self.odin.client.get_info()).model
+        self._running_ref = self.odin.facts.running_model or self._chosen_ref
+        return await self.odin.client.list_models(probe_servers=self._finds_servers)
+
+    def text_of(self, item: AvailableModel) -> str:
+        return f"{item.ref} {item.address} {item.note}".casefold()
+
+    def filter_items(self, items: Sequence[AvailableModel], words: str) -> Sequence[AvailableModel]:
+        matching = list(super().filter_items(items, words))
+        typed = words.strip()
+        if typed and " " not in typed and not any(item.ref == typed for item in items):
+            matching.append(AvailableModel(typed, 0, "", "", note=TYPED_NOTE))
+        return matching
+
+    async def reload(self, mark: int = 0) -> None:
+        await super().reload(mark)
+        if not self.filter.value and not mark:
+            refs = [item.ref for item in self.all_items]
+            self.rows.move_to(refs.index(self._chosen_ref) if self._chosen_ref in refs else 0)
+
+    def draw(self, item: AvailableModel) -> RowContent:
+        colors = self.palette
+        if item.note == TYPED_NOTE:
+            return Text(f"Use {escape_hidden(item.ref)}", colors.text), (TYPED_NOTE,)
+        line = Text().append("● " if item.ref == self._chosen_ref else "  ", colors.good)
+        line.append(escape_hidden(item.ref), colors.text)
+        used = "in use" if item.ref == self._chosen_ref == self._running_ref else self._describe_use(item)
+        return line, (used, format_window(item.context), format_prices(item))
+
+    def _describe_use(self, item: AvailableModel) -> str:
+        """Tell the chosen model from a fallback that is running instead of it."""
+        return {self._running_ref: "fallback active", self._chosen_ref: "chosen"}.get(item.ref, "")
+
+    async def describe(self, item: AvailableModel) -> Text:
+        colors = self.palette
+        text = Text().append(f"{escape_hidden(item.ref)}\n", colors.strong)
+        if item.note == TYPED_NOTE:
+            text.append("Not in the list; Odin finds out on first use whether it works.", colors.dim)
+            return text
+        rows = (
+            ("window", f"{item.context:,} tokens" if item.context else "unknown"),
+            ("prices", format_prices(item) or "unknown"),
+            ("cache", _format_cache_price(item)),
+            ("tools", escape_hidden(item.tools)),
+            ("address", escape_hidden(item.address)),
+            ("note", escape_hidden(item.note)),
+        )
+        for name, value in rows:
+            if value:
+                text.append(f"{name:<8}", colors.dim)
+                text.append(f"{value}\n", colors.text)
+        return text
+
+    async def choose(self, item: AvailableModel) -> None:
+        self.dismiss(item.ref)
+
+    async def act(self, name: str, item: AvailableModel | None) -> None:
+        self._finds_servers = True
+        before = len(self.all_items)
+        self.odin.show_toast("Searching for local model servers…")
+        await self.reload(self.rows.mark)
+        more = len(self.all_items) - before
+        self.odin.show_toast(f"Found {more} more." if more > 0 else "No local model server found.")
+
+
+def _format_cache_price(item: AvailableModel) -> str:
+    if item.price_cache_read is None:
+        return ""
+    write = "" if item.price_cache_write is None else f", ${item.price_cache_write:g} written"
+    return f"${item.price_cache_read:g} read{write} per million"

@@ -1,6 +1,6 @@
-"""The look of the permission dialog: what is asked above, its answers always in sight below.
+"""The permission dialog: the request on top, its answers always visible below.
 
-The dialog in which a person allows a call or not: nothing is chosen when it opens, and nothing by accident.
+No answer is selected when it opens, so that a stray Enter allows nothing.
 """
 
 import time
@@ -44,24 +44,24 @@ if TYPE_CHECKING:
 
 
 PermissionStep = Literal["ask", "rule", "no", "note", "edit"]
-"""Where the person is: at the question, choosing a rule, writing why not, writing a note, changing the arguments."""
+"""The request itself, choosing a rule, writing a reason to deny, writing a note, or editing the arguments."""
 
 PermissionPageName = Literal["page", "all", "keys"]
 
 _MIN_ROWS = 2
 _EDIT_ROWS = 8
 _SHORT_SCREEN = 16
-"""Rows of a screen on which the hint gives its place to what is asked."""
+"""On screens with fewer rows the hint is hidden to make room for the request."""
 
 _ARROWS = {"Down": "↓", "Up": "↑"}
 _STEP_LABELS = {
-    "no": "Why not? The model reads this:",
-    "note": "A note for the model, which it reads with the result:",
+    "no": "Reason for the model:",
+    "note": "Note for the model, sent with the result:",
 }
 
 
 class ArgumentsArea(TextArea):
-    """Where arguments are changed. With `one` Enter means that it is done and a new line is begun as in the prompt."""
+    """Editor for the arguments. With `is_single`, Enter confirms and the composer's newline key breaks the line."""
 
     is_single = False
 
@@ -78,13 +78,31 @@ class ArgumentsArea(TextArea):
             self.insert("\n")
 
 
-class PermissionPanel(RequestDialog):
-    """One step at a time, and what is asked above it."""
+BURST_S = 0.25
+"""Keys closer together than this are taken for typed text, not for an answer."""
+
+_ALLOW_ACTIONS = ("allow_once", "allow_session", "allow_project", "allow_everywhere", "allow_note")
+
+SubmitAnswer = Callable[[AnswerPermission, str], Awaitable[str]]
+"""Submits an answer and a note for the model (or ""). Returns the error message if it is refused, else ""."""
+
+
+class PermissionDialog(RequestDialog[None]):
+    """Shows one step at a time below the request. `_request` is not `_original` after the arguments were edited."""
 
     def __init__(
-        self, ask: PermissionAsked, agent: str, *, waiting: int = 0, deadline: float = 0, keep: bool = True
+        self,
+        ask: PermissionAsked,
+        agent: str,
+        submit: SubmitAnswer,
+        *,
+        waiting: int = 0,
+        deadline: float = 0,
+        keep: bool = True,
     ) -> None:
         super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
+        self._submit_answer = submit
+        self._stray_key_at = 0.0
         self._original = ask
         self._request = ask
         self._agent = agent
@@ -95,12 +113,12 @@ class PermissionPanel(RequestDialog):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
-            yield Static(id="who", classes="title", markup=False)
+            yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield Static(id="label", markup=False)
             yield LineInput(id="line", compact=True, select_on_focus=False)
             yield ArgumentsArea(id="args", compact=True, soft_wrap=True, tab_behavior="focus", show_line_numbers=False)
-            yield Static(id="said", markup=False)
+            yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
             yield Static(id="hint", classes="hint", markup=False)
 
@@ -110,29 +128,25 @@ class PermissionPanel(RequestDialog):
     def handle_ready(self) -> None:
         self._update_hint()
 
-    # --- what is shown ---
+    # --- appearance ---
 
     def retitle(self) -> None:
-        text = (
-            "Instead of what was asked:"
-            if self._request is not self._original
-            else format_headline(self._request, self._agent)
-        )
-        self.query_one("#who", Static).update(text + self.describe_wait())
+        text = "Edited call:" if self._request is not self._original else format_headline(self._request, self._agent)
+        self.query_one("#title", Static).update(text + self.describe_wait())
 
     def _update_hint(self) -> None:
         keys = self.odin.keys
         hint = (
-            describe_stop(keys) if self._view == "page" else f"{keys.label_of('stop_work')} goes back to the question."
+            describe_stop(keys) if self._view == "page" else f"{keys.label_of('stop_work')} goes back to the request."
         )
         self.query_one("#hint", Static).update(hint if self.ready and self._step == "ask" else "")
 
     def _show_message(self, text: str) -> None:
-        self.query_one("#said", Static).update(sanitize(text))
+        self.query_one("#message", Static).update(sanitize(text))
         self._fit()
 
     def _go_to_step(self, step: PermissionStep) -> None:
-        """Show another step, with what it needs and nothing else."""
+        """Show another step and only the widgets it needs."""
         self._step = step
         line, args, about = (
             self.query_one("#line", Input),
@@ -153,7 +167,7 @@ class PermissionPanel(RequestDialog):
         if self._step == "rule" and self._rule is not None:
             return self._rule.format_label()
         if self._step == "edit":
-            return f"{self._form.name.capitalize()}:" if self._form.name else "The arguments, as JSON:"
+            return f"{self._form.name.capitalize()}:" if self._form.name else "Arguments as JSON:"
         return _STEP_LABELS.get(self._step, "")
 
     def _list_choices(self) -> Sequence[DialogChoice]:
@@ -163,13 +177,13 @@ class PermissionPanel(RequestDialog):
             )
         if self._step == "rule":
             more = (("next_rule", "Another rule"),) if self._rule and len(self._rule.rules) > 1 else ()
-            return self._make_choices(("confirm", "Remember it"), ("other", "For how long"), *more)
+            return self._make_choices(("confirm", "Save rule"), ("other", "Change scope"), *more)
         if self._step == "edit":
             done = "confirm" if self._form.name else "use_arguments"
             return self._make_choices((done, "Use this"))
-        verb, other = ("Deny it", "Allow it with a note") if self._step == "no" else ("Allow it", "Deny it instead")
-        both = (("other", other),) if "allow_note" in self._list_answer_names() else ()
-        return self._make_choices(("confirm", verb), *both)
+        verb, other = ("Deny", "Allow with a note instead") if self._step == "no" else ("Allow", "Deny instead")
+        switch = (("other", other),) if "allow_note" in self._list_answer_names() else ()
+        return self._make_choices(("confirm", verb), *switch)
 
     def _make_choices(self, *named: tuple[str, str]) -> Sequence[DialogChoice]:
         keys = self.odin.keys
@@ -195,7 +209,7 @@ class PermissionPanel(RequestDialog):
         self._fit()
 
     def _fit(self) -> None:
-        """What is asked gets the rows that the answers leave; the answers are always in sight."""
+        """Give the request the rows that the answers leave free; the answers are always visible."""
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         rows = (
             height - 1 if height < _SHORT_SCREEN or self._view != "page" else max(height * 85 // 100, _SHORT_SCREEN - 1)
@@ -203,7 +217,7 @@ class PermissionPanel(RequestDialog):
         hint = self.query_one("#hint", Static)
         hint.display = height >= _SHORT_SCREEN and self._step == "ask"
         used = 1 + hint.display + self.query_one(ChoiceBar).count_rows(width)
-        for name in ("#who", "#label", "#said"):
+        for name in ("#title", "#label", "#message"):
             part = self.query_one(name, Static)
             text = str(part.content)
             part.display = bool(text)
@@ -216,33 +230,6 @@ class PermissionPanel(RequestDialog):
             used += tall
         about.styles.height = max(min(about.count_rows(width), rows - used), min(_MIN_ROWS, max(rows - used, 1)))
 
-
-BURST_S = 0.25
-"""Keys that follow each other faster belong to words somebody types, not to an answer."""
-
-_ALLOW_ACTIONS = ("allow_once", "allow_session", "allow_project", "allow_everywhere", "allow_note")
-
-SubmitAnswer = Callable[[AnswerPermission, str], Awaitable[str]]
-"""Hands an answer in, with a note for the model or ""; gives a sentence when it was refused."""
-
-
-class PermissionDialog(PermissionPanel):
-    """`deadline` is when the question is taken back, by the clock of time.monotonic; 0 when it waits for ever."""
-
-    def __init__(
-        self,
-        ask: PermissionAsked,
-        agent: str,
-        give: SubmitAnswer,
-        *,
-        waiting: int = 0,
-        deadline: float = 0,
-        keep: bool = True,
-    ) -> None:
-        super().__init__(ask, agent, waiting=waiting, deadline=deadline, keep=keep)
-        self._submit_answer = give
-        self._stray_key_at = 0.0
-
     # --- keys and clicks ---
 
     async def take_key(self, event: events.Key) -> None:
@@ -253,18 +240,18 @@ class PermissionDialog(PermissionPanel):
         event.stop()
         event.prevent_default()
         if self._is_hurried and (name in _ALLOW_ACTIONS or (name == "confirm" and self._step in ("rule", "note"))):
-            self._show_message("That came in a burst of keys. Press it once more, by itself.")
+            self._show_message("Ignored a key typed in a burst. Press it again.")
             self._stray_key_at = time.monotonic()
             return
         await self._perform(name)
 
     @property
     def _is_hurried(self) -> bool:
-        """Whether a key comes right behind one that means nothing here, or behind the one that led here."""
+        """True shortly after a key without meaning here, or after the key that opened this step."""
         return time.monotonic() - self._stray_key_at < BURST_S
 
     def _find_step_action(self, key: str) -> str:
-        """What this key means in this step, or ""."""
+        """Return the action of a key in this step, or ""."""
         keys = self.odin.keys
         if self._step == "ask":
             name = keys.find_action(key, "permission") or keys.find_action(key, "answers")
@@ -273,8 +260,8 @@ class PermissionDialog(PermissionPanel):
         if self._step == "edit":
             done = name == "use_arguments" or (name == "confirm" and self._form.name)
             return "confirm" if done else name if name == "back" else ""
-        turns = ("next_rule", "previous_rule") if self._step == "rule" else ()
-        return name if name in ("confirm", "other", "back", *turns) else ""
+        rule_keys = ("next_rule", "previous_rule") if self._step == "rule" else ()
+        return name if name in ("confirm", "other", "back", *rule_keys) else ""
 
     async def _perform(self, name: str) -> None:
         if not self.is_answered:
@@ -293,7 +280,7 @@ class PermissionDialog(PermissionPanel):
         else:
             keys = self.odin.keys
             self._show_message(
-                f"Choose an answer: {keys.label_of('allow_once')} allows it once, {keys.label_of('deny')} denies it."
+                f"Choose an answer: {keys.label_of('allow_once')} allows once, {keys.label_of('deny')} denies."
             )
 
     # --- the answers ---
@@ -303,7 +290,7 @@ class PermissionDialog(PermissionPanel):
             await self._answer(allow=True)
 
     def _require_seen(self) -> bool:
-        """Whether all that is asked was on the screen; what was not is shown instead of allowing it."""
+        """True if the whole request was on the screen; if not, scroll down instead of allowing it."""
         page = self.query_one(TextPage)
         rows = (
             len(paint_required(self._request, self.make_canvas(max(page.size.width - 1, 1))))
@@ -315,14 +302,14 @@ class PermissionDialog(PermissionPanel):
         left = rows - page.seen_rows
         page.scroll_page_down(animate=False)
         lines = "1 more line" if left == 1 else f"{left} more lines"
-        self._show_message(f"It goes on for {lines}. Look at all of it before you allow it.")
+        self._show_message(f"{lines} below. Read the whole request before allowing it.")
         return False
 
     async def action_deny(self) -> None:
         await self._answer(allow=False)
 
     async def action_stop_work(self) -> None:
-        """A sub-agent's answer would stop that agent alone, and its parent would go on."""
+        """Deny and interrupt. For a sub-agent, interrupt its parent, too, which would otherwise continue."""
         await self._send(AnswerPermission(self.ask_id, allow=False, interrupt=True))
         if self.is_answered and self._agent:
             await self.odin.submit(Interrupt())
@@ -344,12 +331,12 @@ class PermissionDialog(PermissionPanel):
             return
         rule = make_rule_draft(self._request, allow=allow, scope=scope)
         if not rule.rules:
-            once = (
-                "It can be allowed once or denied."
+            reason = (
+                "This can only be allowed once or denied."
                 if self._request.unsandboxed
-                else "There is no rule that remembers this."
+                else "No rule can cover this call."
             )
-            self._show_message(once)
+            self._show_message(reason)
             return
         self._rule = rule
         self._set_line(rule.text)
@@ -368,7 +355,7 @@ class PermissionDialog(PermissionPanel):
 
     def action_edit_call(self) -> None:
         if "edit_call" not in self._list_answer_names():
-            self._show_message("The arguments cannot be changed here.")
+            self._show_message("The arguments of this call cannot be edited.")
             return
         self._form = make_form(self._request.args)
         area = self.query_one("#args", ArgumentsArea)
@@ -383,7 +370,7 @@ class PermissionDialog(PermissionPanel):
     def action_explain_keys(self) -> None:
         self._show_page("page" if self._view == "keys" else "keys")
 
-    # --- in the steps ---
+    # --- steps ---
 
     def _set_line(self, text: str) -> None:
         line = self.query_one("#line", Input)
@@ -394,7 +381,7 @@ class PermissionDialog(PermissionPanel):
         self._go_to_step("ask")
 
     def action_other(self) -> None:
-        """The other thing this step can be about: how long, or yes instead of no."""
+        """Switch the scope of the rule, or between denying with a reason and allowing with a note."""
         if self._step == "rule" and self._rule is not None:
             self._rule.switch_scope()
             self.query_one("#label", Static).update(self._rule.format_label())
@@ -417,22 +404,22 @@ class PermissionDialog(PermissionPanel):
         await self.action_confirm()
 
     async def action_confirm(self) -> None:
-        words = self.query_one("#line", Input).value.strip()
+        text = self.query_one("#line", Input).value.strip()
         if self._step == "edit":
             self._apply_edit()
         elif self._step == "no":
-            await self._send(AnswerPermission(self.ask_id, allow=False, reason=words))
+            await self._send(AnswerPermission(self.ask_id, allow=False, reason=text))
         elif self._step == "note":
-            await self._answer(allow=True, note=words)
-        elif self._rule is not None and not words:
-            self._show_message(f"The rule is empty. Write one, or go back with {self.odin.keys.label_of('back')}.")
+            await self._answer(allow=True, note=text)
+        elif self._rule is not None and not text:
+            self._show_message(f"The rule is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
         elif self._rule is not None:
             await self._send(
-                AnswerPermission(self.ask_id, allow=self._rule.allow, rule=words, remember=self._rule.scope)
+                AnswerPermission(self.ask_id, allow=self._rule.allow, rule=text, remember=self._rule.scope)
             )
 
     def _apply_edit(self) -> None:
-        """What was changed is shown with nothing hidden before it is allowed."""
+        """Show the edited call as a new request before it can be allowed."""
         area = self.query_one("#args", ArgumentsArea)
         try:
             args = parse_form(self._request.args, self._form, area.text)
@@ -444,7 +431,7 @@ class PermissionDialog(PermissionPanel):
         self._request = self._original if args == self._original.args else replace_arguments(self._original, args)
         self._go_to_step("ask")
         if self._request is self._original:
-            self._show_message("Nothing was changed.")
+            self._show_message("No changes.")
 
     async def _answer(self, *, allow: bool, note: str = "") -> None:
         if allow and self._request is not self._original:
@@ -458,9 +445,9 @@ class PermissionDialog(PermissionPanel):
 
     async def _send(self, answer: AnswerPermission, note: str = "") -> None:
         self.is_answered = True
-        refused = await self._submit_answer(answer, note)
-        if refused:
+        error = await self._submit_answer(answer, note)
+        if error:
             self.is_answered = False
-            self._show_message(refused)
+            self._show_message(error)
         elif self.is_current:
             self.dismiss(None)

@@ -1,4 +1,4 @@
-"""A list to choose from: type to narrow it, arrows to move, Enter to choose, and what is marked shown beside it."""
+"""Base class of list dialogs: type to filter, arrows to move, Enter to choose, with details of the marked item."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Generic, Literal, TypeVar
@@ -11,10 +11,10 @@ from textual.widgets import Input, Static
 
 from odin.core.errors import OdinError
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, Rows, palette_of
+from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, Rows
 from odin.ui.tui.keys import DialogInput, KeyScope
 from odin.ui.tui.paint.sanitize import sanitize
-from odin.ui.tui.palette import Palette
+from odin.ui.tui.palette import Palette, palette_of
 
 MIN_HEIGHT = 14
 
@@ -24,14 +24,14 @@ EntryAction = Callable[[str], Awaitable[None]]
 
 
 class PickerDialog(Dialog[str], Generic[Item]):
-    """`HEAD` stands above; with `TYPING` the keyboard begins in the line to type in, else in the list.
+    """A subclass loads the items, draws and describes one, and handles the choice and its own `ACTIONS`.
 
-    A subclass loads its items, says which fit some words, draws one and does what is chosen.
+    With `STARTS_IN_FILTER` the filter has the focus at first, else the list.
     """
 
     KEY_SCOPES: ClassVar[tuple[KeyScope, ...]] = ("list", "dialog")
     HEADING = ""
-    EMPTY_TEXT = "There is nothing here."
+    EMPTY_TEXT = "Nothing here."
     STARTS_IN_FILTER: ClassVar[bool] = True
     CAN_FILTER: ClassVar[bool] = True
     DETAIL: ClassVar[Literal["always", "where there is room", "never"]] = "where there is room"
@@ -49,15 +49,14 @@ class PickerDialog(Dialog[str], Generic[Item]):
     PickerDialog.entering #entry { display: block; }
     PickerDialog.entering #filter { display: none; }
     PickerDialog #body { height: 1fr; layout: horizontal; }
-    PickerDialog #beside { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
+    PickerDialog #detail { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
     PickerDialog.-narrow #body { layout: vertical; }
-    PickerDialog.-narrow #beside {
-        width: 100%; height: 40%; border-left: none; padding: 0; border-top: solid $primary 40%;
-    }
-    PickerDialog.-narrow.-low #beside { display: none; }
-    PickerDialog.-narrow.-low.telling #beside { display: block; height: 4; }
-    PickerDialog.alone #beside { display: none; }
-    PickerDialog #beside { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
+    PickerDialog.-narrow #detail { width: 100%; height: 40%; padding: 0; }
+    PickerDialog.-narrow #detail { border-left: none; border-top: solid $primary 40%; }
+    PickerDialog.-narrow.-low #detail { display: none; }
+    PickerDialog.-narrow.-low.-detail-always #detail { display: block; height: 4; }
+    PickerDialog.-no-detail #detail { display: none; }
+    PickerDialog #detail { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
     PickerDialog #about { width: 100%; height: auto; }
     """
 
@@ -71,7 +70,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self._was_in_list = False
         self.rows: Rows[Item] = Rows(self.draw, self._take_field_key)
         self.hints = Hints()
-        self.filter = DialogInput(self._take_field_key, "type to narrow the list", id="filter")
+        self.filter = DialogInput(self._take_field_key, "type to filter", id="filter")
         self.entry = DialogInput(self._take_entry_key, "", id="entry")
         self._detail = Static("", id="about", markup=False)
 
@@ -81,29 +80,29 @@ class PickerDialog(Dialog[str], Generic[Item]):
         raise NotImplementedError
 
     def text_of(self, item: Item) -> str:
-        """What the words that are typed are looked for in, in small letters."""
+        """Return the lowercase text that the filter searches."""
         raise NotImplementedError
 
     def draw(self, item: Item) -> RowContent:
         raise NotImplementedError
 
     async def describe(self, item: Item) -> Text:
-        """What stands beside the list while it is marked."""
+        """Return the details shown while the item is marked."""
         return Text()
 
     async def choose(self, item: Item) -> None:
         raise NotImplementedError
 
     async def act(self, name: str, item: Item | None) -> None:
-        """Do one of `ACTS`."""
+        """Run one of `ACTIONS`."""
 
     def filter_items(self, items: Sequence[Item], words: str) -> Sequence[Item]:
-        wanted = words.casefold().split()
-        if not wanted:
+        terms = words.casefold().split()
+        if not terms:
             return items
-        return [item for item in items if all(word in self.text_of(item) for word in wanted)]
+        return [item for item in items if all(term in self.text_of(item) for term in terms)]
 
-    # --- the parts ---
+    # --- widgets ---
 
     @property
     def palette(self) -> Palette:
@@ -117,15 +116,15 @@ class PickerDialog(Dialog[str], Generic[Item]):
                 yield self.entry
             with Container(id="body"):
                 yield self.rows
-                with VerticalScroll(id="beside", can_focus=False):
+                with VerticalScroll(id="detail", can_focus=False):
                     yield self._detail
             yield self.hints
 
     def on_mount(self) -> None:
-        self.set_class(self.DETAIL == "never", "alone")
-        self.set_class(self.DETAIL == "always", "telling")
+        self.set_class(self.DETAIL == "never", "-no-detail")
+        self.set_class(self.DETAIL == "always", "-detail-always")
         if not self.STARTS_IN_FILTER:
-            self.filter.placeholder = f"{self.odin.keys.label_of('list_narrow')} to narrow the list"
+            self.filter.placeholder = f"{self.odin.keys.label_of('list_narrow')} to filter"
         self.filter.value = self._initial_filter
         self.filter.cursor_position = len(self._initial_filter)
         (self.filter if self.STARTS_IN_FILTER else self.rows).focus()
@@ -133,7 +132,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self.run_worker(self.reload, group="load", exclusive=True)
 
     async def reload(self, mark: int = 0) -> None:
-        """Load the items anew. What cannot be loaded is said."""
+        """Load the items; show an error if that fails."""
         try:
             self._items = await self.load()
         except OdinError as error:
@@ -144,20 +143,20 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self.narrow(mark)
 
     def _find_height(self) -> None:
-        """A short list takes little room. It stays as tall as it is while it is narrowed."""
-        wanted = max(len(self._items) + 3, MIN_HEIGHT)
-        low = wanted >= self.size.height * 85 // 100
-        self.query_one(".panel").styles.height = None if low else wanted
+        """Make the panel as tall as the unfiltered list, so that filtering does not resize it."""
+        height = max(len(self._items) + 3, MIN_HEIGHT)
+        too_tall = height >= self.size.height * 85 // 100
+        self.query_one(".panel").styles.height = None if too_tall else height
 
     def narrow(self, mark: int = 0) -> None:
-        """Show those that fit what is typed."""
+        """Show the items that match the filter."""
         self.rows.show(self.filter_items(self._items, self.filter.value), mark)
 
     @property
     def all_items(self) -> Sequence[Item]:
         return self._items
 
-    # --- what happens ---
+    # --- choosing and actions ---
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input is self.filter and self._is_loaded:
@@ -181,22 +180,22 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self._choose()
 
     def action_do(self, name: str) -> None:
-        """One of the labels below was clicked."""
+        """Run the action of a clicked hint."""
         self._perform(name)
 
     def _perform(self, name: str) -> bool:
-        """What a key or a click means. False when there is no such thing here."""
+        """Run the action of a key or a click; False if it does not exist here."""
         if name in {act.name for act in self.ACTIONS}:
             self._run_and_report(self.act(name, self.rows.marked))
             return True
-        doing = self._build_actions().get(name)
-        if doing is not None:
-            doing()
-        return doing is not None
+        action = self._build_actions().get(name)
+        if action is not None:
+            action()
+        return action is not None
 
     def _build_actions(self) -> dict[str, Callable[[], object]]:
         rows = self.rows
-        found: dict[str, Callable[[], object]] = {
+        actions: dict[str, Callable[[], object]] = {
             "close": self.action_close,
             "yes": lambda: self._answer(yes=True),
             "no": lambda: self._answer(yes=False),
@@ -211,19 +210,19 @@ class PickerDialog(Dialog[str], Generic[Item]):
             "list_choose": self._choose,
         }
         if self.CAN_FILTER:
-            found["list_narrow"] = self.filter.focus
-            found["list_other"] = (rows if self.filter.has_focus else self.filter).focus
-        return found
+            actions["list_narrow"] = self.filter.focus
+            actions["list_other"] = (rows if self.filter.has_focus else self.filter).focus
+        return actions
 
     def _choose(self) -> None:
         item = self.rows.marked
         if item is not None:
             self._run_and_report(self.choose(item))
 
-    def _run_and_report(self, doing: Awaitable[None]) -> None:
+    def _run_and_report(self, work: Awaitable[None]) -> None:
         async def guarded() -> None:
             try:
-                await doing
+                await work
             except OdinError as error:
                 self.odin.show_toast(error.describe(), "error")
 
@@ -241,10 +240,10 @@ class PickerDialog(Dialog[str], Generic[Item]):
             return True
         return bool(name) and self._perform(name)
 
-    # --- questions ---
+    # --- confirmation and text entry ---
 
     def ask_whether(self, question: str, yes: ConfirmedAction) -> None:
-        """Do it only when the person says so."""
+        """Ask the user to confirm before calling `yes`."""
         self._confirmed_action = yes
         keys = self.odin.keys
         self.hints.show([(name, keys.label_of(name), name) for name in ("yes", "no")], question)
@@ -262,7 +261,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
             self._run_and_report(act())
 
     def ask_for(self, what: str, value: str, entered: EntryAction) -> None:
-        """Let the person write a line."""
+        """Ask the user for a line of text."""
         self._entry_action = entered
         self._was_in_list = self.focused is self.rows
         self.entry.placeholder = what
@@ -271,7 +270,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self.add_class("entering")
         self.entry.focus()
         keys = self.odin.keys
-        self.hints.show([("confirm", keys.label_of("confirm"), what), ("back", keys.label_of("back"), "leave it")])
+        self.hints.show([("confirm", keys.label_of("confirm"), what), ("back", keys.label_of("back"), "cancel")])
 
     def _take_entry_key(self, event: events.Key) -> bool:
         name = self.odin.keys.find_action(event.key, "step")
@@ -298,10 +297,10 @@ class PickerDialog(Dialog[str], Generic[Item]):
             self.dismiss(None)
 
     def _show_hints(self) -> None:
-        acts = [DialogAction("list_choose", self.ENTER_LABEL)] if self.ENTER_LABEL else []
-        acts += self.ACTIONS
+        actions = [DialogAction("list_choose", self.ENTER_LABEL)] if self.ENTER_LABEL else []
+        actions += self.ACTIONS
         if not self.STARTS_IN_FILTER and self.CAN_FILTER:
-            acts.append(DialogAction("list_narrow", "narrow"))
-        keys = self.odin.keys
-        acts.append(DialogAction("close", "close"))
-        self.hints.show([(act.name, keys.label_of(act.name, typing=self.STARTS_IN_FILTER), act.label) for act in acts])
+            actions.append(DialogAction("list_narrow", "filter"))
+        actions.append(DialogAction("close", "close"))
+        label_of, typing = self.odin.keys.label_of, self.STARTS_IN_FILTER
+        self.hints.show([(action.name, label_of(action.name, typing=typing), action.label) for action in actions])

@@ -1,7 +1,4 @@
-"""Answers to the questions of a tool while they are being made up, one question after the other.
-
-The questions of a tool: one after the other, with a way back, and all answers once more before they are given.
-"""
+"""The dialog for questions of a tool: one after the other, with a review of all answers before they are sent."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,9 +19,10 @@ from odin.ui.tui.paint.canvas import Canvas, make_blank
 
 
 class AnswersDraft:
-    """`number` is the question the person is at; one more than there are means looking at all answers again.
+    """The answers entered so far.
 
-    `cursor` is the option they are at; one more than there are means their own words.
+    `number` is the current question; one past the last is the review. `cursor` is the current option; one past the
+    last is the free-text answer.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
@@ -52,7 +50,7 @@ class AnswersDraft:
 
     @property
     def is_touched(self) -> bool:
-        """Whether there is something that a cancel would lose."""
+        """True if cancelling would lose an answer."""
         return any(self._picked) or any(self._own_words)
 
     def is_picked(self, option: int) -> bool:
@@ -63,7 +61,7 @@ class AnswersDraft:
         self.cursor = (self.cursor + by) % rows
 
     def toggle(self, option: int) -> None:
-        """Choose an option; where only one counts, in the place of another."""
+        """Select or unselect an option; a single-choice question keeps only this one."""
         mine = self._picked[self.number]
         if not self.question.multiple:
             self._picked[self.number], self._own_words[self.number] = [option], ""
@@ -74,14 +72,14 @@ class AnswersDraft:
             mine.sort()
 
     def settle(self) -> None:
-        """Where nothing is chosen yet, or only one can be, the option under the cursor is the answer."""
+        """Select the option under the cursor if nothing is selected yet or only one can be."""
         if self.is_at_own_words:
             return
         if not self.question.multiple or not (self._picked[self.number] or self.own_words):
             self.toggle(self.cursor)
 
     def write_own_words(self, words: str) -> None:
-        """An answer in the person's own words; where several count, beside what is chosen."""
+        """Set the free-text answer; a multiple-choice question keeps its selected options."""
         self._own_words[self.number] = words
         if words and not self.question.multiple:
             self._picked[self.number] = []
@@ -94,7 +92,7 @@ class AnswersDraft:
             self.cursor = len(self.question.options)
 
     def answer_of(self, number: int) -> tuple[str, ...]:
-        """What was answered; nothing means the first option."""
+        """Return the answer to a question; empty means the first option."""
         chosen = [self.questions[number].options[option].label for option in self._picked[number]]
         return (*chosen, self._own_words[number]) if self._own_words[number] else tuple(chosen)
 
@@ -103,17 +101,17 @@ class AnswersDraft:
 
 
 SubmitAnswers = Callable[[AnswerQuestions], Awaitable[str]]
-"""Hands the answers in; gives a sentence when they were refused."""
+"""Submits the answers. Returns the error message if they are refused, else ""."""
 
-OWN_WORDS = "In your own words"
+OWN_WORDS = "Other"
 
 
-class QuestionsDialog(RequestDialog):
+class QuestionsDialog(RequestDialog[None]):
     def __init__(
         self,
         ask: QuestionsAsked,
         agent: str,
-        give: SubmitAnswers,
+        submit: SubmitAnswers,
         *,
         waiting: int = 0,
         deadline: float = 0,
@@ -121,18 +119,17 @@ class QuestionsDialog(RequestDialog):
     ) -> None:
         super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
         self._agent = agent
-        self._submit_answers = give
+        self._submit_answers = submit
         self._draft = AnswersDraft(ask.questions)
         self._writing = False
         self._is_warned = False
-        self._option_lines: dict[int, int] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
-            yield Static(id="who", classes="title", markup=False)
+            yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, select_on_focus=False)
-            yield Static(id="said", markup=False)
+            yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
@@ -141,7 +138,7 @@ class QuestionsDialog(RequestDialog):
     def handle_ready(self) -> None:
         self._show()
 
-    # --- what is shown ---
+    # --- appearance ---
 
     def retitle(self) -> None:
         draft = self._draft
@@ -152,10 +149,10 @@ class QuestionsDialog(RequestDialog):
             several = len(draft.questions) > 1
             text = f"{who} asks" + (f" ({draft.number + 1} of {len(draft.questions)})" if several else "")
             text += f": {escape_hidden(draft.question.header)}" if draft.question.header else ""
-        self.query_one("#who", Static).update(text + self.describe_wait())
+        self.query_one("#title", Static).update(text + self.describe_wait())
 
-    def _show(self, said: str = "") -> None:
-        """Draw it all again, as the draft is now."""
+    def _show(self, message: str = "") -> None:
+        """Update all widgets from the draft."""
         draft, line = self._draft, self.query_one("#line", Input)
         self._writing = not draft.is_reviewing and (self._writing or not draft.question.options)
         if self._writing and not line.display:
@@ -163,7 +160,7 @@ class QuestionsDialog(RequestDialog):
             line.cursor_position = len(line.value)
         line.display = self._writing
         (line if self._writing else self.query_one(TextPage)).focus()
-        self.query_one("#said", Static).update(said)
+        self.query_one("#message", Static).update(message)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.retitle()
         self.query_one(TextPage).show(self._paint_page)
@@ -177,18 +174,18 @@ class QuestionsDialog(RequestDialog):
             "cancel", keys.label_of("cancel"), "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel"
         )
         if draft.is_reviewing:
-            return DialogChoice("settle", enter, "Send them"), *back, cancel
+            return DialogChoice("settle", enter, "Submit"), *back, cancel
         last = draft.number + 1 == len(draft.questions)
         word = "Answer" if len(draft.questions) == 1 else "Review" if last else "Next"
         if self._writing:
             leave = (
-                DialogChoice("list", keys.label_of("back"), "Back to the list") if draft.question.options else cancel
+                DialogChoice("list", keys.label_of("back"), "Back to the options") if draft.question.options else cancel
             )
             return DialogChoice("settle", keys.label_of("confirm"), word), leave
         on = DialogChoice("settle", enter, word)
-        own = DialogChoice("own_words", keys.label_of("own_words"), OWN_WORDS, "Own words")
+        own = DialogChoice("own_words", keys.label_of("own_words"), OWN_WORDS)
         several = (
-            (DialogChoice("toggle_option", keys.label_of("toggle_option"), "Choose"),)
+            (DialogChoice("toggle_option", keys.label_of("toggle_option"), "Select"),)
             if draft.question.multiple
             else ()
         )
@@ -199,7 +196,7 @@ class QuestionsDialog(RequestDialog):
         return self._paint_review(canvas) if self._draft.is_reviewing else self._paint_question(canvas)
 
     def _paint_question(self, canvas: Canvas) -> list[Strip]:
-        draft, colours = self._draft, canvas.palette
+        draft, colors = self._draft, canvas.palette
         strips = [
             row for line in draft.question.text.split("\n") for row in paint_sentence(canvas, escape_hidden(line))
         ]
@@ -212,7 +209,7 @@ class QuestionsDialog(RequestDialog):
             if option.detail:
                 for row in wrap_words(escape_hidden(option.detail), canvas.width - 8).split("\n"):
                     self._option_lines[len(strips)] = number
-                    strips.append(canvas.paint_row((f"        {row}", colours.dim)))
+                    strips.append(canvas.paint_row((f"        {row}", colors.dim)))
         self._paint_row(
             strips,
             canvas,
@@ -222,28 +219,26 @@ class QuestionsDialog(RequestDialog):
         return strips
 
     def _paint_row(self, strips: list[Strip], canvas: Canvas, number: int, text: str) -> None:
-        draft, colours = self._draft, canvas.palette
+        draft, colors = self._draft, canvas.palette
         here = number == draft.cursor and not self._writing
         own = number == len(draft.question.options)
         chosen = bool(draft.own_words) if own else draft.is_picked(number)
         box = ("[x] " if chosen else "[ ] ") if draft.question.multiple else ("● " if chosen else "○ ")
         self._option_lines[len(strips)] = number
         key = "  " if own else f"{number + 1} "
-        style = colours.cursor if here else colours.text
-        strips.append(
-            canvas.paint_row(("› " if here else "  ", colours.accent), (key, colours.dim), (box + text, style))
-        )
+        style = colors.cursor if here else colors.text
+        strips.append(canvas.paint_row(("› " if here else "  ", colors.accent), (key, colors.dim), (box + text, style)))
 
     def _paint_review(self, canvas: Canvas) -> list[Strip]:
-        draft, colours = self._draft, canvas.palette
+        draft, colors = self._draft, canvas.palette
         strips: list[Strip] = []
         for number, question in enumerate(draft.questions):
             self._option_lines[len(strips)] = number
             here = "› " if number == draft.cursor else "  "
             title = escape_hidden(question.header or question.text)
-            strips.append(canvas.paint_row((here, colours.accent), (f"{number + 1} {title}", colours.dim)))
+            strips.append(canvas.paint_row((here, colors.accent), (f"{number + 1} {title}", colors.dim)))
             for row in paint_sentence(
-                canvas, "    " + escape_hidden(", ".join(draft.answer_of(number)) or "(the first)")
+                canvas, "    " + escape_hidden(", ".join(draft.answer_of(number)) or "(first option)")
             ):
                 self._option_lines[len(strips)] = number
                 strips.append(row)
@@ -255,7 +250,7 @@ class QuestionsDialog(RequestDialog):
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
-        for name in ("#who", "#said"):
+        for name in ("#title", "#message"):
             part = self.query_one(name, Static)
             text = str(part.content)
             part.display = bool(text)
@@ -267,7 +262,7 @@ class QuestionsDialog(RequestDialog):
             self.call_after_refresh(self._reveal, at[0], at[-1])
 
     def _reveal(self, first: int, last: int) -> None:
-        """Called after the next drawing; the dialog may be gone by then."""
+        """Scroll these lines into view. Runs after the next refresh, when the dialog may be gone."""
         page = next(iter(self.query(TextPage)), None)
         if page is None:
             return
@@ -314,7 +309,7 @@ class QuestionsDialog(RequestDialog):
         self._show()
 
     async def action_pick(self, number: int) -> None:
-        """An option by its number or by a click: several are switched, one is the answer."""
+        """Pick an option by number or click: toggle it if several are allowed, else answer with it."""
         draft = self._draft
         if draft.is_reviewing:
             if number < len(draft.questions):
@@ -380,7 +375,7 @@ class QuestionsDialog(RequestDialog):
             await self._advance()
 
     async def _advance(self) -> None:
-        """To the next question; a single one needs no second look."""
+        """Go to the next question or the review; a single question is submitted at once."""
         if len(self._draft.questions) == 1:
             await self._send(AnswerQuestions(self.ask_id, self._draft.list_answers()))
         else:
@@ -389,15 +384,15 @@ class QuestionsDialog(RequestDialog):
     async def action_cancel(self) -> None:
         if self._draft.is_touched and len(self._draft.questions) > 1 and not self._is_warned:
             self._is_warned = True
-            self._show(f"{self.odin.keys.label_of('cancel')} again cancels all of them; your answers are lost.")
+            self._show(f"{self.odin.keys.label_of('cancel')} again cancels all questions; your answers are lost.")
             return
         await self._send(AnswerQuestions(self.ask_id, cancelled=True))
 
     async def _send(self, answer: AnswerQuestions) -> None:
         self.is_answered = True
-        refused = await self._submit_answers(answer)
-        if refused:
+        error = await self._submit_answers(answer)
+        if error:
             self.is_answered = False
-            self._show(escape_hidden(refused))
+            self._show(escape_hidden(error))
         elif self.is_current:
             self.dismiss(None)

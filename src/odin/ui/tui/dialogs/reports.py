@@ -1,26 +1,21 @@
-"""A text in a dialog that is scrolled, copied and closed by the keys of the table.
-
-Something to read: a few lines, or many to scroll through.
-
-What the app tells about itself and its session, as text to read.
-
-The last errors of this run.
-
-What was spent: by this session or the whole project, as a whole, by model, by agent or by day.
-"""
+"""Dialogs to read: text reports (context, usage, diagnostics), statistics, the last errors, and help."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from msgspec import Struct
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
+from odin.core.client import CustomCommand
 from odin.core.errors import OdinError
+from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.core.usage import UsageReport, UsageRow
-from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, NO_LANGUAGE_SERVERS, NO_MCP_SERVERS, ErrorEntry, list_facts
+from odin.ui.format import shorten_home
+from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, ErrorEntry, list_facts
 from odin.ui.slash_commands.usage import (
     NO_USAGE,
     STATS_SCOPES,
@@ -39,17 +34,17 @@ from odin.ui.slash_commands.usage import (
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, TabBar, TabLabel, palette_of
-from odin.ui.tui.format import shorten_home
+from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, TabBar, TabLabel
+from odin.ui.tui.keys import KeyAction, KeyScope, format_key
 from odin.ui.tui.paint.sanitize import sanitize
-from odin.ui.tui.palette import Palette
+from odin.ui.tui.palette import Palette, palette_of
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
 class Sheet(VerticalScroll, inherit_bindings=False):
-    """The dialog has the keys."""
+    """A scrollable area without key bindings; the dialog handles the keys."""
 
     DEFAULT_CSS = """
     Sheet { scrollbar-size-vertical: 1; background: $surface; }
@@ -58,13 +53,13 @@ class Sheet(VerticalScroll, inherit_bindings=False):
 
 
 class SheetDialog(Dialog[str]):
-    """A dialog with one sheet."""
+    """A dialog with one Sheet, scrolled by the keys of the `reading` scope."""
 
     KEY_SCOPES = ("reading", "dialog")
 
     @property
     def plain_text(self) -> str:
-        """The text, for whoever copies it."""
+        """The text to copy."""
         return ""
 
     def action_read_copy(self) -> None:
@@ -101,14 +96,14 @@ class SheetDialog(Dialog[str]):
 
 
 ROOMY_HEIGHT = 18
-"""From so many rows on the conversation stays in sight."""
+"""On screens with at least this many rows the dialog leaves part of the conversation visible."""
 
 ReportWriter = Callable[[Palette, int], Awaitable[Text]]
-"""Makes the text for these colours and so many columns."""
+"""Writes the text for a palette and a width."""
 
 
 class ReportDialog(SheetDialog):
-    """Its text is asked for when it is shown, and again when the size changes."""
+    """Shows the text of a writer, which is called again when the size changes."""
 
     DEFAULT_CSS = """
     ReportDialog Sheet { height: auto; }
@@ -162,10 +157,10 @@ _BAR = 60
 
 
 def make_context_report(app: "OdinApp") -> ReportDialog:
-    async def write(colours: Palette, columns: int) -> Text:
+    async def write(colors: Palette, columns: int) -> Text:
         report = await app.client.report_context()
         lines = format_context(report).splitlines()
-        text = Text().append(f"{lines[0]}\n", colours.strong)
+        text = Text().append(f"{lines[0]}\n", colors.strong)
         if report.limit:
             room = min(_BAR, columns)
             used = min(room, round(report.used / report.limit * room))
@@ -173,64 +168,56 @@ def make_context_report(app: "OdinApp") -> ReportDialog:
             for place in range(room):
                 full = place < used
                 sign = "█" if full else "┊" if place == at else "░"
-                text.append(sign, colours.accent if full else colours.dim)
+                text.append(sign, colors.accent if full else colors.dim)
             text.append("\n")
         for line in lines[2 if report.limit else 1 :]:
-            text.append(f"{line}\n", colours.text if line.startswith("  ") else colours.dim)
+            text.append(f"{line}\n", colors.text if line.startswith("  ") else colors.dim)
         return text
 
-    return ReportDialog("What fills the window", write)
+    return ReportDialog("Context window", write)
 
 
 def make_usage_report(app: "OdinApp") -> ReportDialog:
-    async def write(colours: Palette, columns: int) -> Text:
-        return Text(format_usage(await app.client.snapshot(), await app.client.get_info()), colours.text)
+    async def write(colors: Palette, columns: int) -> Text:
+        return Text(format_usage(await app.client.snapshot(), await app.client.get_info()), colors.text)
 
-    return ReportDialog("What this session has spent", write)
-
-
-def make_servers_report(app: "OdinApp") -> ReportDialog:
-    async def write(colours: Palette, columns: int) -> Text:
-        return Text(NO_MCP_SERVERS, colours.text)
-
-    return ReportDialog("MCP servers", write)
+    return ReportDialog("Usage of this session", write)
 
 
 def make_diagnostics_report(app: "OdinApp") -> ReportDialog:
-    """What is not as it should be, and what one would want to know then."""
+    """Warnings, the number of errors, and the setup of the session."""
 
-    async def write(colours: Palette, columns: int) -> Text:
+    async def write(colors: Palette, columns: int) -> Text:
         info = await app.client.get_info()
         text = Text()
         if info.notice:
-            text.append(f"{escape_hidden(info.notice)}\n\n", colours.warn)
+            text.append(f"{escape_hidden(info.notice)}\n\n", colors.warn)
         if info.warnings:
-            text.append(f"{len(info.warnings)} {'warning' if len(info.warnings) == 1 else 'warnings'}\n", colours.warn)
+            text.append(f"{len(info.warnings)} {'warning' if len(info.warnings) == 1 else 'warnings'}\n", colors.warn)
             for warning in info.warnings:
-                text.append(f"• {escape_hidden(warning)}\n", colours.text)
+                text.append(f"• {escape_hidden(warning)}\n", colors.text)
         else:
-            text.append("No warnings.\n", colours.good)
+            text.append("No warnings.\n", colors.good)
         count = app.error_log.count
         key = app.keys.label_of("errors")
         many = "1 error" if count == 1 else f"{count} errors"
-        errors = f"{many} since Odin was started; {key} shows them." if count else "No errors since Odin was started."
-        text.append(f"\n{errors}\n\n", colours.bad if count else colours.text)
+        errors = f"{many} since Odin started; {key} shows them." if count else "No errors since Odin started."
+        text.append(f"\n{errors}\n\n", colors.bad if count else colors.text)
         for name, value in list_facts(info):
-            text.append(f"{name:<16}", colours.dim)
-            text.append(f"{escape_hidden(shorten_home(value))}\n", colours.text)
-        text.append(f"\n{NO_LANGUAGE_SERVERS}\n", colours.dim)
-        text.append(DOCTOR_HINT, colours.dim)
+            text.append(f"{name:<16}", colors.dim)
+            text.append(f"{escape_hidden(shorten_home(value))}\n", colors.text)
+        text.append(f"\n{DOCTOR_HINT}", colors.dim)
         return text
 
     return ReportDialog("Diagnostics", write)
 
 
 class ErrorsDialog(PickerDialog[ErrorEntry]):
-    """Newest first, the whole of the marked one beside them."""
+    """The last errors, newest first, with the full text of the marked one."""
 
     KEY_SCOPES = ("errors", "list", "dialog")
     HEADING = "Errors"
-    EMPTY_TEXT = "Nothing went wrong since Odin was started."
+    EMPTY_TEXT = "No errors since Odin started."
     STARTS_IN_FILTER = False
     ENTER_LABEL = "copy"
     DETAIL = "always"
@@ -248,11 +235,11 @@ class ErrorsDialog(PickerDialog[ErrorEntry]):
         return line, (escape_hidden(item.kind), escape_hidden(item.agent))
 
     async def describe(self, item: ErrorEntry) -> Text:
-        colours = self.palette
-        text = Text().append(f"{escape_hidden(item.kind)}\n", colours.bad)
+        colors = self.palette
+        text = Text().append(f"{escape_hidden(item.kind)}\n", colors.bad)
         whose = escape_hidden(item.agent) or "main agent"
-        text.append(f"{_format_clock(item.ts)} · {whose}\n\n", colours.dim)
-        text.append(sanitize(item.detail), colours.text)
+        text.append(f"{_format_clock(item.ts)} · {whose}\n\n", colors.dim)
+        text.append(sanitize(item.detail), colors.text)
         return text
 
     async def choose(self, item: ErrorEntry) -> None:
@@ -262,7 +249,7 @@ class ErrorsDialog(PickerDialog[ErrorEntry]):
     async def act(self, name: str, item: ErrorEntry | None) -> None:
         if self.all_items:
             self.odin.copy_to_clipboard("\n\n".join(map(_format_error, self.all_items)))
-            self.odin.show_toast(f"Copied {len(self.all_items)}.")
+            self.odin.show_toast("Copied all errors.")
 
 
 def _format_clock(ts: float) -> str:
@@ -292,7 +279,7 @@ _ARROWS = {"Left": "←", "Right": "→"}
 
 
 class StatsDialog(SheetDialog):
-    """Tab changes whose it is, the arrows what is shown, a letter the time. Everything can be clicked, too."""
+    """Token usage and cost. Tab switches session/project, the arrows the view, a letter the time range; or click."""
 
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
     KEY_SCOPES = ("stats", "reading", "dialog")
@@ -322,11 +309,11 @@ class StatsDialog(SheetDialog):
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
         keys = self.odin.keys
-        what = " ".join(_ARROWS.get(key, key) for key in map(keys.label_of, ("stats_previous", "stats_next")))
-        when = " ".join(keys.label_of(item.name) for item in _RANGES)
+        views = " ".join(_ARROWS.get(key, key) for key in map(keys.label_of, ("stats_previous", "stats_next")))
+        ranges = " ".join(keys.label_of(item.name) for item in _RANGES)
         close = ("close", keys.label_of("close"), "close")
         self._hints.show(
-            [("scope", keys.label_of("stats_scope"), "whose"), ("", what, "what"), ("", when, "when"), close]
+            [("scope", keys.label_of("stats_scope"), "scope"), ("", views, "view"), ("", ranges, "range"), close]
         )
 
     def on_resize(self) -> None:
@@ -374,7 +361,7 @@ class StatsDialog(SheetDialog):
             self._pick(name)
 
     def _pick(self, name: str) -> None:
-        """A tab, by what stands on it."""
+        """Select a tab by its label."""
         for scope in STATS_SCOPES:
             self.scope = scope if name == scope else self.scope
         for view in STATS_VIEWS:
@@ -396,45 +383,174 @@ class StatsDialog(SheetDialog):
         self.run_worker(self._fill, exclusive=True)
 
     async def _fill(self) -> None:
-        colours = palette_of(self)
+        colors = palette_of(self)
         session = self.odin.info.session if self.scope == "session" and self.odin.info else ""
         try:
             report = await self.odin.sessions.report_usage(VIEW_GROUPINGS[self.view], days=self.days, session=session)
             whole = self.view == "overview"
-            text = _render_overview(report, colours) if whole else _render_table(report, colours, self.size.width - 4)
+            text = _render_overview(report, colors) if whole else _render_table(report, colors, self.size.width - 4)
         except OdinError as error:
-            text = Text(error.describe(), colours.bad)
+            text = Text(error.describe(), colors.bad)
         self.query_one("#text", Static).update(text)
 
 
-def _render_overview(report: UsageReport, colours: Palette) -> Text:
+def _render_overview(report: UsageReport, colors: Palette) -> Text:
     total = report.total
     if not total.calls:
-        return Text(NO_USAGE, colours.dim)
+        return Text(NO_USAGE, colors.dim)
     text = Text()
     for name, value in format_overview(total):
-        text.append(f"{name:<16}", colours.dim)
-        text.append(f"{value}\n", colours.text)
+        text.append(f"{name:<16}", colors.dim)
+        text.append(f"{value}\n", colors.text)
     if len(report.rows) > 1:
-        text.append("\nwhat for\n", colours.dim)
+        text.append("\nby purpose\n", colors.dim)
         for row in report.rows:
-            text.append(f"{escape_hidden(row.name):<16}", colours.text)
-            text.append(f"{format_calls(row)}, {format_row_cost(row)}\n", colours.text)
-    return _append_unpriced(text, total, colours)
+            text.append(f"{escape_hidden(row.name):<16}", colors.text)
+            text.append(f"{format_calls(row)}, {format_row_cost(row)}\n", colors.text)
+    return _append_unpriced(text, total, colors)
 
 
-def _render_table(report: UsageReport, colours: Palette, columns: int) -> Text:
+def _render_table(report: UsageReport, colors: Palette, columns: int) -> Text:
     if not report.rows:
-        return Text(NO_USAGE, colours.dim)
+        return Text(NO_USAGE, colors.dim)
     head, *rows, total = format_table(report, columns)
-    text = Text(f"{head}\n", colours.dim)
+    text = Text(f"{head}\n", colors.dim)
     for line in rows:
-        text.append(f"{line}\n", colours.text)
-    text.append(f"{total}\n", colours.strong)
-    return _append_unpriced(text, report.total, colours)
+        text.append(f"{line}\n", colors.text)
+    text.append(f"{total}\n", colors.strong)
+    return _append_unpriced(text, report.total, colors)
 
 
-def _append_unpriced(text: Text, total: UsageRow, colours: Palette) -> Text:
-    if told := format_unpriced(total):
-        text.append(f"\n{told}\n", colours.warn)
+def _append_unpriced(text: Text, total: UsageRow, colors: Palette) -> Text:
+    if note := format_unpriced(total):
+        text.append(f"\n{note}\n", colors.warn)
     return text
+
+
+_LEFT, _NARROW = 20, 12
+_WIDE = 70
+
+_SCOPE_TITLES: dict[KeyScope, str] = {
+    "everywhere": "Everywhere",
+    "composer": "In the prompt",
+    "transcript": "In the conversation",
+    "permission": "In permission requests",
+    "questions": "In questions",
+    "popup": "In the completion popup",
+    "queue": "In the list of queued prompts",
+    "search": "While searching the conversation",
+    "answers": "When choosing an answer",
+    "step": "When entering an answer",
+    "confirm": "In yes/no questions",
+    "welcome": "In the onboarding dialog",
+    "dialog": "In every dialog",
+    "list": "In every list",
+    "sessions": "In the list of sessions",
+    "models": "In the list of models",
+    "rules": "In the list of rules",
+    "rule": "When adding a rule",
+    "rewind": "When rewinding",
+    "contents": "In the list of prompts",
+    "errors": "In the list of errors",
+    "reading": "In reports",
+    "stats": "In the statistics",
+}
+
+_SCOPE_ORDER: tuple[KeyScope, ...] = (
+    "composer",
+    "everywhere",
+    "transcript",
+    "permission",
+    "questions",
+    "popup",
+    "queue",
+)
+
+HelpKind = Literal["key", "command", "custom"]
+
+
+class HelpEntry(Struct, frozen=True):
+    """One row of the help. `label` is the key or command, `name` the name of the key in the settings."""
+
+    kind: HelpKind
+    label: str
+    summary: str
+    name: str
+    details: str = ""
+
+
+class HelpDialog(PickerDialog[HelpEntry]):
+    """All keys and commands, from the tables the app itself uses. Enter inserts a command into the prompt."""
+
+    HEADING = "Help"
+    EMPTY_TEXT = "No matches."
+    ENTER_LABEL = "insert command"
+    DETAIL = "always"
+
+    async def load(self) -> Sequence[HelpEntry]:
+        custom = await self.odin.client.list_commands()
+        return [*_list_keys(self.odin.keys.keys), *_list_commands(SLASH_COMMANDS), *_list_custom_commands(custom)]
+
+    def text_of(self, item: HelpEntry) -> str:
+        return f"{item.kind} {item.label} {item.summary} {item.name} {item.details}".casefold()
+
+    def draw(self, item: HelpEntry) -> RowContent:
+        colors = self.palette
+        room = _LEFT if self.size.width >= _WIDE else _NARROW
+        line = Text(f"{item.label:<{room}} ", colors.accent if item.kind == "key" else colors.user)
+        line.append(item.summary, colors.text)
+        return line, ()
+
+    async def describe(self, item: HelpEntry) -> Text:
+        colors = self.palette
+        text = Text().append(f"{item.label}\n", colors.strong)
+        text.append(f"{item.summary}\n", colors.text)
+        if item.details:
+            text.append(f"\n{item.details}\n", colors.dim)
+        return text
+
+    async def choose(self, item: HelpEntry) -> None:
+        self.dismiss(f"/{item.name} " if item.kind != "key" else None)
+
+
+def describe_scope(where: KeyScope) -> str:
+    """Return where a key works."""
+    return _SCOPE_TITLES.get(where, f"In the {where}")
+
+
+def _rank_scope(key: KeyAction) -> int:
+    return _SCOPE_ORDER.index(key.scope) if key.scope in _SCOPE_ORDER else len(_SCOPE_ORDER)
+
+
+def _list_keys(keys: Iterable[KeyAction]) -> list[HelpEntry]:
+    """Return the keys, most used scopes first."""
+    entries: list[HelpEntry] = []
+    for key in sorted(keys, key=_rank_scope):
+        each = [format_key(one.strip()) for one in key.keys.split(",") if one.strip()]
+        also = f"Also {', '.join(each[1:])}. " if len(each) > 1 else ""
+        setting = f'Change it with tui.keys {{"{key.name}": "…"}}.'
+        details = f"{also}{describe_scope(key.scope)}. {setting}"
+        entries.append(HelpEntry("key", each[0] if each else "(no key)", key.description, key.name, details))
+    return entries
+
+
+def _list_commands(commands: Iterable[SlashCommand]) -> list[HelpEntry]:
+    entries: list[HelpEntry] = []
+    for command in commands:
+        also = ", ".join(f"/{name}" for name in command.aliases)
+        label = f"/{command.name} {command.hint}".rstrip()
+        entries.append(HelpEntry("command", label, command.help, command.name, f"Also {also}." if also else ""))
+    return entries
+
+
+def _list_custom_commands(commands: Iterable[CustomCommand]) -> list[HelpEntry]:
+    return [
+        HelpEntry(
+            "custom",
+            escape_hidden(f"/{command.name} {command.hint}".rstrip()),
+            escape_hidden(command.description) or "Custom command.",
+            command.name,
+            f"From the {command.source}.",
+        )
+        for command in commands
+    ]

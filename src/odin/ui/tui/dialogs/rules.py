@@ -1,7 +1,4 @@
-"""One more rule: its text, what it does and for how long.
-
-What is allowed, asked about and denied: every rule with where it is written; one more, one less.
-"""
+"""The permission rules: list, add, remove, or open the file a rule is in."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,12 +17,12 @@ from odin.core.event import Envelope, RuleAdded, RuleRemoved
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.ui.event_lines import SCOPE_WORDS
+from odin.ui.format import shorten_home
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.composer.external_editor import choose_editor, run_in_terminal
+from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent
-from odin.ui.tui.format import shorten_home
 from odin.ui.tui.keys import DialogInput
 
 _ACTIONS: tuple[RuleAction, ...] = get_args(RuleAction)
@@ -35,10 +32,10 @@ Word = TypeVar("Word")
 
 
 class NewRuleDialog(Dialog[AddRule]):
-    """One key goes through what it does, another through where it holds."""
+    """Enter the text of a rule; keys cycle through its action and scope."""
 
     KEY_SCOPES = ("rule", "dialog")
-    EXAMPLES: ClassVar[str] = "such as Bash(git push:*), Edit(src/**) or WebFetch(domain:example.org)"
+    EXAMPLES: ClassVar[str] = "Examples: Bash(git push:*), Edit(src/**) or WebFetch(domain:example.org)"
 
     def __init__(self, action: RuleAction = "allow", scope: RememberScope = "session") -> None:
         super().__init__()
@@ -49,7 +46,7 @@ class NewRuleDialog(Dialog[AddRule]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
-            yield Static("A new rule", classes="title", markup=False)
+            yield Static("New rule", classes="title", markup=False)
             yield self._field
             yield Static(self.EXAMPLES, classes="hint", markup=False)
             yield self._hints
@@ -59,13 +56,13 @@ class NewRuleDialog(Dialog[AddRule]):
         self._show_hints()
 
     def _show_hints(self) -> None:
-        says = {
+        labels = {
             "rule_action": self.action,
             "rule_scope": SCOPE_WORDS[self.scope],
             "confirm": "add",
-            "close": "leave it",
+            "close": "cancel",
         }
-        self._hints.show([(name, self.odin.keys.label_of(name), label) for name, label in says.items()])
+        self._hints.show([(name, self.odin.keys.label_of(name), label) for name, label in labels.items()])
 
     def _take_field_key(self, event: events.Key) -> bool:
         confirms = self.odin.keys.find_action(event.key, "step") == "confirm"
@@ -75,7 +72,7 @@ class NewRuleDialog(Dialog[AddRule]):
         return bool(name)
 
     def action_do(self, name: str) -> None:
-        """What a key or a click on its label means."""
+        """Run the action of a key or of a clicked hint."""
         if name == "rule_action":
             self.action = _next_of(self.action, _ACTIONS)
         elif name == "rule_scope":
@@ -93,26 +90,26 @@ def _next_of(word: Word, words: tuple[Word, ...]) -> Word:
 
 
 _LAYERS = {
-    "default": "Built in. A rule of yours that says otherwise is stronger.",
-    "user": "Yours, in every project.",
+    "default": "Built in. Your own rules override it.",
+    "user": "Your rule for all projects.",
     "project": "For this project.",
-    "role": "From the role that is in use.",
+    "role": "From the current role.",
     "session": "For this session.",
 }
 
 
 class RulesDialog(PickerDialog[RuleLine]):
-    """Follows the rules while it is open: it is told of each that comes or goes."""
+    """Observes the session while it is open, to show rules that are added or removed."""
 
     KEY_SCOPES = ("rules", "list", "dialog")
     HEADING = "Rules"
-    EMPTY_TEXT = "There are no rules beside the defaults."
+    EMPTY_TEXT = "No rules besides the defaults."
     STARTS_IN_FILTER = False
     ENTER_LABEL = ""
     ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
         DialogAction("add_rule", "add"),
-        DialogAction("remove_rule", "delete"),
-        DialogAction("open_rule", "open the file"),
+        DialogAction("remove_rule", "remove"),
+        DialogAction("open_rule", "open file"),
     )
 
     def on_mount(self) -> None:
@@ -122,7 +119,7 @@ class RulesDialog(PickerDialog[RuleLine]):
     def on_unmount(self) -> None:
         self.odin.observers.remove(self)
 
-    # --- what happens meanwhile ---
+    # --- session events ---
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self.run_worker(self.reload, group="load", exclusive=True)
@@ -143,28 +140,28 @@ class RulesDialog(PickerDialog[RuleLine]):
         return f"{item.layer} {item.action} {item.text} {item.source}".casefold()
 
     def draw(self, item: RuleLine) -> RowContent:
-        colours = self.palette
-        style = {"allow": colours.good, "ask": colours.warn, "deny": colours.bad}[item.action]
-        line = Text().append(f"{item.number or '–':>3} ", colours.dim)
+        colors = self.palette
+        style = {"allow": colors.good, "ask": colors.warn, "deny": colors.bad}[item.action]
+        line = Text().append(f"{item.number or '–':>3} ", colors.dim)
         line.append(f"{item.action:<6}", style)
-        line.append(escape_hidden(item.text), colours.text)
+        line.append(escape_hidden(item.text), colors.text)
         return line, (item.layer, escape_hidden(shorten_home(item.source)))
 
     async def describe(self, item: RuleLine) -> Text:
-        colours = self.palette
-        text = Text().append(f"{item.action} {escape_hidden(item.text)}\n\n", colours.strong)
-        text.append(f"{_LAYERS.get(item.layer, '')}\n", colours.text)
+        colors = self.palette
+        text = Text().append(f"{item.action} {escape_hidden(item.text)}\n\n", colors.strong)
+        text.append(f"{_LAYERS.get(item.layer, '')}\n", colors.text)
         if item.source:
-            text.append("\nwritten in\n", colours.dim)
-            text.append(f"{escape_hidden(shorten_home(item.source))}\n", colours.text)
+            text.append("\nFile\n", colors.dim)
+            text.append(f"{escape_hidden(shorten_home(item.source))}\n", colors.text)
         text.append("\n")
-        text.append(f"Number {item.number}." if item.number else _explain_fixed(item), colours.dim)
+        text.append(f"Number {item.number}." if item.number else _explain_fixed(item), colors.dim)
         return text
 
     async def choose(self, item: RuleLine) -> None:
         return None
 
-    # --- changing them ---
+    # --- changes ---
 
     async def act(self, name: str, item: RuleLine | None) -> None:
         if name == "add_rule":
@@ -177,7 +174,7 @@ class RulesDialog(PickerDialog[RuleLine]):
             raise UsageError(_explain_fixed(item))
         else:
             short = escape_hidden(item.text)[:40]
-            self.ask_whether(f"Take back “{item.action} {short}”?", lambda: self._remove(item))
+            self.ask_whether(f"Remove “{item.action} {short}”?", lambda: self._remove(item))
 
     def _add_entered(self, rule: AddRule | None) -> None:
         if rule is not None:
@@ -190,22 +187,22 @@ class RulesDialog(PickerDialog[RuleLine]):
     async def _remove(self, item: RuleLine) -> None:
         known = {rule.number: rule for rule in await self.odin.client.list_rules()}
         if known.get(item.number) != item:
-            raise UsageError("The rules have changed meanwhile; nothing was removed.", "Choose it again.")
+            raise UsageError("The rules have changed; nothing was removed.", "Select the rule again.")
         await self.odin.client.submit(RemoveRule(item.number))
         await self.reload(self.rows.mark)
 
     async def _open(self, item: RuleLine) -> None:
         path = Path(item.source).expanduser()
         if not item.source or not path.is_file():
-            raise UsageError("This rule is in no file.")
+            raise UsageError("This rule is not stored in a file.")
         await run_in_terminal(self.odin, [*choose_editor(), str(path)])
-        self.odin.show_toast("What you changed in the file holds from the next session on.")
+        self.odin.show_toast("Changes to the file take effect in the next session.")
 
 
 def _explain_fixed(item: RuleLine) -> str:
-    """Why a rule without a number cannot be removed here."""
+    """Return why a rule without a number cannot be removed here."""
     if item.layer == "default":
-        return "This rule is built in and cannot be removed; one of yours that says otherwise is stronger."
+        return "This rule is built in and cannot be removed; your own rules override it."
     if item.source:
-        return f"This rule is part of {escape_hidden(shorten_home(item.source))}; take it out of that file."
-    return "This rule was given when Odin was started; it ends with this run."
+        return f"This rule is part of {escape_hidden(shorten_home(item.source))}; remove it from that file."
+    return "This rule was given on the command line; it ends with this run."

@@ -1,20 +1,23 @@
-"""The sessions of the project: find one, look into it, go to it, rename, delete, copy or export it."""
+"""Dialogs to find a session, a prompt of the conversation, or a point to rewind to."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.text import Text
 
-from odin.core.client import SessionMatch, SessionPreview, SessionSummary
-from odin.core.errors import OdinError
+from odin.core.client import SessionMatch, SessionPreview, SessionSummary, TurnRecord
+from odin.core.errors import OdinError, UsageError
+from odin.core.op import Rewind
+from odin.ui.format import format_age, format_usd
+from odin.ui.slash_commands.prompts import format_file_lines
 from odin.ui.slash_commands.sessions import format_time
-from odin.ui.slash_commands.usage import format_usd
 from odin.ui.terminal import escape_hidden
+from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
-from odin.ui.tui.format import format_age
 from odin.ui.tui.paint.sanitize import sanitize
 
 SEARCH_DELAY_S = 0.3
@@ -25,11 +28,11 @@ MAX_PREVIEWS = 40
 
 
 class SessionPicker(PickerDialog[SessionSummary]):
-    """Newest first. Words are looked for in titles and prompts at once, and a moment later in everything said."""
+    """Newest first. The filter matches titles and prompts at once, and the full text of all sessions a moment later."""
 
     KEY_SCOPES = ("sessions", "list", "dialog")
     HEADING = "Sessions"
-    EMPTY_TEXT = "There is no such session here."
+    EMPTY_TEXT = "No matching sessions."
     ENTER_LABEL = "open"
     ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
         DialogAction("rename_session", "rename"),
@@ -50,51 +53,52 @@ class SessionPicker(PickerDialog[SessionSummary]):
         return self.odin.info.session if self.odin.info else ""
 
     async def load(self) -> Sequence[SessionSummary]:
-        found = [item for item in await self.odin.sessions.list_sessions() if item.turns or item.id == self._current_id]
-        self._texts = {item.id: _search_text_of(item) for item in found}
-        return found
+        listed = await self.odin.sessions.list_sessions()
+        sessions = [item for item in listed if item.turns or item.id == self._current_id]
+        self._texts = {item.id: _search_text_of(item) for item in sessions}
+        return sessions
 
-    # --- finding ---
+    # --- search ---
 
     def text_of(self, item: SessionSummary) -> str:
         return self._texts.get(item.id) or _search_text_of(item)
 
     def filter_items(self, items: Sequence[SessionSummary], words: str) -> Sequence[SessionSummary]:
-        """Those that fit by title or prompt, then those in which the words were said elsewhere."""
-        fitting = super().filter_items(items, words)
+        """Return matches in titles and prompts, then full-text matches. Starts a full-text search for new words."""
+        matching = super().filter_items(items, words)
         if not words.strip():
-            return fitting
+            return matching
         if words.strip() != self._searching:
             self._matches = {}
             self.run_worker(partial(self._search, words.strip()), group="search", exclusive=True)
-        known = {item.id for item in fitting}
-        return [*fitting, *(match.session for name, match in self._matches.items() if name not in known)]
+        known = {item.id for item in matching}
+        return [*matching, *(match.session for name, match in self._matches.items() if name not in known)]
 
     async def _search(self, words: str) -> None:
-        """In everything that was said. A search that goes on for too long is given up."""
+        """Search the full text of all sessions; gives up after a time limit."""
         if len(words) < MIN_SEARCH_LETTERS:
             return
         await asyncio.sleep(SEARCH_DELAY_S)
         try:
             async with asyncio.timeout(SEARCH_TIMEOUT_S):
-                found = await self.odin.sessions.search(words)
+                matches = await self.odin.sessions.search(words)
         except (OdinError, TimeoutError):
             return
         if self.filter.value.strip() == words:
             self._searching = words
-            self._matches = {match.session.id: match for match in found[:MAX_MATCHES]}
+            self._matches = {match.session.id: match for match in matches[:MAX_MATCHES]}
             self.narrow(self.rows.mark)
 
-    # --- looking ---
+    # --- rows and details ---
 
     def draw(self, item: SessionSummary) -> RowContent:
-        colours = self.palette
-        title = escape_hidden(" ".join((item.title or item.first or "(nothing asked)").split()))
-        line = Text().append(title, colours.text)
+        colors = self.palette
+        title = escape_hidden(" ".join((item.title or item.first or "(no prompts)").split()))
+        line = Text().append(title, colors.text)
         match = self._matches.get(item.id)
         if match is not None and match.where not in ("title", "prompt"):
-            line.append(f"  {escape_hidden(' '.join(match.snippet.split()))}", colours.dim)
-        mark = "this one" if item.id == self._current_id else "open elsewhere" if item.locked else ""
+            line.append(f"  {escape_hidden(' '.join(match.snippet.split()))}", colors.dim)
+        mark = "current" if item.id == self._current_id else "open elsewhere" if item.locked else ""
         prompts = f"{item.turns} {'prompt' if item.turns == 1 else 'prompts'}"
         cost = format_usd(item.cost_usd) if item.cost_usd else ""
         model = escape_hidden(item.model.rpartition("/")[2])
@@ -115,26 +119,26 @@ class SessionPicker(PickerDialog[SessionSummary]):
             if len(self._previews) >= MAX_PREVIEWS:
                 self._previews.clear()
             self._previews[item.id] = preview
-        colours = self.palette
+        colors = self.palette
         text = Text()
-        text.append(f"{escape_hidden(item.title or item.first or '(nothing asked)')}\n", colours.strong)
-        text.append(f"{item.id} · {format_time(item.modified)}\n", colours.dim)
+        text.append(f"{escape_hidden(item.title or item.first or '(no prompts)')}\n", colors.strong)
+        text.append(f"{item.id} · {format_time(item.modified)}\n", colors.dim)
         if item.locked and item.id != self._current_id:
-            text.append(f"Open elsewhere: {escape_hidden(item.locked)}\n", colours.warn)
+            text.append(f"Open elsewhere: {escape_hidden(item.locked)}\n", colors.warn)
         if item.forked_from:
-            text.append(f"Copied from {escape_hidden(item.forked_from)}\n", colours.dim)
+            text.append(f"Copied from {escape_hidden(item.forked_from)}\n", colors.dim)
         match = self._matches.get(item.id)
         if match is not None:
-            text.append(f"\nFound ({match.where}): {escape_hidden(' '.join(match.snippet.split()))}\n", colours.accent)
+            text.append(f"\nFound ({match.where}): {escape_hidden(' '.join(match.snippet.split()))}\n", colors.accent)
         if preview.earlier:
-            text.append("\n…\n", colours.dim)
+            text.append("\n…\n", colors.dim)
         for exchange in preview.exchanges:
-            text.append(f"\n› {sanitize(exchange.prompt.strip())}\n", colours.user)
+            text.append(f"\n› {sanitize(exchange.prompt.strip())}\n", colors.user)
             if exchange.answer:
-                text.append(f"{sanitize(exchange.answer.strip())}\n", colours.text)
+                text.append(f"{sanitize(exchange.answer.strip())}\n", colors.text)
         return text
 
-    # --- doing ---
+    # --- actions ---
 
     async def choose(self, item: SessionSummary) -> None:
         self.dismiss(item.id)
@@ -144,13 +148,13 @@ class SessionPicker(PickerDialog[SessionSummary]):
             return
         title = item.title or item.first
         if name == "rename_session":
-            self.ask_for("give it this title", title, lambda text: self._rename(item, text))
+            self.ask_for("new title", title, lambda text: self._rename(item, text))
         elif name == "delete_session":
             short = escape_hidden(" ".join(title.split()))[:40]
-            self.ask_whether(f"Delete “{short}” for good?", lambda: self._delete(item))
+            self.ask_whether(f"Delete “{short}” permanently?", lambda: self._delete(item))
         elif name == "export_session":
             written = await self.odin.sessions.export(item.id, "markdown")
-            self.odin.show_toast(f"Written to {escape_hidden(written)}")
+            self.odin.show_toast(f"Exported to {escape_hidden(written)}")
         else:
             self.dismiss(f"fork {item.id}")
 
@@ -166,3 +170,185 @@ class SessionPicker(PickerDialog[SessionSummary]):
 
 def _search_text_of(item: SessionSummary) -> str:
     return f"{item.id}\n{item.title}\n{item.first}\n{item.original}".casefold()
+
+
+class ContentsDialog(PickerDialog[PromptBlock]):
+    """The prompts of the conversation, oldest first, the last one marked. Returns the key of the prompt to fork at."""
+
+    KEY_SCOPES = ("contents", "list", "dialog")
+    HEADING = "Contents"
+    EMPTY_TEXT = "No prompts yet."
+    STARTS_IN_FILTER = False
+    ENTER_LABEL = "jump to it"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("fork_there", "edit in a copy of the session"),)
+
+    def __init__(self, blocks: Sequence[TranscriptBlock]) -> None:
+        super().__init__()
+        self._blocks = blocks
+
+    async def load(self) -> Sequence[PromptBlock]:
+        return [block for block in self._blocks if isinstance(block, PromptBlock)]
+
+    async def reload(self, mark: int = 0) -> None:
+        await super().reload(mark)
+        self.rows.move_to(len(self.rows.items) - 1)
+
+    def text_of(self, item: PromptBlock) -> str:
+        return item.text.casefold()
+
+    def draw(self, item: PromptBlock) -> RowContent:
+        line = Text().append("↳ " if item.is_injected else "", self.palette.dim)
+        line.append(escape_hidden(" ".join(item.text.split())) or "(continued)", self.palette.text)
+        return line, (time.strftime("%H:%M", time.localtime(item.ts)), item.mode.removesuffix("_mode"))
+
+    async def describe(self, item: PromptBlock) -> Text:
+        text = Text().append(f"{sanitize(item.text.strip()) or '(continued)'}\n", self.palette.user)
+        answer = self._find_answer(item)
+        if answer:
+            text.append(f"\n{sanitize(answer)}", self.palette.text)
+        return text
+
+    def _find_answer(self, item: PromptBlock) -> str:
+        """Return the last answer before the next prompt, shortened."""
+        answer = ""
+        for block in self._blocks[self._blocks.index(item) + 1 :]:
+            if isinstance(block, PromptBlock):
+                break
+            if isinstance(block, AnswerBlock) and block.text.strip():
+                answer = block.text.strip()
+        return answer[:2_000]
+
+    async def choose(self, item: PromptBlock) -> None:
+        self.odin.transcript.point_at(item)
+        self.dismiss(None)
+
+    async def act(self, name: str, item: PromptBlock | None) -> None:
+        if item is None:
+            return
+        if item.is_injected or item.is_continuation:
+            raise UsageError("This prompt did not start a turn.", "Choose the one before it.")
+        self.dismiss(item.key)
+
+
+class RewindPicker(PickerDialog[tuple[int, TurnRecord]]):
+    """The prompts of the conversation, newest first. Returns the id of the turn to rewind, or `redo`."""
+
+    KEY_SCOPES = ("rewind", "list", "dialog")
+    HEADING = "Rewind to before"
+    EMPTY_TEXT = "Nothing to rewind."
+    STARTS_IN_FILTER = False
+    ENTER_LABEL = "rewind"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("redo_rewind", "redo the last rewind"),)
+
+    async def load(self) -> Sequence[tuple[int, TurnRecord]]:
+        turns = (await self.odin.client.snapshot()).messages
+        return list(enumerate(reversed(turns), 1))
+
+    def text_of(self, item: tuple[int, TurnRecord]) -> str:
+        return item[1].body.casefold()
+
+    def draw(self, item: tuple[int, TurnRecord]) -> RowContent:
+        number, turn = item
+        line = Text().append(f"{number:>3} ", self.palette.dim)
+        line.append(escape_hidden(" ".join(turn.body.split())) or "(continued)", self.palette.text)
+        files = "" if not turn.files else "1 file" if turn.files == 1 else f"{turn.files} files"
+        return line, (files, time.strftime("%H:%M", time.localtime(turn.started)))
+
+    async def describe(self, item: tuple[int, TurnRecord]) -> Text:
+        turn = item[1]
+        text = Text().append(f"{sanitize(turn.body.strip()) or '(continued)'}\n", self.palette.user)
+        if turn.answer_summary:
+            text.append(f"\n{sanitize(turn.answer_summary)}\n", self.palette.dim)
+        plan = await self.odin.client.plan_rewind(Rewind(turn.id))
+        cwd = self.odin.info.cwd if self.odin.info else "."
+        restored, kept = format_file_lines(plan.changes, (), cwd), format_file_lines((), plan.kept, cwd)
+        text.append("\nFiles to restore:\n" if restored else "\nNo files to restore.\n", self.palette.dim)
+        text.append("".join(f"{line}\n" for line in restored), self.palette.text)
+        text.append("".join(f"{line}\n" for line in kept), self.palette.warn)
+        return text
+
+    async def choose(self, item: tuple[int, TurnRecord]) -> None:
+        self.dismiss(item[1].id)
+
+    async def act(self, name: str, item: tuple[int, TurnRecord] | None) -> None:
+        self.dismiss("redo")
+
+
+class _RewindScope(NamedTuple):
+    name: str
+    label: str
+    files: bool
+    chat: bool
+
+
+_REWIND_SCOPES = (
+    _RewindScope("both", "Files and conversation", True, True),
+    _RewindScope("chat", "Conversation only", False, True),
+    _RewindScope("files", "Files only", True, False),
+)
+
+
+class RewindScopePicker(PickerDialog[_RewindScope]):
+    """Choose what to rewind. Returns `both`, `chat` or `files`, followed by ` force` to overwrite foreign changes."""
+
+    KEY_SCOPES = ("rewind", "list", "dialog")
+    HEADING = "Rewind"
+    STARTS_IN_FILTER = False
+    ENTER_LABEL = "rewind"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
+        DialogAction("force_rewind", "also overwrite changes made outside Odin"),
+    )
+    CAN_FILTER = False
+    DEFAULT_CSS = "RewindScopePicker #filter { display: none; }"
+
+    def __init__(self, turn: str) -> None:
+        super().__init__()
+        self._turn = turn
+        self._force = False
+
+    async def load(self) -> Sequence[_RewindScope]:
+        return _REWIND_SCOPES
+
+    def text_of(self, item: _RewindScope) -> str:
+        return item.label.casefold()
+
+    def draw(self, item: _RewindScope) -> RowContent:
+        forced = ("overwriting foreign changes",) if self._force and item.files else ()
+        return Text(item.label, self.palette.text), forced
+
+    async def describe(self, item: _RewindScope) -> Text:
+        colors = self.palette
+        plan = await self.odin.client.plan_rewind(
+            Rewind(self._turn, files=item.files, chat=item.chat, force=self._force)
+        )
+        cwd = self.odin.info.cwd if self.odin.info else "."
+        text = Text()
+        if item.chat:
+            text.append("The prompt returns to the composer.\n", colors.text)
+        if item.files and not plan.changes and not plan.kept:
+            text.append("No files to restore.\n", colors.dim)
+        text.append("\n".join(format_file_lines(plan.changes, (), cwd)), colors.text)
+        if plan.kept:
+            text.append("\n")
+            text.append("\n".join(format_file_lines((), plan.kept, cwd)), colors.warn)
+            text.append("\n")
+            key = self.odin.keys.label_of("force_rewind")
+            text.append(
+                f"{key} restores these, too, where a snapshot exists; their current content is saved first.", colors.dim
+            )
+        return text
+
+    async def choose(self, item: _RewindScope) -> None:
+        self.dismiss(f"{item.name} force" if self._force and item.files else item.name)
+
+    async def act(self, name: str, item: _RewindScope | None) -> None:
+        self._force = not self._force
+        self.rows.refresh()
+        self.on_rows_marked()
+
+
+def make_rewind(turn: str, how: str) -> Rewind:
+    """Build the operation from the results of RewindPicker and RewindScopePicker."""
+    name, _, force = how.partition(" ")
+    scope = next(item for item in _REWIND_SCOPES if item.name == name)
+    return Rewind(turn, files=scope.files, chat=scope.chat, force=bool(force))

@@ -1,20 +1,10 @@
-"""The colours that hold where a widget is.
-
-Lines that are painted for the width there is, and scrolled when they are too many.
-
-Answers to choose from, in as few rows as they need: by their key, with the arrows and Enter, or by a click.
-
-The line below a dialog: which key does what. A click does the same.
-
-Groups of words of which one each is chosen; a click chooses another.
-
-A list of any length, of which only what is in view is drawn.
-"""
+"""The widgets dialogs are made of: a scrollable text page, a bar of answers, key hints, tabs, and a list of rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -30,22 +20,13 @@ from textual.widgets import Static
 
 from odin.ui.terminal import width_of as columns_of
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.palette import Palette, make_palette
-
-
-def app_of(widget: Widget) -> "App[Any]":
-    return cast("App[Any]", widget.app)  # pyright: ignore[reportUnknownMemberType]
-
-
-def palette_of(widget: Widget) -> Palette:
-    return make_palette(app_of(widget).current_theme)
-
+from odin.ui.tui.palette import palette_of, theme_of
 
 PagePainter = Callable[[Canvas], list[Strip]]
 
 
 class TextPage(ScrollView, can_focus=True, inherit_bindings=False):
-    """Whoever shows it says how tall it may be; `rows` is how tall it would like to be."""
+    """Lines painted for the current width. The dialog sets the height; `count_rows` is the height of the content."""
 
     DEFAULT_CSS = """
     TextPage {
@@ -59,7 +40,7 @@ class TextPage(ScrollView, can_focus=True, inherit_bindings=False):
     """
 
     class Clicked(Message):
-        """A line was clicked; `number` counts from the first, whether it is in sight or not."""
+        """A line was clicked; `number` is its index in the whole page."""
 
         def __init__(self, number: int) -> None:
             super().__init__()
@@ -72,7 +53,7 @@ class TextPage(ScrollView, can_focus=True, inherit_bindings=False):
         self._strips: list[Strip] = []
         self._width = 0
         self.seen_rows = 0
-        """How many lines from the first were on the screen, at one time or another."""
+        """How many lines from the top have been on the screen so far."""
 
     def show(self, paint: PagePainter) -> None:
         self._painter = paint
@@ -81,7 +62,7 @@ class TextPage(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_home(animate=False)
 
     def count_rows(self, width: int) -> int:
-        """How many lines there are in so many columns; one is kept free for the scrollbar."""
+        """Paint for this width and return the number of lines. One column is reserved for the scrollbar."""
         if self._painter is not None and width != self._width:
             self._width = width
             self._strips = self._painter(self._make_canvas(max(width - 1, 1)))
@@ -91,7 +72,7 @@ class TextPage(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def text(self) -> str:
-        """Everything on it, for tests and for copying."""
+        """The whole text, for tests and for copying."""
         return "\n".join(strip.text for strip in self._strips)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -114,7 +95,7 @@ _NARROW_WIDTH = 70
 
 
 class DialogChoice(Struct, frozen=True):
-    """`name` is the action; `key` is shown before the label, of which a narrow screen shows the short one."""
+    """An answer. `name` is the action, `key` is shown before the label; narrow screens show `short` instead."""
 
     name: str
     key: str
@@ -123,7 +104,10 @@ class DialogChoice(Struct, frozen=True):
 
 
 class ChoiceBar(Widget):
-    """None of them is chosen at first, so that a stray Enter means nothing."""
+    """Answers in as few rows as fit, chosen by key, arrows and Enter, or click.
+
+    No answer is selected at first, so that a stray Enter does nothing.
+    """
 
     DEFAULT_CSS = "ChoiceBar { width: 100%; height: auto; }"
 
@@ -145,11 +129,11 @@ class ChoiceBar(Widget):
 
     @property
     def chosen(self) -> str:
-        """The name of the one that is marked, or ""."""
+        """The name of the selected answer, or ""."""
         return self._choices[self.current].name if 0 <= self.current < len(self._choices) else ""
 
     def move(self, by: int) -> None:
-        """Mark the next one, or the one before; the first move marks the first or the last."""
+        """Select the next or previous answer; the first move selects the first or the last."""
         if not self._choices:
             return
         first = 0 if by > 0 else len(self._choices) - 1
@@ -162,7 +146,7 @@ class ChoiceBar(Widget):
         return max(self.count_rows(width), 1)
 
     def _lay_out_rows(self, width: int) -> list[list[tuple[int, int, str]]]:
-        """The rows: of each choice its number, where it begins and what is written."""
+        """Return the rows, each a list of (choice index, start column, text)."""
         rows: list[list[tuple[int, int, str]]] = [[]]
         at = 0
         for number, choice in enumerate(self._choices):
@@ -180,7 +164,7 @@ class ChoiceBar(Widget):
         rows = self._lay_out_rows(self.size.width)
         if y >= len(rows):
             return Strip.blank(self.size.width, base)
-        colours = make_palette(cast("App[object]", self.app).current_theme)
+        colors = palette_of(self)
         segments: list[Segment] = []
         at = 0
         for number, start, text in rows[y]:
@@ -189,7 +173,7 @@ class ChoiceBar(Widget):
             if number == self.current:
                 segments.append(Segment(text, base + Style(reverse=True, bold=True)))
             else:
-                segments.append(Segment(text[: len(key) + 1], base + colours.accent + Style(bold=True)))
+                segments.append(Segment(text[: len(key) + 1], base + colors.accent + Style(bold=True)))
                 segments.append(Segment(text[len(key) + 1 :], base))
             at = start + len(text)
         return Strip(segments).adjust_cell_length(self.size.width, base)
@@ -205,14 +189,14 @@ class ChoiceBar(Widget):
 
 
 class DialogAction(NamedTuple):
-    """Something that can be done in a dialog. `name` is that of its key."""
+    """An action shown in the hints of a dialog. `name` is also the name of its key."""
 
     name: str
     label: str
 
 
 class Hints(Static):
-    """Labels that can be clicked, none broken in two; they run `action_do` of the dialog with the name of the act."""
+    """Key hints below a dialog. Clicking one runs the dialog's `action_do` with the name of the action."""
 
     DEFAULT_CSS = """
     Hints { height: auto; max-height: 3; width: 100%; link-style: none; link-color: $foreground 70%; }
@@ -224,7 +208,7 @@ class Hints(Static):
         self._question = ""
 
     def show(self, labels: Sequence[tuple[str, str, str]], before: str = "") -> None:
-        """Triples of an act's name, its key as people write it and what it does."""
+        """Show (action name, key label, description) triples, after a question if given."""
         self._labels, self._question = labels, before
         self._show_labels()
 
@@ -232,12 +216,12 @@ class Hints(Static):
         self._show_labels()
 
     def _show_labels(self) -> None:
-        colours, room = palette_of(self), self.size.width
-        line = Text(self._question, colours.warn)
+        colors, room = palette_of(self), self.size.width
+        line = Text(self._question, colors.warn)
         used = line.cell_len
         for name, key, label in self._labels:
             click = Style.from_meta({"@click": f"screen.do({name!r})"}) if name else Style()
-            words = Text.assemble((key, colours.strong + click), (f" {label}", colours.dim + click))
+            words = Text.assemble((key, colors.strong + click), (f" {label}", colors.dim + click))
             if used and room and used + 2 + words.cell_len > room:
                 line.append("\n")
                 used = 0
@@ -253,7 +237,7 @@ class TabLabel(NamedTuple):
 
 
 class TabBar(Static):
-    """A click runs `action_do` of the dialog with the word."""
+    """Groups of tabs, one selected per group. A click runs the dialog's `action_do` with the name of the tab."""
 
     DEFAULT_CSS = """
     TabBar { height: auto; width: 100%; link-style: none; link-color: $foreground 70%; margin-bottom: 1; }
@@ -263,28 +247,28 @@ class TabBar(Static):
         super().__init__("", markup=False)
 
     def show(self, groups: Sequence[Sequence[TabLabel]]) -> None:
-        """What is chosen stands in brackets, so that it is seen without colours, too."""
-        colours = palette_of(self)
+        """Selected tabs are in brackets, so that they are recognizable without color."""
+        colors = palette_of(self)
         line = Text()
         for place, group in enumerate(groups):
             line.append("   " if place else "")
             for tab in group:
                 click = Style.from_meta({"@click": f"screen.do({tab.name!r})"})
                 word = f"[{tab.name}]" if tab.is_selected else f" {tab.name} "
-                line.append(word, colours.accent + Style(bold=True) if tab.is_selected else colours.dim + click)
+                line.append(word, colors.accent + Style(bold=True) if tab.is_selected else colors.dim + click)
         self.update(line)
 
 
 Item = TypeVar("Item")
 
 RowContent = tuple[Text, Sequence[str]]
-"""A row: what it is about, and more about it for the right edge, the most important first."""
+"""The text of a row, and details for its right edge, the most important first."""
 
 KeyFilter = Callable[[events.Key], bool]
 
 
 class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
-    """One row for each item, one of them marked. Clicking the marked one, or any one twice, chooses it."""
+    """A list that draws only its visible rows. Clicking the marked row, or double-clicking any row, chooses it."""
 
     DEFAULT_CSS = """
     Rows {
@@ -300,10 +284,10 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
     """
 
     class Marked(Message):
-        """Another row is marked now."""
+        """The mark moved to another row."""
 
     class Chosen(Message):
-        """The marked row is what the person wants."""
+        """The user chose the marked row."""
 
     def __init__(self, draw: Callable[[Item], RowContent], on_key: KeyFilter) -> None:
         super().__init__()
@@ -313,7 +297,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         self.mark = 0
         self.empty = ""
 
-    # --- what is in it ---
+    # --- items ---
 
     @property
     def items(self) -> Sequence[Item]:
@@ -324,7 +308,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         return self._items[self.mark] if 0 <= self.mark < len(self._items) else None
 
     def show(self, items: Sequence[Item], mark: int = 0) -> None:
-        """These from now on, with the mark at one of them."""
+        """Replace the items and mark one of them."""
         self._items = items
         self.virtual_size = Size(self.size.width, len(items))
         self.mark = max(0, min(mark, len(items) - 1))
@@ -354,7 +338,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         elif self.mark >= top + height:
             self.scroll_to(y=self.mark - height + 1, animate=False, immediate=True)
 
-    # --- the screen ---
+    # --- drawing ---
 
     def on_resize(self, event: events.Resize) -> None:
         self.virtual_size = Size(event.size.width, len(self._items))
@@ -366,26 +350,30 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         room = self.scrollable_content_region.width
         inner = room - 1
         if index >= len(self._items):
-            said = Text(self.empty if not index else "", palette_of(self).dim, end="")
-            said.truncate(room, overflow="ellipsis", pad=True)
-            return Strip(said.render(app_of(self).console), room).apply_style(style)
+            note = Text(self.empty if not index else "", palette_of(self).dim, end="")
+            note.truncate(room, overflow="ellipsis", pad=True)
+            return Strip(note.render(self._rich_console), room).apply_style(style)
         marked = index == self.mark
-        colours = palette_of(self)
-        line = Text("› " if marked else "  ", colours.accent, end="")
+        colors = palette_of(self)
+        line = Text("› " if marked else "  ", colors.accent, end="")
         left, right = self._draw_item(self._items[index])
         end = _join_fitting(right, inner - 2 - min(columns_of(left.plain), inner // 2) - 2)
         left = left.copy()
         left.truncate(max(inner - 2 - columns_of(end) - (2 if end else 0), 1), overflow="ellipsis", pad=bool(end))
         line.append_text(left)
         if end:
-            line.append(f"  {end}", colours.dim)
+            line.append(f"  {end}", colors.dim)
         if marked:
             line.stylize(Style(bold=True))
-            style += Style(bgcolor=app_of(self).current_theme.panel)
+            style += Style(bgcolor=theme_of(self).panel)
         line.truncate(room, overflow="crop", pad=True)
-        return Strip(line.render(app_of(self).console), room).apply_style(style)
+        return Strip(line.render(self._rich_console), room).apply_style(style)
 
-    # --- keys and the mouse ---
+    @property
+    def _rich_console(self) -> Console:
+        return cast("App[Any]", self.app).console  # pyright: ignore[reportUnknownMemberType]
+
+    # --- keys and mouse ---
 
     async def _on_key(self, event: events.Key) -> None:
         if self._key_filter(event):
@@ -404,7 +392,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
 
 
 def _join_fitting(words: Sequence[str], room: int) -> str:
-    """As many of them as there is room for."""
+    """Join as many words as fit into the room."""
     kept: list[str] = []
     for word in filter(None, words):
         if columns_of(" · ".join([*kept, word])) > room:

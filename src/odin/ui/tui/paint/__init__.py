@@ -1,1 +1,1 @@
-"""Blocks of the story as lines of a screen."""
+"""Paints the blocks of the transcript as lines."""

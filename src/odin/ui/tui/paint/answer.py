@@ -1,11 +1,7 @@
-"""Cuts Markdown that is still being written into pieces that will not change any more.
+"""Paints an answer while it streams in: splits the Markdown into final chunks, which are painted only once.
 
-Where a piece ends depends only on what was written up to there. So a text that is cut while it arrives and one that is
-cut as a whole fall into the same pieces, and what was painted of them once stays right.
-
-What the model says, as Markdown. What is finished is painted once; only its end is painted with every frame.
-
-The parser is loaded when it is needed: it would take a fifth of the time until the app is there.
+Where a chunk ends depends only on the text before it, so a streamed answer and a loaded one are split and painted
+alike. The Markdown parser is imported on first use, because it is a fifth of the start-up time.
 """
 
 import re
@@ -24,18 +20,18 @@ _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
 
 CUT_LINES = 60
-"""A list, a paragraph or code may be cut between two lines when it is longer than that."""
+"""A list, paragraph or code block longer than this may be split between two lines."""
 MAX_LINES = 200
 MAX_CHARS = 6_000
 MAX_LINE_CHARS = 2_000
-"""Longer lines are cut into lines, so that one that never ends is not painted again and again."""
+"""Longer lines are split, so that an endless line is not painted as a whole in every frame."""
 
 ChunkKind = Literal["words", "code"]
 
 
 @dataclass(frozen=True, slots=True)
 class MarkdownChunk:
-    """`glued` to the one before: it belongs to the same list, paragraph or code. `language` is that of code."""
+    """`is_continuation`: the chunk continues the list, paragraph or code block of the one before."""
 
     kind: ChunkKind
     text: str
@@ -44,7 +40,7 @@ class MarkdownChunk:
 
 
 class MarkdownSplitter:
-    """Takes text as it comes; `take` gives the pieces that are final, `rest` what is not."""
+    """Splits streamed text: `take_done` returns the final chunks, `peek_rest` the ones that may still change."""
 
     def __init__(self) -> None:
         self._pending = ""
@@ -69,7 +65,7 @@ class MarkdownSplitter:
         return done
 
     def peek_rest(self) -> list[MarkdownChunk]:
-        """What is not final yet, as it would be if nothing more came."""
+        """Return the unfinished chunks as if the text ended here."""
         last = MarkdownSplitter()
         last._lines, last._is_continuation, last._chars = list(self._lines), self._is_continuation, self._chars
         last._fence, last._language, last._inner = self._fence, self._language, self._inner
@@ -79,7 +75,7 @@ class MarkdownSplitter:
         return last._done
 
     def _add_long_line(self, line: str, ended: bool) -> str:
-        """The line, in several when it is very long; what is left when it has not ended."""
+        """Add a line, split if very long; return the part that is left if the line has not `ended`."""
         while len(line) > MAX_LINE_CHARS:
             place = line.rfind(" ", MAX_LINE_CHARS // 2, MAX_LINE_CHARS) + 1 or MAX_LINE_CHARS
             self._add_line(line[:place])
@@ -101,7 +97,7 @@ class MarkdownSplitter:
         if self._lines and not self._inner:
             self._cut_before(line)
         self._append(line)
-        self._watch_inner(line)
+        self._track_inner_fence(line)
         if _HEADING.match(line) and len(self._lines) == 1:
             self._end_chunk()
 
@@ -118,16 +114,16 @@ class MarkdownSplitter:
         count = len(self._lines)
         fresh = bool(line) and not line[0].isspace() and self._lines[-1:] == [""]
         if self._is_long(count, fresh) or self._chars > MAX_CHARS:
-            self._emit("code", glued_next=True)
+            self._emit("code", continues_next=True)
         self._append(line)
 
-    def _watch_inner(self, line: str) -> None:
-        """Fences within lists and quotes: a blank line in them ends nothing."""
-        found = _INNER_FENCE.match(line)
+    def _track_inner_fence(self, line: str) -> None:
+        """Track code fences within lists and quotes, where a blank line does not end the chunk."""
+        match = _INNER_FENCE.match(line)
         if self._lines[0].startswith(">") and not line.startswith(">"):
             self._inner = ""
         elif not self._inner:
-            self._inner = found[1] if found else ""
+            self._inner = match[1] if match else ""
         elif line.strip().strip(">").strip().startswith(self._inner) or self._is_long(len(self._lines), False):
             self._inner = ""
 
@@ -142,14 +138,14 @@ class MarkdownSplitter:
         if after_blank:
             if item and line[0].isspace():
                 return
-            self._emit("words", glued_next=item and _ITEM.match(line) is not None)
+            self._emit("words", continues_next=item and _ITEM.match(line) is not None)
         elif _HEADING.match(line):
             self._emit("words")
         elif self._is_long(count, _ITEM.match(line) is not None if item else not self._is_table()):
-            self._emit("words", glued_next=True)
+            self._emit("words", continues_next=True)
 
     def _is_long(self, count: int, good_place: bool) -> bool:
-        """Whether it is to be cut here; at a good place earlier than at a bad one."""
+        """True if the chunk should be split here; at a good place earlier than at a bad one."""
         if good_place:
             return count >= CUT_LINES or self._chars > MAX_CHARS
         return count >= MAX_LINES or self._chars > 2 * MAX_CHARS
@@ -158,20 +154,20 @@ class MarkdownSplitter:
         return len(self._lines) > 1 and "|" in self._lines[0] and _DELIMITER.match(self._lines[1]) is not None
 
     def _end_chunk(self) -> None:
-        """The piece ends here. Code that is empty is shown: a fence has been opened."""
+        """End the chunk. An empty code block is emitted, too, because its fence is open."""
         if self._lines or (self._fence and not self._is_continuation):
             self._emit("code" if self._fence else "words")
         self._is_continuation = False
 
-    def _emit(self, kind: ChunkKind, glued_next: bool = False) -> None:
+    def _emit(self, kind: ChunkKind, continues_next: bool = False) -> None:
         lines, self._lines = self._lines, []
-        header = lines[:2] if kind == "words" and glued_next and _is_table_head(lines) else []
+        header = lines[:2] if kind == "words" and continues_next and _is_table_head(lines) else []
         text = "\n".join(lines)
         if kind == "code" or text.strip():
             self._done.append(
                 MarkdownChunk(kind, text if kind == "code" else text.rstrip(), self._language, self._is_continuation)
             )
-        self._is_continuation = glued_next
+        self._is_continuation = continues_next
         self._lines = header
         self._chars = 0
         self._inner = ""
@@ -182,7 +178,7 @@ def _is_table_head(lines: list[str]) -> bool:
 
 
 def close_open_markup(text: str) -> str:
-    """Words that are still being written, with what was opened in their last lines closed: nothing jumps later."""
+    """Close code spans, bold text and tables left open at the end, so that the layout does not jump later."""
     last = text.rsplit("\n\n", 1)[-1]
     if not last.rsplit("\n", 1)[-1].strip("` "):
         return text[: text.rfind("\n") + 1]
@@ -197,7 +193,7 @@ def close_open_markup(text: str) -> str:
 
 
 class AnswerPainter:
-    """The lines of one answer, on a canvas that stays the same. They are the same however the text has arrived."""
+    """The lines of one answer, painted incrementally. All calls must use the same canvas settings."""
 
     def __init__(self) -> None:
         self.lines: list[Strip] = [make_blank()]
@@ -207,7 +203,7 @@ class AnswerPainter:
         self._last: MarkdownChunk | None = None
 
     def fits(self, text: str) -> bool:
-        """Whether the text only goes on where this one ended."""
+        """True if `text` continues the text painted so far."""
         return text.startswith(self._text)
 
     def paint(self, block: AnswerBlock, canvas: Canvas) -> list[Strip]:
@@ -250,7 +246,7 @@ def _is_heading(chunk: MarkdownChunk) -> bool:
 
 
 def _is_table_continuation(chunk: MarkdownChunk, before: MarkdownChunk) -> bool:
-    """A long table goes on; its head was repeated only for its columns."""
+    """True if the chunk continues a long table; its header was repeated only to parse the columns."""
     return "|" in chunk.text.split("\n")[0] and before.text.split("\n")[:2] == chunk.text.split("\n")[:2]
 
 

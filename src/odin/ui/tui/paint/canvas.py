@@ -1,16 +1,8 @@
-"""Small copies of pictures. They are read in a thread, only when somebody looks at them, and a few are kept.
-
-What a painter works with: how wide, in which colours, at what time, and how lines are laid.
-
-What a tool or a command printed, below its card.
-
-Pictures as coloured half blocks, once their small copies are there; until then, and without Pillow, their names.
-
-What a call is about, in a few words that are made from what is known of it: no tool has code of its own here.
-"""
+"""The canvas blocks are painted on, and helpers of all painters: wrapping, output, thumbnails, call subjects."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +20,10 @@ from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.paint.sanitize import parse_ansi, sanitize_line, strip_escapes
 from odin.ui.tui.palette import Palette
 
+_SPINNER = "◐◓◑◒"
+SPINNER_S = 0.4
+"""Frame time of the spinner."""
+
 MAX_THUMBNAIL_ROWS = 16
 MAX_THUMBNAIL_COLUMNS = 60
 MAX_IMAGE_FILE_BYTES = 20_000_000
@@ -39,7 +35,7 @@ ThumbnailKey = tuple[str, int]
 
 
 class ThumbnailCache:
-    """The small copies of pictures, by file and width. What is not known yet is `wanted`; `load` runs in a thread."""
+    """Thumbnails by file and width. Requested ones are `missing` until the widget has loaded them in a thread."""
 
     def __init__(self) -> None:
         self._known: dict[ThumbnailKey, Pixels | None] = {}
@@ -59,17 +55,17 @@ class ThumbnailCache:
 
 
 def load_thumbnail(path: str, width: int) -> Pixels | None:
-    """The picture in as many pixels as it gets, or None when it cannot be shown."""
+    """Return the scaled pixels of an image file, or None if it cannot be read or is too large."""
     try:
         from PIL import Image as Pillow
 
         if Path(path).stat().st_size > MAX_IMAGE_FILE_BYTES:
             return None
-        with Pillow.open(path) as picture:
-            if picture.width * picture.height > MAX_IMAGE_PIXELS:
+        with Pillow.open(path) as image:
+            if image.width * image.height > MAX_IMAGE_PIXELS:
                 return None
-            picture.thumbnail((width, MAX_THUMBNAIL_ROWS * 2))
-            small = picture.convert("RGB")
+            image.thumbnail((width, MAX_THUMBNAIL_ROWS * 2))
+            small = image.convert("RGB")
     except Exception:
         return None
     data, row = small.tobytes(), small.width * 3
@@ -88,7 +84,7 @@ def _make_console() -> Console:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """`width` is what there is for a block; `now` the time, for what is still going on. Paths are shown from `cwd`."""
+    """Settings for painting a block: `width` in cells, `now` for elapsed times, `cwd` and `home` to shorten paths."""
 
     width: int
     palette: Palette
@@ -100,7 +96,7 @@ class Canvas:
     console: Console = field(default_factory=_make_console)
 
     def wrap(self, text: Text, width: int) -> list[Line]:
-        """A text broken between words."""
+        """Wrap a text between words."""
         if not text.plain:
             return [[]]
         width = max(width, 1)
@@ -116,13 +112,18 @@ class Canvas:
         return lines
 
     def paint_text(self, text: str, style: Style, indent: int = 0) -> list[Strip]:
-        """Plain text broken between words, some cells from the left."""
+        """Wrap plain text between words, with an indent."""
         return indent_lines(self.wrap(Text(text, style=style), self.width - indent), indent)
 
     def paint_row(self, *pieces: tuple[str, Style | None]) -> Strip:
-        """One line, cut with a mark where the canvas ends."""
+        """Return one line; `…` marks it if it had to be cut."""
         strip = Strip([Segment(text, style) for text, style in pieces if text])
         return strip if strip.cell_length <= self.width else truncate_strip(strip, self.width)
+
+
+def spinner_of(now: float) -> str:
+    """Return the frame of the spinner at this time."""
+    return _SPINNER[int(now / SPINNER_S) % len(_SPINNER)]
 
 
 def _render_segments(line: Text, console: Console) -> Line:
@@ -130,7 +131,7 @@ def _render_segments(line: Text, console: Console) -> Line:
 
 
 def wrap_cells(line: Line, width: int) -> list[Line]:
-    """A line cut into what fits, wherever that is; code and output keep their spaces. Each letter is looked at once."""
+    """Wrap a line at any character, keeping all spaces, for code and output. Linear in the length of the line."""
     width = max(width, 2)
     if sum(segment.cell_length for segment in line) <= width:
         return [line]
@@ -149,17 +150,17 @@ def wrap_cells(line: Line, width: int) -> list[Line]:
     return lines
 
 
-_LETTERS_PER_CELL = (1, 4)
-"""Letters looked at for each cell there is room for. More of them in one place are only marks above each other."""
+_CHARS_PER_CELL = (1, 4)
+"""Characters to examine per free cell, first and second try. More in one cell would only be stacked combining marks."""
 
 
 def _fit_cells(text: str, start: int, room: int) -> tuple[int, int]:
-    """Where a text has to be cut so that this part of it takes no more than `room` cells, and how many it takes."""
+    """Return the end of the longest part from `start` that fits into `room` cells, and the cells it takes."""
     part = text[start : start + room]
     if part.isascii():
         return start + len(part), len(part)
     end = used = 0
-    for stretch in _LETTERS_PER_CELL:
+    for stretch in _CHARS_PER_CELL:
         end = used = 0
         part = text[start : start + max(room, 2) * stretch]
         for _, last, cells in split_graphemes(part)[0]:
@@ -167,6 +168,21 @@ def _fit_cells(text: str, start: int, room: int) -> tuple[int, int]:
                 return start + end, used
             end, used = last, used + cells
     return start + end, used
+
+
+def style_spans(line: Iterable[Segment], spans: Sequence[tuple[int, int]], style: Style) -> Line:
+    """Apply a style to the characters of a line within `spans`."""
+    cuts = sorted({place for span in spans for place in span})
+    styled: Line = []
+    start = 0
+    for text, own_style, _ in line:
+        end = start + len(text)
+        for first, last in pairwise([start, *(cut for cut in cuts if start < cut < end), end]):
+            inside = any(low <= first and last <= high for low, high in spans)
+            piece_style = (own_style or Style.null()) + style if inside else own_style
+            styled.append(Segment(text[first - start : last - start], piece_style))
+        start = end
+    return styled
 
 
 def truncate_strip(strip: Strip, width: int) -> Strip:
@@ -183,7 +199,7 @@ def indent_lines(lines: Iterable[Line], indent: int, style: Style | None = None)
 
 
 def prefix_lines(lines: Sequence[Line], first: Line, rest: Line) -> list[Line]:
-    """Lines that begin with something: a bullet before the first, spaces before the others."""
+    """Prefix the first line, e.g. with a bullet, and the rest, e.g. with spaces."""
     return [[*(rest if number else first), *line] for number, line in enumerate(lines)]
 
 
@@ -192,40 +208,40 @@ def make_blank() -> Strip:
 
 
 def with_gap(lines: Iterable[Strip]) -> list[Strip]:
-    """Lines with an empty one above them, which is how blocks stand apart."""
+    """Put a blank line above, which separates blocks."""
     return [make_blank(), *lines]
 
 
 SHOWN_TAIL_LINES = 5
-"""Lines of a running call's output that are seen."""
+"""Output lines shown while a call runs."""
 SHORT_OUTPUT = 12
-"""Lines of a result that are shown before somebody asks for more."""
+"""Lines of a result that are shown until it is unfolded."""
 
 
 def paint_output(text: str, canvas: Canvas, *, most: int = 0, indent: int = 2) -> list[Strip]:
-    """All of it, or its first `most` lines and how many there are beyond."""
+    """Paint all lines, or the first `most` lines and the number of lines left out."""
     palette = canvas.palette
     lines = parse_ansi(text.rstrip("\n"), palette.dim)
     shown = lines[:most] if most else lines
-    found: list[Strip] = []
+    strips: list[Strip] = []
     for line in shown:
-        found += indent_lines(wrap_cells(line, canvas.width - indent), indent)
+        strips += indent_lines(wrap_cells(line, canvas.width - indent), indent)
     if len(shown) < len(lines):
-        found.append(canvas.paint_row((" " * indent, None), (f"… {len(lines) - len(shown):,} more lines", palette.dim)))
-    return found
+        more = f"… {len(lines) - len(shown):,} more lines"
+        strips.append(canvas.paint_row((" " * indent, None), (more, palette.dim)))
+    return strips
 
 
 def paint_tail(tail: list[str], canvas: Canvas) -> list[Strip]:
-    """The newest lines, each as one line."""
-    found: list[Strip] = []
+    """Paint the newest lines of output, each cut to one row."""
     if not tail:
-        return found
-    for line in parse_ansi("\n".join(tail[-SHOWN_TAIL_LINES:]), canvas.palette.dim):
-        found += indent_lines([wrap_cells(line, canvas.width - 2)[0]], 2)
-    return found
+        return []
+    lines = parse_ansi("\n".join(tail[-SHOWN_TAIL_LINES:]), canvas.palette.dim)
+    return indent_lines([wrap_cells(line, canvas.width - 2)[0] for line in lines], 2)
 
 
 def paint_image(image: Image, canvas: Canvas) -> list[Strip]:
+    """Paint the name of an image, and below it a thumbnail once that is loaded."""
     size = f", {image.width}×{image.height}" if image.width and image.height else ""
     label = canvas.paint_row(
         (f"  [image: {sanitize_line(image.name or Path(image.path).name)}{size}]", canvas.palette.dim)
@@ -235,7 +251,7 @@ def paint_image(image: Image, canvas: Canvas) -> list[Strip]:
 
 
 def _paint_half_blocks(pixels: Pixels) -> list[Line]:
-    """Two rows of pixels in each line: the upper one as letters, the lower one as ground."""
+    """Paint two pixel rows per line: the upper as foreground of a half block, the lower as its background."""
     below = pixels[1::2] if len(pixels) % 2 == 0 else [*pixels[1::2], pixels[-1]]
     return [
         [
@@ -247,14 +263,15 @@ def _paint_half_blocks(pixels: Pixels) -> list[Line]:
 
 
 _SUBJECT_ARGUMENTS = ("command", "description", "path", "pattern", "query", "url", "name", "id", "prompt")
-"""Arguments by which people know a call, wherever a tool has one whose name contains such a word."""
+"""Words in the names of arguments that identify a call to users, in order of preference."""
 
 
 def describe_call(block: CallBlock, canvas: Canvas) -> str:
-    return shorten_paths(sanitize_line(block.description) or _from_args(block.args), canvas)
+    """Return the subject of a tool call: its description, or else its most telling argument."""
+    return shorten_paths(sanitize_line(block.description) or _subject_of(block.args), canvas)
 
 
-def _from_args(args: dict[str, Any]) -> str:
+def _subject_of(args: dict[str, Any]) -> str:
     for word in _SUBJECT_ARGUMENTS:
         for name, value in args.items():
             if word in name and isinstance(value, str) and value.strip():
@@ -265,7 +282,7 @@ def _from_args(args: dict[str, Any]) -> str:
 
 
 def shorten_paths(text: str, canvas: Canvas) -> str:
-    """Paths in a text as seen from the working directory, or from home."""
+    """Make paths in a text relative to the working directory or the home directory."""
     if canvas.cwd and canvas.cwd != "/":
         if text == canvas.cwd:
             return "."
@@ -276,7 +293,7 @@ def shorten_paths(text: str, canvas: Canvas) -> str:
 
 
 def describe_outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
-    """What came of a call in a few words: what its note says beyond the subject, else the first line of its result."""
+    """Return the outcome of a call: its note without the subject, or else the first line of its result."""
     note = shorten_paths(sanitize_line(block.note), canvas)
     if note:
         if about not in note:
@@ -284,11 +301,11 @@ def describe_outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
         before, found, after = note.rpartition(about) if about else ("", "", "")
         if before.endswith("(") and after == ")":
             return before.rstrip(" (")
-        said = (after if found and after.strip() else note if not found else "").strip(" :,.'\"")
-        if said.startswith("(") and said.endswith(")"):
-            said = said[1:-1]
-        if said and said != about:
-            return said
+        outcome = (after if found and after.strip() else note if not found else "").strip(" :,.'\"")
+        if outcome.startswith("(") and outcome.endswith(")"):
+            outcome = outcome[1:-1]
+        if outcome and outcome != about:
+            return outcome
     lines = strip_escapes(block.result).strip().split("\n")
     first = sanitize_line(lines[0])
     more = f" (+{len(lines) - 1} lines)" if len(lines) > 1 else ""

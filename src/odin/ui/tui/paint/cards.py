@@ -1,9 +1,4 @@
-"""What the model thought: folded, with how long it took.
-
-Calls of tools as cards: what, in which state, what came of it.
-
-Prompts, notices, commands of the person's own, sub-agents, processes, summaries and the ends of turns.
-"""
+"""Painters of the cards: prompts, reasoning, tool calls, commands, sub-agents, processes, notices, turn ends."""
 
 import json
 from typing import Any
@@ -13,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from odin.ui.format import count_of, format_duration, format_elapsed, format_seconds, format_tokens, format_usd
 from odin.ui.tui.blocks import (
     AgentBlock,
     CallBlock,
@@ -24,7 +20,6 @@ from odin.ui.tui.blocks import (
     ReasoningBlock,
     SummaryBlock,
 )
-from odin.ui.tui.format import count_of, format_duration, format_elapsed, format_tokens, spinner_of
 from odin.ui.tui.paint.canvas import (
     SHORT_OUTPUT,
     Canvas,
@@ -34,13 +29,14 @@ from odin.ui.tui.paint.canvas import (
     paint_output,
     paint_tail,
     prefix_lines,
+    spinner_of,
     with_gap,
 )
 from odin.ui.tui.paint.diff import is_cut, is_diff, paint_diff
 from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
 
 _MAX_LIVE_CHARS = 4_000
-"""Of a thought that goes on only its end is shown, so that a long one costs no more than a short one."""
+"""Only the end of streaming reasoning is painted, so that long reasoning costs no more than short."""
 
 
 def paint_thinking(block: ReasoningBlock, canvas: Canvas, folded: bool) -> list[Strip]:
@@ -52,7 +48,7 @@ def paint_thinking(block: ReasoningBlock, canvas: Canvas, folded: bool) -> list[
         text = block.text.strip()
         if block.live and len(text) > _MAX_LIVE_CHARS:
             text = "…" + text[-_MAX_LIVE_CHARS:]
-        lines += canvas.paint_text(sanitize(text) or "(nothing to read)", palette.dim, indent=2)
+        lines += canvas.paint_text(sanitize(text) or "(no text)", palette.dim, indent=2)
     return with_gap(lines)
 
 
@@ -63,8 +59,7 @@ def _describe_thinking(block: ReasoningBlock, now: float) -> str:
         return "Thought"
     if block.seconds < 1:
         return "Thought for less than a second"
-    whole = round(block.seconds)
-    return f"Thought for {whole} s" if whole < 60 else f"Thought for {whole // 60} min {whole % 60} s"
+    return f"Thought for {format_seconds(round(block.seconds))}"
 
 
 _STATE_MARKS = {
@@ -80,7 +75,7 @@ _STATE_MARKS = {
 
 
 def should_fold_call(block: CallBlock) -> bool:
-    """Changes, pictures and failures are shown, what was only looked at is not. Tasks have a panel of their own."""
+    """Fold finished calls, except failures and those with a diff or image. Todo lists are folded: they have a panel."""
     if block.state == "error" or not block.is_over:
         return False
     if "todos" in block.args:
@@ -89,7 +84,7 @@ def should_fold_call(block: CallBlock) -> bool:
 
 
 def is_call_cut(block: CallBlock) -> bool:
-    """Whether more is there than what is shown as long as nobody asks for all of it."""
+    """True if an unfolded call shows only the first lines of its result."""
     if not block.is_over or block.folded is not None or should_fold_call(block):
         return False
     shown = block.view or block.result
@@ -107,11 +102,11 @@ def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     if block.for_user:
         lines += canvas.paint_text(sanitize(block.for_user), palette.warn, indent=2)
     if block.changed_by:
-        who = "you" if block.changed_by == "user" else block.changed_by
-        lines += canvas.paint_text(f"The arguments were changed by {sanitize_line(who)}.", palette.warn, indent=2)
+        editor = "you" if block.changed_by == "user" else block.changed_by
+        lines += canvas.paint_text(f"Arguments changed by {sanitize_line(editor)}.", palette.warn, indent=2)
     if block.redacted:
         lines += canvas.paint_text(
-            f"Taken out of the result: {sanitize_line(', '.join(block.redacted))}.", palette.warn, indent=2
+            f"Redacted from the result: {sanitize_line(', '.join(block.redacted))}.", palette.warn, indent=2
         )
     if not folded:
         lines += _paint_body(block, canvas, whole=block.folded is False)
@@ -132,30 +127,30 @@ def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool)
 
 
 def _describe_state(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> tuple[str, Style]:
-    """The state in words, and the colour of its mark."""
+    """Return the state as text, and the style of its mark."""
     palette = canvas.palette
     took = format_duration(block.duration_ms / 1000) if block.duration_ms >= 100 else ""
-    came = "" if block.state not in ("success", "error") else describe_outcome(block, about, canvas)
-    if not folded and not block.note:
-        came = ""
+    outcome = ""
+    if block.state in ("success", "error") and (folded or block.note):
+        outcome = describe_outcome(block, about, canvas)
     early = "early" if block.is_speculative and not block.is_over else ""
     words: dict[str, tuple[list[str], Style]] = {
         "writing": (["writing", f"{block.chars:,} chars" if block.chars else ""], palette.dim),
         "queued": (["queued"], palette.dim),
         "asking": (["waiting for your answer"], palette.warn),
         "running": (["running", format_elapsed(block.started, canvas.now), early], palette.accent),
-        "success": ([came, took, "goes on in the background" if block.background else ""], palette.good),
-        "error": (["failed", came, took], palette.bad),
+        "success": ([outcome, took, "continues in the background" if block.background else ""], palette.good),
+        "error": (["failed", outcome, took], palette.bad),
         "cancelled": (["cancelled", took], palette.warn),
         "denied": (["denied"], palette.warn),
-        "discarded": (["does not count"], palette.dim),
+        "discarded": (["discarded"], palette.dim),
     }
-    said, style = words[block.state]
-    return " · ".join(word for word in said if word)[: max(canvas.width * 2 // 3, 20)], style
+    shown, style = words[block.state]
+    return " · ".join(word for word in shown if word)[: max(canvas.width * 2 // 3, 20)], style
 
 
 def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]:
-    """What came of it; with `whole` also what was asked for, and nothing is left out of what is kept."""
+    """Paint the result; with `whole` all of it, and the arguments, too."""
     lines: list[Strip] = []
     if whole:
         lines += _paint_arguments(block, canvas)
@@ -179,7 +174,7 @@ def _paint_arguments(block: CallBlock, canvas: Canvas) -> list[Strip]:
     palette = canvas.palette
     lines = [strip for name, value in block.args.items() for strip in _paint_argument(name, value, canvas)]
     if block.original_args is not None and block.original_args != block.args:
-        lines.append(canvas.paint_row(("  the model had asked for:", palette.dim)))
+        lines.append(canvas.paint_row(("  the model asked for:", palette.dim)))
         lines += [
             strip for name, value in block.original_args.items() for strip in _paint_argument(name, value, canvas)
         ]
@@ -187,8 +182,8 @@ def _paint_arguments(block: CallBlock, canvas: Canvas) -> list[Strip]:
 
 
 def _paint_argument(name: str, value: Any, canvas: Canvas) -> list[Strip]:
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    lines = said.split("\n")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    lines = text.split("\n")
     more = f" … {count_of(len(lines) - 3, 'more line')}" if len(lines) > 3 else ""
     return canvas.paint_text(
         f"{sanitize_line(name)}: {sanitize(chr(10).join(lines[:3]))}{more}", canvas.palette.dim, indent=2
@@ -196,23 +191,23 @@ def _paint_argument(name: str, value: Any, canvas: Canvas) -> list[Strip]:
 
 
 LONG_PROMPT = 24
-"""Lines of a prompt that are shown before somebody asks for more."""
+"""Lines of a prompt that are shown until it is unfolded."""
 
 _MODE_WORDS = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
 _REASONS = {
     "interrupted": "– interrupted",
     "aborted": "stopped",
-    "max_turns": "stopped: the limit of steps is reached",
-    "error_max_budget_usd": "stopped: the budget is spent",
+    "max_turns": "stopped: step limit reached",
+    "error_max_budget_usd": "stopped: budget used up",
     "max_tokens": "stopped: the answer was too long",
-    "loop_detected": "stopped: it went round in circles",
+    "loop_detected": "stopped: it repeated itself",
     "error": "failed",
 }
 
 
 def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    text = "(goes on)" if block.is_continuation else sanitize(block.text)
+    text = "(continued)" if block.is_continuation else sanitize(block.text)
     body = canvas.wrap(Text(text, style=palette.user), canvas.width - 2)
     if folded and len(body) > LONG_PROMPT:
         left = count_of(len(body) - LONG_PROMPT, "more line")
@@ -220,10 +215,10 @@ def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip
     lines: list[Strip] = []
     for line in prefix_lines(body, [Segment("› ", palette.user)], [Segment("  ")]):
         lines.append(Strip(line).extend_cell_length(canvas.width).apply_style(palette.user_block))
-    told = [_MODE_WORDS[block.mode], "said while Odin was working" if block.is_injected else ""]
-    said = " · ".join(word for word in told if word)
-    if said:
-        lines.append(canvas.paint_row((f"  {said}", palette.dim)))
+    remarks = [_MODE_WORDS[block.mode], "sent while Odin was working" if block.is_injected else ""]
+    remark = " · ".join(word for word in remarks if word)
+    if remark:
+        lines.append(canvas.paint_row((f"  {remark}", palette.dim)))
     for image in block.images:
         lines += paint_image(image, canvas)
     return with_gap(lines)
@@ -259,17 +254,15 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     else:
         good = block.reason == "end_turn"
         mark, style = ("✓", palette.good) if good else ("✗", palette.bad)
-        state, took = (
-            "done" if good else _REASONS.get(block.reason, block.reason),
-            format_duration(block.ended - block.ts),
-        )
-    said = " · ".join(word for word in (state, took, calls) if word)
+        state = "done" if good else _REASONS.get(block.reason, block.reason)
+        took = format_duration(block.ended - block.ts)
+    status = " · ".join(word for word in (state, took, calls) if word)
     name, task = sanitize_line(block.key), sanitize_line(block.task)
-    room = max(canvas.width - len(name) - len(said) - 6, 12)
+    room = max(canvas.width - len(name) - len(status) - 6, 12)
     task_shown = task if len(task) <= room else task[: room - 1] + "…"
     lines = [
         canvas.paint_row(
-            (f"{mark} ", style), (name, palette.strong), (f" {task_shown}", palette.text), (f"  {said}", palette.dim)
+            (f"{mark} ", style), (name, palette.strong), (f" {task_shown}", palette.text), (f"  {status}", palette.dim)
         )
     ]
     if block.doing:
@@ -282,9 +275,9 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
 
 def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    state = block.status.replace("_", " ") if block.status else "runs in the background"
+    state = block.status.replace("_", " ") if block.status else "running in the background"
     if block.status:
-        code = f" with code {block.code}" if block.status == "failed" else ""
+        code = f" with exit code {block.code}" if block.status == "failed" else ""
         state = f"{state}{code} · {format_duration(block.ended - block.ts)}"
     bad = block.status in ("failed", "timed_out")
     style = palette.bad if bad else palette.dim if block.status else palette.accent
@@ -305,7 +298,7 @@ def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Str
 
 def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    head = f"The conversation was summarised: {block.tokens_before:,} → {block.tokens_after:,} tokens"
+    head = f"Conversation compacted: {block.tokens_before:,} → {block.tokens_after:,} tokens"
     lines = [canvas.paint_row(("▸ " if folded else "▾ ", palette.dim), (head, palette.dim))]
     if not folded:
         from odin.ui.tui.paint.markdown import paint_markdown
@@ -316,7 +309,7 @@ def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Str
 
 
 def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
-    """Nothing after a short and free turn; else one line, and an error with what to do about it."""
+    """Paint the error and its hint, or one line with duration, tokens and cost; nothing after a short, free turn."""
     palette = canvas.palette
     reason = _REASONS.get(block.reason, "" if block.reason == "end_turn" else block.reason.replace("_", " "))
     if block.error and block.reason != "interrupted":
@@ -330,7 +323,7 @@ def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     if block.tokens >= 1_000:
         words.append(format_tokens(block.tokens))
     if block.cost_usd:
-        words.append(f"${block.cost_usd:.4f}" if block.cost_usd < 0.1 else f"${block.cost_usd:.2f}")
+        words.append(format_usd(block.cost_usd))
     if not words:
         return []
     style = palette.warn if reason else palette.dim

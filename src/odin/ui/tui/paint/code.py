@@ -1,4 +1,4 @@
-"""Code with the colours of its language."""
+"""Syntax highlighting. Imported late, because Pygments is slow to load."""
 
 from functools import lru_cache
 from typing import Any
@@ -13,7 +13,7 @@ from rich.syntax import PygmentsSyntaxTheme
 from odin.ui.tui.paint.canvas import Line
 
 MAX_CHARS = 200_000
-"""More than that is shown without colours."""
+"""Longer code is not highlighted."""
 
 
 @lru_cache(maxsize=64)
@@ -26,7 +26,7 @@ def find_lexer_by_name(language: str) -> Lexer | None:
 
 @lru_cache(maxsize=64)
 def find_lexer_by_file(name: str) -> Lexer | None:
-    """By the name of a file, or by its ending alone."""
+    """Return the lexer for a file name."""
     try:
         return get_lexer_for_filename(name, stripnl=False, ensurenl=False) if name else None
     except ClassNotFound:
@@ -40,13 +40,13 @@ def _load_theme(name: str) -> PygmentsSyntaxTheme:
 
 @lru_cache(maxsize=2048)
 def _style_of(theme: str, token: Any) -> Style:
-    """How a token looks, without the theme's own background."""
+    """Return the style of a token, without the theme's background."""
     style = _load_theme(theme).get_style_for_token(token)
     return Style(color=style.color, bold=style.bold or None, italic=style.italic or None)
 
 
 def highlight_code(code: str, lexer: Lexer | None, theme: str, plain: Style) -> list[Line]:
-    """The lines of the code; as many as it has."""
+    """Return the highlighted lines, exactly as many as the code has."""
     if lexer is None or len(code) > MAX_CHARS:
         return [[Segment(line, plain)] if line else [] for line in code.split("\n")]
     lines: list[Line] = [[]]

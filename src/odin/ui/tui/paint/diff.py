@@ -1,11 +1,7 @@
-"""Reads a unified diff: which lines went, which came, and which words of them.
-
-Changes of files: with line numbers, in the colours of the language, side by side where there is room.
-"""
+"""Parses unified diffs and paints them, unified or side by side, with highlighted code and marked words."""
 
 import re
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import PurePath
 from typing import Literal
 
@@ -13,17 +9,17 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from odin.ui.tui.paint.canvas import Canvas, Line, shorten_paths, wrap_cells
+from odin.ui.tui.paint.canvas import Canvas, Line, shorten_paths, style_spans, wrap_cells
 from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 _MAX_COMPARED = 400
-"""Longer lines are not compared word by word."""
+"""Longer lines are not compared by words."""
 
 _MIN_RATIO = 0.5
 _MAX_CANDIDATES = 6
-"""Lines that are looked at to find the one that a line became."""
+"""Added lines compared to find the new version of a removed line."""
 
 Sign = Literal[" ", "-", "+"]
 Span = tuple[int, int]
@@ -31,7 +27,7 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class DiffRow:
-    """One line of a hunk with its numbers, 0 where it is not, and the places of its words that changed."""
+    """One line of a hunk. `old` and `new` are its line numbers, or 0; `words` the spans of its changed words."""
 
     sign: Sign
     text: str
@@ -44,7 +40,7 @@ class DiffRow:
 class DiffHunk:
     rows: list[DiffRow]
     skipped: int = 0
-    """Lines between the hunk before, or the beginning of the file, and this one."""
+    """Unchanged lines between the previous hunk, or the start of the file, and this one."""
 
 
 @dataclass(slots=True)
@@ -52,7 +48,7 @@ class FileDiff:
     path: str
     hunks: list[DiffHunk]
     trailer: str = ""
-    """What follows the diff: that it was cut."""
+    """Text after the hunks, such as a note that the diff was cut."""
 
     @property
     def row_count(self) -> int:
@@ -72,7 +68,7 @@ def is_diff(text: str) -> bool:
 
 
 def parse_diff(text: str) -> list[FileDiff]:
-    """The files of a diff. What belongs to none of its hunks is what is said at its end."""
+    """Return the changed files of a unified diff, with changed words marked."""
     reader = _DiffParser()
     for line in text.rstrip("\n").split("\n"):
         reader.read(line)
@@ -83,7 +79,7 @@ def parse_diff(text: str) -> list[FileDiff]:
 
 
 class _DiffParser:
-    """A hunk says how long it is: a line that went may look like the head of another file and is none."""
+    """Counts the lines of each hunk, because a removed line may look like a file header."""
 
     def __init__(self) -> None:
         self.files: list[FileDiff] = []
@@ -104,11 +100,11 @@ class _DiffParser:
             self._read_header(line)
 
     def _add_row(self, sign: str, text: str) -> None:
-        went, came = sign != "+", sign != "-"
-        row = DiffRow("+" if not went else "-" if not came else " ", text, self._old * went, self._new * came)
+        in_old, in_new = sign != "+", sign != "-"
+        row = DiffRow("+" if not in_old else "-" if not in_new else " ", text, self._old * in_old, self._new * in_new)
         self.files[-1].hunks[-1].rows.append(row)
-        self._old, self._new = self._old + went, self._new + came
-        self._old_left, self._new_left = self._old_left - went, self._new_left - came
+        self._old, self._new = self._old + in_old, self._new + in_new
+        self._old_left, self._new_left = self._old_left - in_old, self._new_left - in_new
 
     def _read_header(self, line: str) -> None:
         head = _HUNK.match(line)
@@ -123,7 +119,7 @@ class _DiffParser:
 
 
 def group_rows(rows: list[DiffRow]) -> list[list[DiffRow]]:
-    """Rows in groups: what went and what came in its place together, what stayed by itself."""
+    """Group rows: removed lines with the added lines that replace them, and runs of unchanged lines."""
     groups: list[list[DiffRow]] = []
     for row in rows:
         last = groups[-1][-1] if groups else None
@@ -137,18 +133,17 @@ def group_rows(rows: list[DiffRow]) -> list[list[DiffRow]]:
 
 def _mark_words(rows: list[DiffRow]) -> None:
     for group in group_rows(rows):
-        gone = [row for row in group if row.sign == "-"]
-        came = [row for row in group if row.sign == "+"]
+        removed = [row for row in group if row.sign == "-"]
+        added = [row for row in group if row.sign == "+"]
         first = 0
-        for old in gone:
-            found = next(
-                (i for i in range(first, min(first + _MAX_CANDIDATES, len(came))) if _compare(old, came[i])), None
-            )
-            first = first if found is None else found + 1
+        for old in removed:
+            candidates = range(first, min(first + _MAX_CANDIDATES, len(added)))
+            match = next((i for i in candidates if _compare(old, added[i])), None)
+            first = first if match is None else match + 1
 
 
 def _compare(old: DiffRow, new: DiffRow) -> bool:
-    """Marks the words that differ, when the lines have enough in common for that to help."""
+    """Mark the differing words and return True, if the lines are similar enough."""
     if max(len(old.text), len(new.text)) > _MAX_COMPARED:
         return False
     from difflib import SequenceMatcher
@@ -172,11 +167,11 @@ def _spans_of(words: list[str], first: int, last: int) -> list[Span]:
 
 SPLIT_WIDTH = 120
 SHORT_DIFF = 30
-"""Rows of a diff that are shown before somebody asks for more."""
+"""Rows of a diff that are shown until it is unfolded."""
 
 
 def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2, shows_names: bool = False) -> list[Strip]:
-    """The diff as lines. With `named` the files are named above their changes; without `whole` long ones are cut."""
+    """Paint a diff: all of it if `whole`, else its first rows. File names are shown if there are several files."""
     width = max(canvas.width - indent, 14)
     split = canvas.diff_style == "split" or (canvas.diff_style == "auto" and width >= SPLIT_WIDTH)
     lines: list[Line] = []
@@ -197,7 +192,7 @@ def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2, shows
 
 
 def is_cut(text: str) -> bool:
-    """Whether a diff is longer than what is shown of it at first."""
+    """True if a diff has more rows than are shown while folded."""
     return sum(line[:1] in (" ", "-", "+") for line in text.split("\n")) - 2 > SHORT_DIFF
 
 
@@ -218,7 +213,7 @@ def _paint_file(changes: FileDiff, canvas: Canvas, width: int, split: bool, left
 
 
 class _FilePainter:
-    """How the lines of one file look."""
+    """Paints the hunks of one file."""
 
     def __init__(self, canvas: Canvas, name: str, digits: int) -> None:
         self._palette = canvas.palette
@@ -243,16 +238,8 @@ class _FilePainter:
             old = [row for row in group if row.sign != "+"]
             new = [row for row in group if row.sign != "-"]
             for number in range(max(len(old), len(new))):
-                left = (
-                    self._paint_cell(old[number], old[number].old, code[id(old[number])], half)
-                    if number < len(old)
-                    else []
-                )
-                right = (
-                    self._paint_cell(new[number], new[number].new, code[id(new[number])], half)
-                    if number < len(new)
-                    else []
-                )
+                left = self._paint_side(old, number, code, half, "old")
+                right = self._paint_side(new, number, code, half, "new")
                 for place in range(max(len(left), len(right))):
                     first = left[place] if place < len(left) else [Segment(" " * half)]
                     second = right[place] if place < len(right) else []
@@ -266,19 +253,19 @@ class _FilePainter:
         return self._paint_cell(row, row.old if side == "old" else row.new, code[id(row)], width)
 
     def _highlight_hunk(self, hunk: DiffHunk) -> dict[int, Line]:
-        """Each side is coloured as a whole, so that what spans several lines is seen as such."""
-        found: dict[int, Line] = {}
+        """Highlight each side as a whole, so that multi-line tokens are recognized."""
+        highlighted: dict[int, Line] = {}
         for sign in "-+":
             rows = [row for row in hunk.rows if row.sign in (" ", sign)]
             text = "\n".join(row.text.replace("\n", " ") for row in rows)
             painted = self._highlight_code(text, self._lexer, self._palette.code, self._palette.text)
-            found.update((id(row), line) for row, line in zip(rows, painted, strict=False))
-        return found
+            highlighted.update((id(row), line) for row, line in zip(rows, painted, strict=False))
+        return highlighted
 
     def _paint_cell(self, row: DiffRow, number: int, code: Line, width: int) -> list[Line]:
-        """A line with its number and sign, in as many rows as it needs, on the ground of its kind."""
+        """Paint a line with its number and sign, wrapped to `width`, on the background of its sign."""
         palette = self._palette
-        ground, word = {
+        background, word = {
             "+": (palette.added, palette.added_word),
             "-": (palette.removed, palette.removed_word),
             " ": (Style.null(), Style.null()),
@@ -286,36 +273,18 @@ class _FilePainter:
         sign = {"+": palette.good, "-": palette.bad, " ": palette.dim}[row.sign]
         room = max(width - self._digits - 3, 4)
         lines: list[Line] = []
-        for place, piece in enumerate(wrap_cells(_sanitize_segments(_style_spans(code, row.words, word)), room)):
+        for place, piece in enumerate(wrap_cells(_sanitize_segments(style_spans(code, row.words, word)), room)):
             label = f"{number:>{self._digits}} " if not place else " " * (self._digits + 1)
             used = sum(segment.cell_length for segment in piece)
             mark = f"{row.sign} " if not place else "↪ "
             line = [Segment(mark, sign), *piece, Segment(" " * max(room - used, 0))]
-            lines.append([Segment(label, palette.dim), *_apply_ground(line, ground)])
+            lines.append([Segment(label, palette.dim), *_apply_background(line, background)])
         return lines
 
 
-def _apply_ground(line: Line, ground: Style) -> Line:
-    return list(Segment.apply_style(line, ground)) if ground else line
+def _apply_background(line: Line, background: Style) -> Line:
+    return list(Segment.apply_style(line, background)) if background else line
 
 
 def _sanitize_segments(line: Line) -> Line:
     return [Segment(sanitize(segment.text), segment.style) for segment in line]
-
-
-def _style_spans(line: Line, words: list[Span], style: Style) -> Line:
-    """The line with these places of it on another ground."""
-    if not words:
-        return line
-    cuts = sorted({place for span in words for place in span})
-    found: Line = []
-    at = 0
-    for segment in line:
-        start, end = at, at + len(segment.text)
-        places = [start, *(place for place in cuts if start < place < end), end]
-        for first, last in pairwise(places):
-            inside = any(low <= first and last <= high for low, high in words)
-            look = (segment.style or Style.null()) + style if inside else segment.style
-            found.append(Segment(segment.text[first - start : last - start], look))
-        at = end
-    return found

@@ -1,7 +1,4 @@
-"""Tables that fit: narrower columns first, and when there is no room for columns at all, one field below the other.
-
-Markdown as lines. Addresses are always shown, pictures are never fetched.
-"""
+"""Paints Markdown as lines, including tables. Link addresses are always shown; images are never fetched."""
 
 import re
 from dataclasses import dataclass
@@ -18,12 +15,12 @@ from odin.ui.tui.paint.code import find_lexer_by_name, highlight_code
 from odin.ui.tui.paint.sanitize import sanitize
 
 _MIN_COLUMN = 8
-"""Cells that a column needs to be read."""
+"""Minimum width of a readable column; with less room, tables are painted field by field."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkdownTable:
-    """The first row is the head. `aligned` is left, right, center or empty for each column."""
+    """The first row is the header. `alignments` has left, right, center or "" for each column."""
 
     rows: list[list[Text]]
     alignments: list[str]
@@ -54,7 +51,7 @@ def paint_table(table: MarkdownTable, canvas: Canvas, width: int) -> list[Line]:
 
 
 def _fit_widths(wanted: list[int], room: int) -> list[int]:
-    """As wide as wanted where there is room; the widest give way."""
+    """Shrink the widest columns until all fit into `room`."""
     widths = list(wanted)
     over = sum(widths) - room
     while over > 0:
@@ -77,7 +74,7 @@ def _align_cell(line: Line, width: int, alignment: str) -> Line:
 
 
 def _paint_stacked(table: MarkdownTable, canvas: Canvas, width: int) -> list[Line]:
-    """Each row as its fields with their names, for screens that are too narrow for columns."""
+    """Paint each row as `name: value` lines, for screens too narrow for columns."""
     head, *rows = table.rows
     lines: list[Line] = []
     for number, row in enumerate(rows or [head]):
@@ -94,12 +91,12 @@ def _paint_stacked(table: MarkdownTable, canvas: Canvas, width: int) -> list[Lin
 
 _BULLETS = "•◦▪"
 _PLAIN_TEXT = re.compile(r"[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*(?:\n[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*)*")
-"""Lines that begin with a letter and have nothing in them that could mean anything: no parser is asked about those."""
+"""Lines that start with a letter and contain no Markdown syntax; they are painted without the parser."""
 
 
 @lru_cache(maxsize=1)
 def _get_parser() -> MarkdownIt:
-    """Without HTML and without hidden definitions of links: what the model wrote is what is seen."""
+    """Return a parser without HTML and link reference definitions, so that no text of the model is hidden."""
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     return parser.disable(["reference", "html_block", "html_inline"])
 
@@ -116,16 +113,16 @@ def paint_parsed(text: str, canvas: Canvas) -> list[Line]:
 
 
 def paint_code(code: str, language: str, canvas: Canvas, width: int) -> list[Line]:
-    """Code on its own ground; a line that is too long goes on in the next one, with a mark before it."""
+    """Paint code on its own background; wrapped lines are marked with `↪`."""
     palette = canvas.palette
-    ground = palette.code_block
+    background = palette.code_block
     room = max(width - 4, 4)
     lines: list[Line] = []
     for line in highlight_code(sanitize(code), find_lexer_by_name(language.lower()), palette.code, palette.text):
         for number, piece in enumerate(wrap_cells(line, room)):
             used = sum(segment.cell_length for segment in piece)
             row = [Segment("↪ " if number else "  ", palette.dim), *piece, Segment(" " * max(width - 2 - used, 0))]
-            lines.append(list(Segment.apply_style(row, ground)))
+            lines.append(list(Segment.apply_style(row, background)))
     return lines
 
 
@@ -136,7 +133,7 @@ class _MarkdownPainter:
         self._source = source
 
     def paint_blocks(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
-        """Blocks below each other, apart where the source has an empty line between them."""
+        """Paint blocks below each other, with a blank line where the source has one."""
         lines: list[Line] = []
         index = 0
         while index < len(tokens):
@@ -221,7 +218,7 @@ class _MarkdownPainter:
                 case "softbreak" | "hardbreak":
                     text.append("\n")
                 case "image":
-                    alt, address = sanitize(child.content) or "picture", sanitize(str(child.attrs.get("src", "")))
+                    alt, address = sanitize(child.content) or "image", sanitize(str(child.attrs.get("src", "")))
                     text.append(f"[image: {alt}]", self._palette.dim)
                     text.append(f" ({address})", self._palette.dim)
                 case "link_open":
@@ -230,8 +227,8 @@ class _MarkdownPainter:
                     addresses.append(str(len(text)))
                 case "link_close":
                     styles.pop()
-                    said, address = text.plain[int(addresses.pop()) :], addresses.pop()
-                    if said not in (address, address.removeprefix("mailto:")):
+                    label, address = text.plain[int(addresses.pop()) :], addresses.pop()
+                    if label not in (address, address.removeprefix("mailto:")):
                         text.append(f" ({address})", self._palette.dim)
                 case "strong_open" | "em_open" | "s_open":
                     styles.append(styles[-1] + _EMPHASIS[child.tag])
@@ -246,7 +243,7 @@ _EMPHASIS = {"strong": Style(bold=True), "em": Style(italic=True), "s": Style(st
 
 
 def _end_of(tokens: list[Token], start: int) -> int:
-    """The token that closes what the one at `start` opens."""
+    """Return the index of the token that closes the one at `start`."""
     depth = 0
     for index in range(start, len(tokens)):
         depth += tokens[index].nesting

@@ -1,7 +1,4 @@
-"""Blocks to lines, one painter for each kind.
-
-Paints blocks and keeps what it painted, as long as that is not too much.
-"""
+"""Paints each kind of block, and caches painted blocks up to a number of lines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +53,7 @@ _FOLDABLE = (ReasoningBlock, SummaryBlock, CommandBlock, CallBlock, AgentBlock, 
 
 
 class PaintedBlock:
-    """The lines of one block as it was painted last, and what helps to paint it again when it has grown."""
+    """The cached lines of one block. A growing answer keeps its painter, so that only new text is painted."""
 
     __slots__ = ("_growing", "folded", "lines", "version")
 
@@ -70,7 +67,7 @@ class PaintedBlock:
         return self.version == block.version and self.folded == block.folded
 
     def paint(self, block: TranscriptBlock, canvas: Canvas) -> list[Strip]:
-        """The lines of the block, the empty one above it included."""
+        """Return the lines of the block, including the blank line above it."""
         if isinstance(block, AnswerBlock):
             if self._growing is None or not self._growing.fits(block.text):
                 self._growing = AnswerPainter()
@@ -81,21 +78,21 @@ class PaintedBlock:
         return self.lines
 
     def paint_error(self, block: TranscriptBlock, canvas: Canvas, error: Exception) -> list[Strip]:
-        """One line instead of a block whose painter failed: the log has it whole, and would fail on every resume."""
+        """Replace a block whose painter failed by one line; otherwise the session could never be shown again."""
         self._growing = None
-        words = f"This cannot be shown ({type(error).__name__}). The session's log and /export have it."
+        words = f"Could not display this block ({type(error).__name__}). /export contains it."
         self.lines = [make_blank(), canvas.paint_row((words, canvas.palette.bad))]
         self.version, self.folded = block.version, block.folded
         return self.lines
 
 
 def paint_block(block: TranscriptBlock, canvas: Canvas) -> list[Strip]:
-    """The lines of a block, the empty one above it included."""
+    """Return the lines of a block, including the blank line above it."""
     return PaintedBlock().paint(block, canvas)
 
 
 def is_folded(block: TranscriptBlock) -> bool:
-    """Whether only its first lines are shown: what the person chose, else what suits the kind."""
+    """True if the block is folded, by the user's choice or by the default of its kind."""
     if block.folded is not None:
         return block.folded
     if isinstance(block, CallBlock):
@@ -110,14 +107,14 @@ def can_fold(block: TranscriptBlock) -> bool:
 
 
 def choose_fold(block: TranscriptBlock) -> bool:
-    """What it becomes when somebody folds or unfolds it: what is shown in part is shown as a whole first."""
+    """Return the fold state after a toggle. A partly shown block is first shown completely."""
     if isinstance(block, CallBlock) and is_call_cut(block):
         return False
     return not is_folded(block)
 
 
 def estimate_height(block: TranscriptBlock, width: int) -> int:
-    """About how many lines it will take, for blocks that nobody looks at yet."""
+    """Return the estimated number of lines of a block that was never painted."""
     width = max(width, 1)
     if isinstance(block, AnswerBlock | PromptBlock):
         return 2 + block.text.count("\n") + len(block.text) // width
@@ -131,7 +128,7 @@ def estimate_height(block: TranscriptBlock, width: int) -> int:
 
 
 def search_text_of(block: TranscriptBlock) -> str:
-    """All text of a block, also what is folded away."""
+    """Return all text of a block, including folded parts."""
     if isinstance(block, AnswerBlock | PromptBlock | ReasoningBlock | NoticeBlock | SummaryBlock):
         return block.text
     if isinstance(block, CallBlock):
@@ -147,7 +144,7 @@ def search_text_of(block: TranscriptBlock) -> str:
 
 
 def copy_text_of(block: TranscriptBlock) -> str:
-    """What a person means when they copy a block."""
+    """Return the text that copying a block puts on the clipboard."""
     if isinstance(block, CallBlock):
         return block.view or block.result or str(block.args.get("command", "")) or block.description
     if isinstance(block, CommandBlock):
@@ -160,13 +157,13 @@ def copy_text_of(block: TranscriptBlock) -> str:
 
 
 MAX_CACHED_LINES = 8_000
-"""Lines that are kept; those of blocks that nobody looked at for longest are made again when they come into view."""
+"""Cached lines; beyond this, the least recently used blocks are evicted and painted again on demand."""
 
 
 class RenderCache:
-    """The canvas that blocks are painted on, the same for all of them until it is changed.
+    """Paints blocks on a common canvas and caches their lines.
 
-    `failed` is told of a block whose painter failed; a line stands in its place.
+    `on_failure` is called with the exception of a failed painter; the block is replaced by an error line.
     """
 
     def __init__(self, palette: Palette, diff: DiffStyle) -> None:
@@ -192,19 +189,17 @@ class RenderCache:
         self._lines = 0
 
     def invalidate(self, block: TranscriptBlock) -> None:
-        """It looks different now, though nothing happened to it."""
+        """Paint the block again on next use, although it has not changed."""
         painted = self._painted.get(block)
         if painted is not None:
             painted.version = -1
 
     def height_of(self, block: TranscriptBlock) -> int:
-        """How high it is, or about how high it will be."""
+        """Return the height of the block, estimated if it is not painted."""
         painted = self._painted.get(block)
-        return (
-            len(painted.lines)
-            if painted is not None and painted.is_current(block)
-            else estimate_height(block, self.width)
-        )
+        if painted is not None and painted.is_current(block):
+            return len(painted.lines)
+        return estimate_height(block, self.width)
 
     def is_painted(self, block: TranscriptBlock) -> bool:
         painted = self._painted.get(block)
@@ -225,12 +220,12 @@ class RenderCache:
         return painted.lines
 
     def shown_lines_of(self, block: TranscriptBlock, now: float) -> list[Strip]:
-        """The lines that were painted last, to which the heights belong, though more may have happened since."""
+        """Return the lines painted last, even if the block has changed since."""
         painted = self._painted.get(block)
         return painted.lines if painted is not None and painted.lines else self.lines_of(block, now)
 
     def evict(self, shown: int) -> None:
-        """Let go of what is too much, never of the last `shown` blocks that were looked at."""
+        """Drop the least recently used blocks beyond the limit, but never the last `shown` ones."""
         while self._lines > MAX_CACHED_LINES and len(self._painted) > shown:
             block = next(iter(self._painted))
             self._lines -= len(self._painted.pop(block).lines)

@@ -1,1 +1,1 @@
-"""What stands around the conversation: what Odin is doing, what it costs, what is left to do."""
+"""Panels around the transcript: activity, status, todos, cost, agents and edited files."""

@@ -1,10 +1,6 @@
-"""What one agent is doing right now, folded from its events, and the words for it. Nothing here knows a screen.
-
-The agents that work for the main one: what each does, and which of them waits for a person.
-"""
+"""The current activity of each agent, folded from its events, and its description for the panels."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +8,7 @@ from odin.core.event import (
     ActivityChanged,
     AgentEnded,
     AgentStarted,
+    AnyEvent,
     CallDiscarded,
     CallQueued,
     CompactionChanged,
@@ -33,9 +30,9 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.ui.format import format_count, format_duration, format_seconds
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.format import format_count, format_duration, format_seconds
 
 CHARS_PER_TOKEN = 4
 _END_WORDS = {
@@ -43,18 +40,18 @@ _END_WORDS = {
     "interrupted": "stopped",
     "aborted": "stopped",
     "error": "failed",
-    "max_turns": "stopped: too many steps",
+    "max_turns": "stopped: step limit reached",
     "max_tokens": "stopped: the reply was cut off",
-    "error_max_budget_usd": "stopped: the budget is spent",
-    "loop_detected": "stopped: it went in circles",
+    "error_max_budget_usd": "stopped: budget used up",
+    "loop_detected": "stopped: it repeated itself",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityText:
-    """What is said about it. `busy` asks for motion; `asking` says that a person is waited for; `bad` that it failed.
+    """The description of an activity; `detail` is shown where there is room.
 
-    `beside` is what is told where there is room.
+    `is_busy` animates the mark; `is_asking`: the agent waits for the user.
     """
 
     text: str = ""
@@ -66,13 +63,12 @@ class ActivityText:
 
 @dataclass(slots=True)
 class AgentActivity:
-    """The state of one agent. Times are those of the events."""
+    """The state of one agent. All times are event timestamps."""
 
     is_in_turn: bool = False
     turn_started: float = 0.0
     what: str = ""
     since: float = 0.0
-    thinking: bool = False
     chars: int = 0
     retry_at: float = 0.0
     attempt: str = ""
@@ -90,112 +86,105 @@ class AgentActivity:
         return self.is_in_turn or self.compacting_since is not None
 
     def apply(self, envelope: Envelope) -> None:
-        step = _ACTIVITY_HANDLERS.get(type(envelope.event))
-        if step is not None:
-            step(self, envelope.event, envelope.ts)
+        event, ts = envelope.event, envelope.ts
+        self._apply_turn_event(event, ts)
+        self._apply_model_event(event, ts)
+        self._apply_tool_event(event, ts)
 
     def _begin(self, what: str, ts: float) -> None:
         if what != self.what:
             self.what, self.since = what, ts
 
-    # --- turns ---
-
-    def _start_turn(self, event: TurnStarted, ts: float) -> None:
-        self._reset()
-        self.is_in_turn, self.turn_started, self.outcome = True, ts, ""
-        self._begin("starting", ts)
-
-    def _end_turn(self, event: TurnEnded, ts: float) -> None:
-        self._reset()
-        self.outcome = _END_WORDS.get(event.reason, event.reason)
-        self.took_s = event.duration_ms / 1000
+    def _apply_turn_event(self, event: AnyEvent, ts: float) -> None:
+        match event:
+            case TurnStarted():
+                self._reset()
+                self.is_in_turn, self.turn_started, self.outcome = True, ts, ""
+                self._begin("starting", ts)
+            case TurnEnded():
+                self._reset()
+                self.outcome = _END_WORDS.get(event.reason, event.reason)
+                self.took_s = event.duration_ms / 1000
+            case StatusUpdated():
+                self._begin(escape_hidden(event.text), ts)
+            case CompactionChanged():
+                self.compacting_since = ts if event.status == "started" or not event.final else None
+            case PermissionAsked():
+                self.questions[event.ask_id] = (
+                    f"allow {escape_hidden(event.name)}?" if event.name else "a question",
+                    ts,
+                )
+            case QuestionsAsked():
+                self.questions[event.ask_id] = ("a question", ts)
+            case PermissionAnswered() | QuestionsAnswered():
+                self.questions.pop(event.ask_id, None)
+            case _:
+                pass
 
     def _reset(self) -> None:
-        self.is_in_turn, self.what, self.thinking, self.chars = False, "", False, 0
-        self._clear_wait()
+        self.is_in_turn, self.what, self.chars = False, "", 0
+        self._clear_retry()
         self.tools.clear()
         self.queued.clear()
         self.names.clear()
         self.questions.clear()
 
-    def _clear_wait(self) -> None:
+    def _clear_retry(self) -> None:
         self.retry_at, self.attempt, self.retry_reason = 0.0, "", ""
 
-    # --- the model ---
+    def _apply_model_event(self, event: AnyEvent, ts: float) -> None:
+        match event:
+            case RequestProgressed():
+                self.chars = event.chars
+            case ActivityChanged():
+                self._change_activity(event, ts)
+            case RequestStarted():
+                self.chars = 0
+                self._begin("asking the model", ts)
+            case ReplyRolledBack():
+                self.chars = 0
+            case ThinkingStarted():
+                self._begin("thinking", ts)
+            case ThinkingEnded():
+                self._begin(ACTIVITY_WORDS["streaming"], ts)
+            case RetryScheduled():
+                self.retry_at = ts + event.delay_s
+                self.attempt = f"retry {event.attempt}/{event.attempts}"
+                self.retry_reason = _first_line_of(event.error)
+                self._begin(self.attempt, ts)
+            case _:
+                pass
 
     def _change_activity(self, event: ActivityChanged, ts: float) -> None:
         if event.activity not in TIMED_ACTIVITIES:
-            self._clear_wait()
+            self._clear_retry()
         if event.activity in ACTIVITY_WORDS:
-            if event.activity != "streaming":
-                self.thinking = False
             self._begin(ACTIVITY_WORDS[event.activity], ts)
         elif event.activity == "executing":
             self._begin("running tools", ts)
 
-    def _start_request(self, event: RequestStarted, ts: float) -> None:
-        self.chars, self.thinking = 0, False
-        self._begin("asking the model", ts)
-
-    def _record_progress(self, event: RequestProgressed, ts: float) -> None:
-        self.chars = event.chars
-
-    def _rollback_reply(self, event: ReplyRolledBack, ts: float) -> None:
-        self.chars, self.thinking = 0, False
-
-    def _start_thinking(self, event: ThinkingStarted, ts: float) -> None:
-        self.thinking = True
-        self._begin("thinking", ts)
-
-    def _end_thinking(self, event: ThinkingEnded, ts: float) -> None:
-        self.thinking = False
-        self._begin(ACTIVITY_WORDS["streaming"], ts)
-
-    def _schedule_retry(self, event: RetryScheduled, ts: float) -> None:
-        self.retry_at = ts + event.delay_s
-        self.attempt = f"retry {event.attempt}/{event.attempts}"
-        self.retry_reason = _first_line_of(event.error)
-        self._begin(self.attempt, ts)
-
-    def _show_update(self, event: StatusUpdated, ts: float) -> None:
-        self._begin(escape_hidden(event.text), ts)
-
-    def _change_compaction(self, event: CompactionChanged, ts: float) -> None:
-        self.compacting_since = ts if event.status == "started" or not event.final else None
-
-    # --- tools ---
-
-    def _record_reply(self, event: Replied, ts: float) -> None:
-        """Tools are called what the model called them, as their cards do."""
-        self.names = {call.id: call.name for call in event.message.calls}
-
-    def _queue_call(self, event: CallQueued, ts: float) -> None:
-        self.queued.add(event.call_id)
-
-    def _start_tool(self, event: ToolStarted, ts: float) -> None:
-        self.queued.discard(event.call_id)
-        said = event.description or _subject_of(event.args)
-        name = self.names.get(event.call_id, event.name)
-        self.tools[event.call_id] = (escape_hidden(f"{name} {said}".strip()), ts)
-
-    def _end_tool(self, event: ToolEnded | CallDiscarded, ts: float) -> None:
-        self.queued.discard(event.call_id)
-        self.tools.pop(event.call_id, None)
-        if not self.tools and self.is_in_turn:
-            self._begin("", ts)
-            self._begin("going on", ts)
-
-    def _add_question(self, event: PermissionAsked | QuestionsAsked, ts: float) -> None:
-        about = event.name if isinstance(event, PermissionAsked) else ""
-        self.questions[event.ask_id] = (f"may it use {escape_hidden(about)}?" if about else "it has a question", ts)
-
-    def _remove_question(self, event: PermissionAnswered | QuestionsAnswered, ts: float) -> None:
-        self.questions.pop(event.ask_id, None)
-
-    # --- words ---
+    def _apply_tool_event(self, event: AnyEvent, ts: float) -> None:
+        match event:
+            case Replied():
+                # Show the name the model used for a tool, as its card does.
+                self.names = {call.id: call.name for call in event.message.calls}
+            case CallQueued():
+                self.queued.add(event.call_id)
+            case ToolStarted():
+                self.queued.discard(event.call_id)
+                subject = event.description or _subject_of(event.args)
+                name = self.names.get(event.call_id, event.name)
+                self.tools[event.call_id] = (escape_hidden(f"{name} {subject}".strip()), ts)
+            case ToolEnded() | CallDiscarded():
+                self.queued.discard(event.call_id)
+                self.tools.pop(event.call_id, None)
+                if not self.tools and self.is_in_turn:
+                    self.what, self.since = "continuing", ts
+            case _:
+                pass
 
     def describe(self, now: float) -> ActivityText:
-        """What to say at this moment."""
+        """Return the text to show at time `now`."""
         if self.questions:
             about, since = next(iter(self.questions.values()))
             more = f" (+{len(self.questions) - 1})" if len(self.questions) > 1 else ""
@@ -204,8 +193,8 @@ class AgentActivity:
             return self._describe_tools(now)
         if self.retry_at:
             left = max(math.ceil(self.retry_at - now), 0)
-            asked = "the server asks to wait: " if self.what == ACTIVITY_WORDS["cooling"] else ""
-            return ActivityText(f"{asked}{self.attempt} in {left} s", self.retry_reason, is_busy=True)
+            reason = "rate limited: " if self.what == ACTIVITY_WORDS["cooling"] else ""
+            return ActivityText(f"{reason}{self.attempt} in {left} s", self.retry_reason, is_busy=True)
         if self.is_in_turn:
             return ActivityText(
                 f"{self.what} {format_seconds(now - self.since)}", self._format_received(), is_busy=True
@@ -236,7 +225,7 @@ class AgentActivity:
 
 
 def _subject_of(args: dict[str, Any]) -> str:
-    """What a call is about, in its own words."""
+    """Return the first line of the argument that identifies a call, such as its command or path."""
     for name in ("command", "file_path", "path", "pattern", "url", "query"):
         value = args.get(name)
         if isinstance(value, str) and value.strip():
@@ -248,37 +237,13 @@ def _first_line_of(error: str) -> str:
     return escape_hidden(error.strip().split("\n")[0])
 
 
-_ACTIVITY_HANDLERS: dict[type[Any], Callable[[AgentActivity, Any, float], None]] = {
-    TurnStarted: AgentActivity._start_turn,
-    TurnEnded: AgentActivity._end_turn,
-    ActivityChanged: AgentActivity._change_activity,
-    RequestStarted: AgentActivity._start_request,
-    RequestProgressed: AgentActivity._record_progress,
-    ReplyRolledBack: AgentActivity._rollback_reply,
-    ThinkingStarted: AgentActivity._start_thinking,
-    ThinkingEnded: AgentActivity._end_thinking,
-    RetryScheduled: AgentActivity._schedule_retry,
-    StatusUpdated: AgentActivity._show_update,
-    CompactionChanged: AgentActivity._change_compaction,
-    Replied: AgentActivity._record_reply,
-    CallQueued: AgentActivity._queue_call,
-    ToolStarted: AgentActivity._start_tool,
-    ToolEnded: AgentActivity._end_tool,
-    CallDiscarded: AgentActivity._end_tool,
-    PermissionAsked: AgentActivity._add_question,
-    QuestionsAsked: AgentActivity._add_question,
-    PermissionAnswered: AgentActivity._remove_question,
-    QuestionsAnswered: AgentActivity._remove_question,
-}
-
-
 MAX_ENDED = 5
-"""Agents that are over and still listed."""
+"""Finished agents that stay listed."""
 
 
 @dataclass(slots=True)
 class AgentStatus:
-    """`number` chooses its colour and stays the same; `over` is how it ended."""
+    """A sub-agent. `number` selects its color and never changes."""
 
     id: str
     task: str
@@ -292,7 +257,7 @@ class AgentStatus:
 
 
 class AgentList:
-    """`all` by id. The activity of the main agent is `main`."""
+    """The activity of the main agent (`main`) and of its sub-agents (`all`, by id)."""
 
     def __init__(self) -> None:
         self.all: dict[str, AgentStatus] = {}
@@ -300,38 +265,39 @@ class AgentList:
         self._count = 0
 
     def apply(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, AgentStarted):
-            self.all[event.id] = AgentStatus(event.id, event.task, self._count, AgentActivity())
-            self._count += 1
-        elif isinstance(event, AgentEnded) and event.id in self.all:
-            line = self.all[event.id]
-            line.end_reason, line.activity = event.reason, AgentActivity()
-        elif not envelope.agent:
-            self.main.apply(envelope)
-            if isinstance(event, TurnEnded):
-                self._prune_ended()
-        elif envelope.agent in self.all:
-            self.all[envelope.agent].activity.apply(envelope)
+        match envelope.event:
+            case AgentStarted(id=id, task=task):
+                self.all[id] = AgentStatus(id, task, self._count, AgentActivity())
+                self._count += 1
+            case AgentEnded(id=id, reason=reason) if id in self.all:
+                self.all[id].end_reason, self.all[id].activity = reason, AgentActivity()
+            case event:
+                agent = self.all.get(envelope.agent)
+                if agent is not None:
+                    agent.activity.apply(envelope)
+                elif not envelope.agent:
+                    self.main.apply(envelope)
+                    if isinstance(event, TurnEnded):
+                        self._prune_ended()
 
     def _prune_ended(self) -> None:
-        over = [line.id for line in self.all.values() if line.end_reason]
-        for name in over[:-MAX_ENDED]:
+        ended = [agent.id for agent in self.all.values() if agent.end_reason]
+        for name in ended[:-MAX_ENDED]:
             del self.all[name]
 
     def activity_of(self, agent: str) -> AgentActivity:
-        """What this agent does; "" is the main one."""
+        """Return the activity of this agent; "" is the main agent."""
         return self.all[agent].activity if agent in self.all else self.main
 
     @property
     def running(self) -> list[AgentStatus]:
-        return [line for line in self.all.values() if not line.end_reason]
+        return [agent for agent in self.all.values() if not agent.end_reason]
 
     @property
     def asking(self) -> list[AgentStatus]:
-        return [line for line in self.running if line.is_asking]
+        return [agent for agent in self.running if agent.is_asking]
 
     @property
     def busy(self) -> bool:
-        """Whether anything goes on of which the time is shown."""
-        return self.main.busy or any(line.activity.busy for line in self.running)
+        """True if an elapsed time on the screen has to be updated."""
+        return self.main.busy or any(agent.activity.busy for agent in self.running)

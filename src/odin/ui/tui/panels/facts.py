@@ -1,15 +1,12 @@
-"""The files this session has changed, with how many lines came and went.
+"""State of the session shown by the panels, folded from events: model, context, cost, todos, edited files."""
 
-What is known of the session beside its conversation, folded from events. The panels only show it.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.event import (
     AgentEnded,
+    AnyEvent,
     BudgetSet,
     Envelope,
     FileChange,
@@ -36,7 +33,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.usage import UsageTotals
-from odin.ui.tui.format import model_name_of
+from odin.ui.format import model_name_of
 from odin.ui.tui.panels.agent_activity import AgentList
 
 MAX_FILES = 500
@@ -44,7 +41,7 @@ MAX_FILES = 500
 
 @dataclass(slots=True)
 class EditedFile:
-    """`first` is how it was before the session touched it. `counted` says that the lines of every change are known."""
+    """`original` is the file before the session changed it. `is_counted`: the line counts cover every change."""
 
     path: str
     original: FileState
@@ -56,28 +53,30 @@ class EditedFile:
 
 
 class EditedFiles:
-    """Folds what calls did to files. A file that is as it was at first is not listed: a rewind takes it out again."""
+    """Files changed by tool calls. A file whose content is the original again, e.g. after a rewind, is not listed."""
 
     def __init__(self) -> None:
         self.files: dict[str, EditedFile] = {}
         self._lines: dict[str, tuple[int, int]] = {}
 
     def apply(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, FilesChanged):
-            self._apply_changes(event.changes, event.call_id)
-            self._count_lines_of(event.call_id)
-        elif isinstance(event, Rewound | Redone):
-            for path in self._apply_changes(event.changes, ""):
-                self.files[path].is_counted = False
-        elif isinstance(event, ToolEnded) and len(event.files) == 1 and event.status == "success":
-            self._lines[event.call_id] = count_diff_lines(event.display)
-            self._count_lines_of(event.call_id)
-        elif isinstance(event, TurnEnded):
-            self._lines.clear()
+        match envelope.event:
+            case FilesChanged(changes=changes, call_id=call_id):
+                self._apply_changes(changes, call_id)
+                self._count_lines_of(call_id)
+            case Rewound(changes=changes) | Redone(changes=changes):
+                for path in self._apply_changes(changes, ""):
+                    self.files[path].is_counted = False
+            case ToolEnded(status="success", call_id=call_id, files=(_,), display=diff):
+                self._lines[call_id] = count_diff_lines(diff)
+                self._count_lines_of(call_id)
+            case TurnEnded():
+                self._lines.clear()
+            case _:
+                pass
 
     def _apply_changes(self, changes: Iterable[FileChange], call_id: str) -> list[str]:
-        """Take over what became of these files, and say which of them are listed now."""
+        """Record the changes and return the paths that are listed now."""
         changed: dict[str, None] = {}
         for change in changes:
             path = change.after.path
@@ -92,7 +91,7 @@ class EditedFiles:
         return [path for path in changed if path in self.files]
 
     def _count_lines_of(self, call_id: str) -> None:
-        """The lines of a call count when both are known: what it did to a file and what it showed of that."""
+        """Add the line counts of a call once both its file change and its diff have arrived, in either order."""
         changed = [file for file in self.files.values() if file.call_id == call_id]
         if len(changed) == 1 and call_id in self._lines:
             added, removed = self._lines.pop(call_id)
@@ -108,7 +107,7 @@ def _is_same_state(one: FileState, other: FileState) -> bool:
 
 
 def count_diff_lines(diff: str) -> tuple[int, int]:
-    """How many lines a diff adds and takes away. Before its first place it only names the files."""
+    """Return how many lines a diff adds and removes. Lines before the first hunk are file headers."""
     added = removed = 0
     inside = False
     for line in diff.splitlines():
@@ -122,16 +121,15 @@ def count_diff_lines(diff: str) -> tuple[int, int]:
 
 
 LOW_LIMIT = 0.1
-"""Which part of a provider's limit has to be left before it is worth a word."""
+"""Rate limits are shown when at most this share of them is left."""
 
 ACTIVE_LOOP_STATES = ("executing", "verifying", "assessing")
-_RUN_EVENTS = (BudgetSet, ModelChanged, PermissionModeChanged, RequestStarted, SessionOpened)
 
 
 class SessionFacts:
-    """`chosen` is the model that was asked for, `running` the one that answers; `context` is None until it was asked.
+    """`chosen_model` is the configured model, `running_model` the one that answers (a fallback may differ).
 
-    `limit_low` says how little is left of a provider's limits, when it is little.
+    `context` is None until the first report. `low_limit` describes a nearly exhausted rate limit. `todos` by agent.
     """
 
     def __init__(self, info: SessionInfo | None = None) -> None:
@@ -153,61 +151,70 @@ class SessionFacts:
         self.edited_files = EditedFiles()
 
     def apply(self, envelope: Envelope, live: bool = True) -> None:
-        """What a run of the past was told holds no longer: `info` says what holds in this one."""
+        """Apply one event. Settings of an earlier run are ignored: `info` has the current ones."""
+        event, agent = envelope.event, envelope.agent
         self.agents.apply(envelope)
         self.edited_files.apply(envelope)
-        step = _FACT_HANDLERS.get(type(envelope.event))
-        if step is not None and (live or not isinstance(envelope.event, _RUN_EVENTS)):
-            step(self, envelope.event, envelope.agent)
+        if live:
+            self._apply_setting(event, agent)
+        self._apply_progress(event, agent)
+        self._apply_work(event, agent)
 
-    def update(self, info: SessionInfo, context: ContextReport) -> None:
-        """What the session says of itself, asked now and then."""
-        self.info, self.context = info, context
-        self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
+    def _apply_setting(self, event: AnyEvent, agent: str) -> None:
+        match event:
+            case SessionOpened():
+                self.permission_mode = event.permission_mode or self.permission_mode
+            case PermissionModeChanged():
+                self.permission_mode = event.mode
+            case BudgetSet():
+                self.budget_usd = event.usd
+            case ModelChanged():
+                self.running_model = event.model
+                if not event.reason:
+                    self.chosen_model = event.model
+            case RequestStarted():
+                if event.model and not agent:
+                    self.running_model = self._find_ref(event.model)
+            case _:
+                pass
 
-    @property
-    def fullness(self) -> float | None:
-        """Which part is used of what there may be before the conversation is summarised; of the window without that."""
-        report = self.context
-        room = (report.threshold or report.limit) if report is not None else 0
-        return report.used / room if report is not None and room else None
+    def _find_ref(self, model: str) -> str:
+        """Return the known `provider/model` ref of a request's model, which comes without its provider."""
+        known = (self.running_model, self.chosen_model)
+        return next((ref for ref in known if model_name_of(ref) == model_name_of(model)), model)
 
-    def _open_session(self, event: SessionOpened, agent: str) -> None:
-        self.permission_mode = event.permission_mode or self.permission_mode
+    def _apply_progress(self, event: AnyEvent, agent: str) -> None:
+        match event:
+            case TitleSet():
+                self.title = event.title
+            case UsageRecorded():
+                self.usage_totals = self.usage_totals + UsageTotals.from_event(event)
+            case PromptQueued():
+                if not agent:
+                    self.queued.add(event.id)
+            case PromptDropped() | PromptInjected():
+                self.queued.discard(event.id)
+            case TurnStarted():
+                self._start_turn(event, agent)
+            case RateLimitUpdated():
+                self.low_limit = _describe_low_limit(event)
+            case _:
+                pass
 
-    def _change_model(self, event: ModelChanged, agent: str) -> None:
-        self.running_model = event.model
-        if not event.reason:
-            self.chosen_model = event.model
-
-    def _start_request(self, event: RequestStarted, agent: str) -> None:
-        """Requests name a model without its provider."""
-        if event.model and not agent:
-            known = (
-                ref
-                for ref in (self.running_model, self.chosen_model)
-                if model_name_of(ref) == model_name_of(event.model)
-            )
-            self.running_model = next(known, event.model)
-
-    def _change_permission_mode(self, event: PermissionModeChanged, agent: str) -> None:
-        self.permission_mode = event.mode
-
-    def _set_budget(self, event: BudgetSet, agent: str) -> None:
-        self.budget_usd = event.usd
-
-    def _set_title(self, event: TitleSet, agent: str) -> None:
-        self.title = event.title
-
-    def _add_usage(self, event: UsageRecorded, agent: str) -> None:
-        self.usage_totals = self.usage_totals + UsageTotals.from_event(event)
-
-    def _add_queued(self, event: PromptQueued, agent: str) -> None:
-        if not agent:
-            self.queued.add(event.id)
-
-    def _remove_queued(self, event: PromptDropped | PromptInjected, agent: str) -> None:
-        self.queued.discard(event.id)
+    def _apply_work(self, event: AnyEvent, agent: str) -> None:
+        match event:
+            case TodosChanged():
+                self.todos[agent] = event
+            case AgentEnded():
+                self.todos.pop(event.id, None)
+            case LoopChanged():
+                self.loop = event if event.state in ACTIVE_LOOP_STATES else None
+            case SpawnStarted():
+                self.processes[event.id] = event.description or event.command
+            case SpawnFinished():
+                self.processes.pop(event.id, None)
+            case _:
+                pass
 
     def _start_turn(self, event: TurnStarted, agent: str) -> None:
         self.queued.discard(event.id)
@@ -215,49 +222,26 @@ class SessionFacts:
         if todos is not None and all(todo.status in ("completed", "cancelled") for todo in todos.todos):
             del self.todos[agent]
 
-    def _set_todos(self, event: TodosChanged, agent: str) -> None:
-        self.todos[agent] = event
+    def update(self, info: SessionInfo, context: ContextReport) -> None:
+        """Apply a fresh report of the session."""
+        self.info, self.context = info, context
+        self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
 
-    def _end_agent(self, event: AgentEnded, agent: str) -> None:
-        self.todos.pop(event.id, None)
-
-    def _change_loop(self, event: LoopChanged, agent: str) -> None:
-        self.loop = event if event.state in ACTIVE_LOOP_STATES else None
-
-    def _add_process(self, event: SpawnStarted, agent: str) -> None:
-        self.processes[event.id] = event.description or event.command
-
-    def _remove_process(self, event: SpawnFinished, agent: str) -> None:
-        self.processes.pop(event.id, None)
-
-    def _update_limits(self, event: RateLimitUpdated, agent: str) -> None:
-        low = [
-            f"{left:,} of {limit:,} {name} left"
-            for left, limit, name in (
-                (event.requests_left, event.requests_limit, "requests"),
-                (event.tokens_left, event.tokens_limit, "tokens"),
-            )
-            if left >= 0 and limit > 0 and left <= limit * LOW_LIMIT
-        ]
-        self.low_limit = low[0] if low else ""
+    @property
+    def fullness(self) -> float | None:
+        """Used share of the compaction threshold, or of the context window if compaction is off; None if unknown."""
+        report = self.context
+        room = (report.threshold or report.limit) if report is not None else 0
+        return report.used / room if report is not None and room else None
 
 
-_FACT_HANDLERS: dict[type[Any], Callable[[SessionFacts, Any, str], None]] = {
-    SessionOpened: SessionFacts._open_session,
-    ModelChanged: SessionFacts._change_model,
-    RequestStarted: SessionFacts._start_request,
-    PermissionModeChanged: SessionFacts._change_permission_mode,
-    BudgetSet: SessionFacts._set_budget,
-    TitleSet: SessionFacts._set_title,
-    UsageRecorded: SessionFacts._add_usage,
-    PromptQueued: SessionFacts._add_queued,
-    PromptDropped: SessionFacts._remove_queued,
-    PromptInjected: SessionFacts._remove_queued,
-    TurnStarted: SessionFacts._start_turn,
-    TodosChanged: SessionFacts._set_todos,
-    AgentEnded: SessionFacts._end_agent,
-    LoopChanged: SessionFacts._change_loop,
-    SpawnStarted: SessionFacts._add_process,
-    SpawnFinished: SessionFacts._remove_process,
-    RateLimitUpdated: SessionFacts._update_limits,
-}
+def _describe_low_limit(event: RateLimitUpdated) -> str:
+    low = [
+        f"{left:,} of {limit:,} {name} left"
+        for left, limit, name in (
+            (event.requests_left, event.requests_limit, "requests"),
+            (event.tokens_left, event.tokens_limit, "tokens"),
+        )
+        if left >= 0 and limit > 0 and left <= limit * LOW_LIMIT
+    ]
+    return low[0] if low else ""

@@ -1,7 +1,4 @@
-"""Rows of text that are drawn again only when they say something else.
-
-Keeps what is known of the session and lets the panels show it.
-"""
+"""The base of all panels, widgets made of text rows, and the observer that feeds them with session facts."""
 
 import contextlib
 from abc import abstractmethod
@@ -44,14 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PanelRow:
-    """One row. `click` is what a click on it does: an action of the app, with its arguments."""
+    """One row. `click` is the app action a click runs: its name, then its arguments."""
 
     text: Text
     click: tuple[str, ...] = ()
 
 
 class Panel(Widget, can_focus=False):
-    """Shows what `rows` makes of the facts. It takes no keys: what it can do has a key of its own in the table."""
+    """Draws the rows of `build_rows`, and only when they changed. Panels never have the focus."""
 
     DEFAULT_CSS = """
     Panel { height: 0; width: 1fr; background: $background; }
@@ -75,11 +72,11 @@ class Panel(Widget, can_focus=False):
 
     @abstractmethod
     def build_rows(self, width: int) -> list[PanelRow]:
-        """What is to be seen now, in this many columns."""
+        """Return the rows to show in this many columns."""
         ...
 
     def sync(self) -> None:
-        """Draw it again if it says something else."""
+        """Rebuild the rows and redraw the panel if they changed."""
         rows = self.build_rows(max(self.content_size.width or self.odin.size.width - 2, 1)) if self.display else []
         if rows != self._rows:
             self._rows = rows
@@ -87,9 +84,9 @@ class Panel(Widget, can_focus=False):
             self.refresh()
 
     def fit(self, rows: int) -> None:
-        """Take as much of the screen as there are rows; most panels have a height of their own.
+        """Adapt the height to the number of rows; by default the height is fixed.
 
-        An automatic height would be Textual's, which keeps an old one when two changes follow each other closely.
+        Textual's `height: auto` keeps a stale height when two changes follow each other closely.
         """
 
     def on_resize(self, event: events.Resize) -> None:
@@ -105,20 +102,20 @@ class Panel(Widget, can_focus=False):
     async def on_click(self, event: events.Click) -> None:
         if 0 <= event.y < len(self._rows) and (click := self._rows[event.y].click):
             event.stop()
-            name, *given = click
-            done = getattr(self.odin, f"action_{name}")(*given)
-            if isawaitable(done):
-                await done
+            name, *args = click
+            result = getattr(self.odin, f"action_{name}")(*args)
+            if isawaitable(result):
+                await result
 
 
 def make_text(text: str, style: Style, room: int = 0) -> Text:
-    """Foreign text as it may be shown: one line, nothing hidden in it, cut where there is no more room."""
+    """Return untrusted text as one safe line, cut to `room` cells if given."""
     plain = escape_hidden(text)
     return Text.assemble((shorten(plain, room) if room else plain, style), no_wrap=True, end="")
 
 
 def align_sides(left: Text, right: Text, room: int) -> Text:
-    """Both in one row, the right one at its end. What is too much is cut from the left one."""
+    """Return one row with `right` aligned to its end; `left` is cut if both do not fit."""
     gap = room - width_of(left.plain) - width_of(right.plain)
     if gap < 1 and right.plain:
         left = left.copy()
@@ -141,13 +138,13 @@ REFRESH_EVENTS = (
     TurnStarted,
     UsageRecorded,
 )
-"""After these the session is asked again how full the window is and which branch is checked out."""
+"""Events after which the context report and the session info (e.g. the git branch) may have changed."""
 
 REFRESH_S = 0.5
 
 
 class PanelUpdater:
-    """A watcher. It asks the session at most twice a second, one question at a time, and never when nothing happens."""
+    """Session observer that keeps the facts up to date; queries the session at most twice a second."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
@@ -175,7 +172,7 @@ class PanelUpdater:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything there is to know is known and shown."""
+        """True if no refresh is pending or running."""
         return not (self._is_stale or self._is_refreshing)
 
     def draw_frame(self) -> None:
@@ -202,9 +199,9 @@ class PanelUpdater:
             self._app.request_frame()
 
     async def _refresh_key(self, client: Client) -> None:
-        """How the model is reached, in the words of the session: by which key, or without any."""
+        """Look up the note on the chosen model: which API key it uses, or that it needs none."""
         with contextlib.suppress(OdinError, OSError):
-            choices = await client.list_models()
+            models = await client.list_models()
             if client is self._client:
-                self.facts.key_note = next((one.note for one in choices if one.ref == self.facts.chosen_model), "")
+                self.facts.key_note = next((model.note for model in models if model.ref == self.facts.chosen_model), "")
         self._app.request_frame()

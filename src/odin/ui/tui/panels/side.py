@@ -1,9 +1,4 @@
-"""The list of tasks above the composer, or one line of it.
-
-What the panel at the side says, section by section. A section with nothing to say is not there.
-
-The panel at the side: the model, the window, the money, the tasks, the files, the agents and what runs on.
-"""
+"""The todo list above the composer, and the side panel with model, context, cost, todos, agents and edited files."""
 
 from dataclasses import dataclass
 
@@ -11,9 +6,8 @@ from rich.text import Text
 from textual import events
 
 from odin.core.event import Todo, TodoStatus
-from odin.ui.terminal import escape_hidden
-from odin.ui.terminal import width_of as width_of
-from odin.ui.tui.format import format_count, format_usd, shorten_home
+from odin.ui.format import format_count, format_usd, shorten_home
+from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus
 from odin.ui.tui.panels.facts import EditedFile, SessionFacts
@@ -23,13 +17,13 @@ from odin.ui.tui.panels.status import NEARLY_FULL, format_cost
 TODO_MARKS: dict[TodoStatus, str] = {"pending": "○", "in_progress": "▸", "completed": "✓", "cancelled": "✗"}
 MIN_ROWS = 3
 SCREEN_SHARE = 5
-"""The list takes a fifth of the screen at most."""
+"""The todo list takes at most one fifth of the screen height."""
 
 LOW_SCREEN = 18
 
 
 class TodoPanel(Panel):
-    """`folded` is what the person chose; None folds it where it would take too much of the screen."""
+    """`folded` is the user's choice; None folds the list on low screens and next to the side panel."""
 
     DEFAULT_CSS = """
     TodoPanel { padding: 0 1; }
@@ -53,31 +47,31 @@ class TodoPanel(Panel):
         self.styles.height = rows
 
     def build_rows(self, width: int) -> list[PanelRow]:
-        found = self.facts.todos.get(self.odin.agent)
-        if found is None or not found.todos:
+        changed = self.facts.todos.get(self.odin.agent)
+        if changed is None or not changed.todos:
             return []
         click = ("todos",)
         if self.is_folded:
-            return [PanelRow(format_progress(found.todos, self.palette, width), click)]
+            return [PanelRow(format_progress(changed.todos, self.palette, width), click)]
         room = max(self.odin.size.height // SCREEN_SHARE, MIN_ROWS)
-        return [PanelRow(text, click) for text in format_todos(found.todos, self.palette, width, room)]
+        return [PanelRow(text, click) for text in format_todos(changed.todos, self.palette, width, room)]
 
 
-def format_progress(todos: tuple[Todo, ...], colours: Palette, width: int) -> Text:
-    """`3/7: writing tests`"""
+def format_progress(todos: tuple[Todo, ...], palette: Palette, width: int) -> Text:
+    """Return a line such as `3/7: writing tests`."""
     done = sum(todo.status == "completed" for todo in todos)
     now = next((todo for todo in todos if todo.status == "in_progress"), None)
     following = now or next((todo for todo in todos if todo.status == "pending"), None)
     words = (following.active_form if now is not None else "") or following.content if following else "all done"
     text = Text.assemble(
-        (f"{done}/{len(todos)}: ", colours.strong), make_text(words, colours.text), no_wrap=True, end=""
+        (f"{done}/{len(todos)}: ", palette.strong), make_text(words, palette.text), no_wrap=True, end=""
     )
     text.truncate(max(width, 1), overflow="ellipsis")
     return text
 
 
-def format_todos(todos: tuple[Todo, ...], colours: Palette, width: int, room: int) -> list[Text]:
-    """As many as there is room for, around the one that is being worked on."""
+def format_todos(todos: tuple[Todo, ...], palette: Palette, width: int, room: int) -> list[Text]:
+    """Return at most `room` rows, centered on the todo in progress."""
     first, last = 0, len(todos)
     if last > room:
         now = next((place for place, todo in enumerate(todos) if todo.status == "in_progress"), None)
@@ -85,20 +79,20 @@ def format_todos(todos: tuple[Todo, ...], colours: Palette, width: int, room: in
             now = next((place for place, todo in enumerate(todos) if todo.status == "pending"), 0)
         first = max(min(now - 1, len(todos) - (room - 1)), 0)
         last = first + room - 1
-    rows = [_format_todo(todo, colours, width) for todo in todos[first:last]]
+    rows = [_format_todo(todo, palette, width) for todo in todos[first:last]]
     hidden = len(todos) - (last - first)
     if hidden:
         rows.append(
-            make_text(f"  {hidden} more, {sum(todo.status == 'completed' for todo in todos)} done", colours.dim)
+            make_text(f"  {hidden} more, {sum(todo.status == 'completed' for todo in todos)} done", palette.dim)
         )
     return rows
 
 
-def _format_todo(todo: Todo, colours: Palette, width: int) -> Text:
-    styles = {"in_progress": colours.accent, "pending": colours.text}
-    style = styles.get(todo.status, colours.dim)
+def _format_todo(todo: Todo, palette: Palette, width: int) -> Text:
+    styles = {"in_progress": palette.accent, "pending": palette.text}
+    style = styles.get(todo.status, palette.dim)
     words = todo.active_form if todo.status == "in_progress" and todo.active_form else todo.content
-    mark = colours.good if todo.status == "completed" else style
+    mark = palette.good if todo.status == "completed" else style
     return Text.assemble(
         (f"{TODO_MARKS[todo.status]} ", mark), make_text(words, style, max(width - 2, 1)), no_wrap=True, end=""
     )
@@ -109,7 +103,7 @@ MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS = 12, 8, 5, 10
 
 @dataclass(frozen=True, slots=True)
 class SideSections:
-    """`agent` is the one that is looked at, `now` the time, `width` the room there is."""
+    """Builds the rows of the side panel for the shown `agent`. Empty sections are left out."""
 
     facts: SessionFacts
     palette: Palette
@@ -128,11 +122,11 @@ class SideSections:
             self._build_processes(),
             self._build_project(),
         )
-        found: list[PanelRow] = []
+        rows: list[PanelRow] = []
         for section in sections:
             if section:
-                found += [*([PanelRow(Text(""))] if found else []), *section]
-        return found
+                rows += [*([PanelRow(Text(""))] if rows else []), *section]
+        return rows
 
     def _make_heading(self, text: str) -> PanelRow:
         return PanelRow(make_text(text, self.palette.strong))
@@ -145,7 +139,7 @@ class SideSections:
 
     def _build_model(self) -> list[PanelRow]:
         facts = self.facts
-        rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "not known yet")]
+        rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "unknown")]
         if facts.running_model != facts.chosen_model:
             rows.append(PanelRow(make_text(f"answering: {facts.running_model}", self.palette.warn, self.width)))
         if facts.key_note:
@@ -156,20 +150,20 @@ class SideSections:
         report, full = self.facts.context, self.facts.fullness
         if report is None or full is None:
             return []
-        colours = self.palette
+        palette = self.palette
         about = "" if report.measured else "about "
         cells = max(self.width - 6, 4)
         used = min(round(full * cells), cells)
-        style = colours.warn if full >= NEARLY_FULL else colours.accent
-        bar = Text.assemble(("━" * used, style), ("─" * (cells - used), colours.dim), (f" {full:>4.0%}", style), end="")
-        until = "until a summary is made" if report.threshold else "in the window"
+        style = palette.warn if full >= NEARLY_FULL else palette.accent
+        bar = Text.assemble(("━" * used, style), ("─" * (cells - used), palette.dim), (f" {full:>4.0%}", style), end="")
+        until = "until compaction" if report.threshold else "in the context window"
         room = report.threshold or report.limit
         rows = [
             self._make_heading("Context"),
             PanelRow(bar),
             self._make_dim_line(f"{about}{report.used:,} of {room:,} tokens"),
         ]
-        rows.append(self._make_dim_line(until if not report.compacting else "a summary is being made"))
+        rows.append(self._make_dim_line(until if not report.compacting else "compacting"))
         return rows
 
     def _build_cost(self) -> list[PanelRow]:
@@ -177,21 +171,21 @@ class SideSections:
         if not spent.calls:
             return []
         rows = [
-            self._make_heading("Spent"),
+            self._make_heading("Cost"),
             self._make_line(f"{format_cost(facts)} · {format_count(spent.usage.total)} tokens"),
         ]
         if facts.budget_usd:
             left = max(facts.budget_usd - spent.cost_usd, 0.0)
             rows.append(self._make_dim_line(f"{format_usd(left)} of {format_usd(facts.budget_usd)} left"))
         if spent.cache_hit_rate:
-            rows.append(self._make_dim_line(f"{spent.cache_hit_rate:.0%} came from the cache"))
+            rows.append(self._make_dim_line(f"{spent.cache_hit_rate:.0%} cached"))
         if facts.low_limit:
             rows.append(PanelRow(make_text(f"limit: {facts.low_limit}", self.palette.warn, self.width)))
         return rows
 
     def _build_todos(self) -> list[PanelRow]:
-        found = self.facts.todos.get(self.agent)
-        todos: tuple[Todo, ...] = found.todos if found is not None else ()
+        changed = self.facts.todos.get(self.agent)
+        todos: tuple[Todo, ...] = changed.todos if changed is not None else ()
         if not todos:
             return []
         return [
@@ -207,24 +201,18 @@ class SideSections:
         head = Text.assemble(("Agents", self.palette.strong), end="")
         if asking:
             head.append(f"  {asking} waiting for you", self.palette.warn)
-        return [PanelRow(head), *(self._build_agent(line) for line in agents[-MAX_AGENTS:])]
+        return [PanelRow(head), *(self._build_agent(agent) for agent in agents[-MAX_AGENTS:])]
 
-    def _build_agent(self, line: AgentStatus) -> PanelRow:
-        colours = self.palette
-        words = line.activity.describe(self.now)
-        state = (
-            "done" if line.end_reason == "end_turn" else line.end_reason.replace("_", " ") or words.text or "starting"
-        )
-        mark = "?" if line.is_asking else "✓" if line.end_reason == "end_turn" else "✗" if line.end_reason else "•"
-        style = colours.agents[line.number % len(colours.agents)]
-        task = escape_hidden(line.task.strip().split("\n")[0])
-        name = Text.assemble((f"{mark} {escape_hidden(line.id)} ", style), (task, colours.text), no_wrap=True, end="")
-        return PanelRow(
-            align_sides(
-                name, make_text(state, colours.warn if line.is_asking else colours.dim, self.width // 2), self.width
-            ),
-            ("show_agent", line.id),
-        )
+    def _build_agent(self, agent: AgentStatus) -> PanelRow:
+        palette, reason = self.palette, agent.end_reason
+        state = "done" if reason == "end_turn" else reason.replace("_", " ")
+        state = state or agent.activity.describe(self.now).text or "starting"
+        mark = "?" if agent.is_asking else "✓" if reason == "end_turn" else "✗" if reason else "•"
+        style = palette.agents[agent.number % len(palette.agents)]
+        task = escape_hidden(agent.task.strip().split("\n")[0])
+        name = Text.assemble((f"{mark} {escape_hidden(agent.id)} ", style), (task, palette.text), no_wrap=True, end="")
+        right = make_text(state, palette.warn if agent.is_asking else palette.dim, self.width // 2)
+        return PanelRow(align_sides(name, right, self.width), ("show_agent", agent.id))
 
     def _build_files(self) -> list[PanelRow]:
         files = list(self.facts.edited_files.files.values())
@@ -237,16 +225,16 @@ class SideSections:
         return rows
 
     def _build_file(self, file: EditedFile) -> PanelRow:
-        colours = self.palette
+        palette = self.palette
         counts = Text(end="")
         if file.is_deleted:
-            counts.append("deleted", colours.bad)
+            counts.append("deleted", palette.bad)
         elif file.is_counted:
-            counts.append(f"+{file.added}", colours.good)
-            counts.append(f" -{file.removed}", colours.bad)
+            counts.append(f"+{file.added}", palette.good)
+            counts.append(f" -{file.removed}", palette.bad)
         room = max(self.width - width_of(counts.plain) - 1, 4)
         return PanelRow(
-            align_sides(make_text(_tail_of(self._format_path(file.path), room), colours.text), counts, self.width),
+            align_sides(make_text(_tail_of(self._format_path(file.path), room), palette.text), counts, self.width),
             ("show_change", file.call_id),
         )
 
@@ -259,7 +247,7 @@ class SideSections:
         running = list(self.facts.processes.items())
         if not running:
             return []
-        rows = [self._make_heading("Running on")]
+        rows = [self._make_heading("Background")]
         rows += [self._make_line(f"• {name} {what}") for name, what in running[-MAX_PROCESSES:]]
         if len(running) > MAX_PROCESSES:
             rows.append(self._make_dim_line(f"{len(running) - MAX_PROCESSES} more"))
@@ -281,16 +269,16 @@ class SideSections:
 
 
 def _tail_of(path: str, room: int) -> str:
-    """The end of a path says more than its beginning."""
+    """Cut a path at its start: its end says more."""
     return path if width_of(path) <= room else f"…{path[-(room - 1) :]}"
 
 
 DOCKED_WIDTH = 130
-"""Columns from which on the panel stands beside the conversation; with fewer it lies over it."""
+"""On screens at least this wide the panel is docked next to the transcript; on others it covers it."""
 
 
 class SidePanel(Panel):
-    """`chosen` is what the person wants; None shows it where there is room, if the settings say so."""
+    """`user_choice` is set by toggling; None shows the panel if the settings want it and the screen is wide enough."""
 
     DEFAULT_CSS = """
     SidePanel {
@@ -310,7 +298,7 @@ class SidePanel(Panel):
 
     @property
     def is_docked(self) -> bool:
-        """Whether it stands beside the conversation, always in sight."""
+        """True if the panel is shown next to the transcript, not over it."""
         return self.is_wanted and self._has_room
 
     @property
@@ -322,7 +310,7 @@ class SidePanel(Panel):
         self.update_placement()
 
     def update_placement(self) -> None:
-        """Be where there is room now: beside the conversation, over it, or nowhere."""
+        """Show the panel next to the transcript, over it, or not at all."""
         self.display = self.is_wanted
         self.set_class(not self._has_room, "-over")
         self.sync()

@@ -1,33 +1,35 @@
-"""The line above the composer: what Odin is doing, for how long, and how to stop it.
+"""The activity line above the composer, the status line at the bottom, and toasts at the top."""
 
-The line at the bottom: how the session stands. What matters least goes first when there is no room for all.
-"""
-
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
+from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer
 
 from odin.core.event import Mode
+from odin.ui.format import count_of, format_count, format_seconds, format_usd, model_name_of, shorten_home
 from odin.ui.terminal import escape_hidden, shorten, width_of
-from odin.ui.tui.format import format_count, format_seconds, format_usd, model_name_of, shorten_home
+from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
 
 ACTIVITY_MARKS = "·∙•∙"
 MARK_S = 0.5
-"""How long the mark stays as it is when something happens all the time."""
+"""Frame time of the animated mark."""
 TICK_S = 1.0
-"""How often both are looked at while something runs and nothing happens. When nothing runs, no clock ticks."""
+"""Refresh interval of elapsed times. No timer runs while nothing is busy."""
 
 MIN_WIDTH_FOR_KEYS = 50
 MIN_SHOWN_S = 5
 
 
 class ActivityLine(Panel):
-    """Always one row, so that nothing jumps when work begins or ends. It is about the agent that is looked at."""
+    """One row about the shown agent: what it is doing and for how long, and the key that stops it."""
 
     DEFAULT_CSS = """
     ActivityLine { height: 1; padding: 0 1; }
@@ -49,7 +51,7 @@ class ActivityLine(Panel):
             self._timer = None
 
     def _tick(self) -> None:
-        """Only the time goes on: what else there is on the screen stays as it is."""
+        """Update the elapsed times; nothing else on the screen changes."""
         self.sync()
         self.odin.side.sync()
 
@@ -57,61 +59,54 @@ class ActivityLine(Panel):
         return [PanelRow(align_sides(self._format_activity(), self._format_keys(width), width))]
 
     def _format_activity(self) -> Text:
-        colours = self.palette
+        palette = self.palette
         if self.odin.info is None:
-            return make_text("  opening the session", colours.dim)
+            return make_text("  opening session", palette.dim)
         agents = self.facts.agents
         now = self.odin.clock()
         words = agents.activity_of(self.odin.agent).describe(now)
-        mark = (
-            ACTIVITY_MARKS[int(now / MARK_S) % len(ACTIVITY_MARKS)]
-            if words.is_busy
-            else "?"
-            if words.is_asking
-            else "!"
-            if words.is_failure
-            else " "
-        )
-        style = colours.warn if words.is_asking else colours.bad if words.is_failure else colours.accent
+        spinner = ACTIVITY_MARKS[int(now / MARK_S) % len(ACTIVITY_MARKS)]
+        mark = spinner if words.is_busy else "?" if words.is_asking else "!" if words.is_failure else " "
+        style = palette.warn if words.is_asking else palette.bad if words.is_failure else palette.accent
         loud = words.is_busy or words.is_asking or words.is_failure
-        said = Text.assemble((f"{mark} ", style), make_text(words.text, style if loud else colours.dim))
+        line = Text.assemble((f"{mark} ", style), make_text(words.text, style if loud else palette.dim))
         for more in (words.detail, self._format_others()):
             if more:
-                said.append_text(make_text(f" · {more}", colours.dim))
-        return said
+                line.append_text(make_text(f" · {more}", palette.dim))
+        return line
 
     def _format_others(self) -> str:
         agents = self.facts.agents
-        others = [line for line in agents.running if line.id != self.odin.agent]
+        others = [agent for agent in agents.running if agent.id != self.odin.agent]
         if not others:
             return ""
-        asking = sum(line.is_asking for line in others)
-        count = f"{len(others)} {'agent' if len(others) == 1 else 'agents'} at work"
+        asking = sum(agent.is_asking for agent in others)
+        count = f"{count_of(len(others), 'agent')} working"
         return f"{count}, {asking} waiting for you" if asking else count
 
     def _format_keys(self, width: int) -> Text:
-        colours, keys = self.palette, self.odin.keys
+        palette, keys = self.palette, self.odin.keys
         main = self.facts.agents.main
         if not main.busy:
-            return make_text(f"{keys.label_of('help')} help", colours.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
+            return make_text(f"{keys.label_of('help')} help", palette.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
         stop = f"{keys.label_of('stop')} stops"
         took = self.odin.clock() - main.turn_started if main.is_in_turn else 0.0
         if took >= MIN_SHOWN_S and width >= MIN_WIDTH_FOR_KEYS:
             stop = f"{format_seconds(took)} in all · {stop}"
-        return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", colours.dim)
+        return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", palette.dim)
 
 
 MODE_LABELS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
 NEARLY_FULL = 0.8
 LAST_RANK = 1
-"""The rank of what is left out only when nothing else is there any more."""
+"""Parts of this rank are dropped only after all others."""
 
 GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
 class StatusPart:
-    """One thing the line says. The highest `rank` is left out first; `short` takes its place before that."""
+    """One part of the status line. If space is short, `short` replaces the text; parts with a high `rank` go first."""
 
     text: str
     style: Style
@@ -129,46 +124,46 @@ class StatusLine(Panel):
         return [PanelRow(lay_out(parts_of(self.facts, self.odin.mode, self.palette), width, self.palette))]
 
 
-def parts_of(facts: SessionFacts, mode: Mode, colours: Palette) -> list[StatusPart]:
-    """Everything there is to say, in the order of the line."""
-    found = [StatusPart(MODE_LABELS[mode], colours.strong, 0)]
+def parts_of(facts: SessionFacts, mode: Mode, palette: Palette) -> list[StatusPart]:
+    """Return all parts of the status line, in order."""
+    parts = [StatusPart(MODE_LABELS[mode], palette.strong, 0)]
     if facts.permission_mode not in ("default", ""):
         permissions = escape_hidden(facts.permission_mode)
-        found.append(StatusPart(f"permissions: {permissions}", colours.warn, 2, permissions))
+        parts.append(StatusPart(f"permissions: {permissions}", palette.warn, 2, permissions))
     if facts.loop is not None:
         loop = facts.loop
-        found.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", colours.accent, 3))
-    found.append(_make_model_part(facts, colours))
-    found += _make_context_parts(facts, colours)
+        parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))
+    parts.append(_make_model_part(facts, palette))
+    parts += _make_context_parts(facts, palette)
     if facts.queued:
-        found.append(StatusPart(f"{len(facts.queued)} queued", colours.text, 4))
+        parts.append(StatusPart(f"{len(facts.queued)} queued", palette.text, 4))
     if facts.low_limit:
-        found.append(StatusPart(f"limit: {facts.low_limit}", colours.warn, 5))
-    found += _make_cost_parts(facts, colours)
-    found += _make_project_parts(facts, colours)
-    return found
+        parts.append(StatusPart(f"limit: {facts.low_limit}", palette.warn, 5))
+    parts += _make_cost_parts(facts, palette)
+    parts += _make_project_parts(facts, palette)
+    return parts
 
 
-def _make_model_part(facts: SessionFacts, colours: Palette) -> StatusPart:
+def _make_model_part(facts: SessionFacts, palette: Palette) -> StatusPart:
     running, chosen = (
         model_name_of(escape_hidden(facts.running_model)),
         model_name_of(escape_hidden(facts.chosen_model)),
     )
     if running and running != chosen:
-        return StatusPart(f"{running} (instead of {chosen})", colours.warn, 1, f"{running}!")
-    return StatusPart(chosen or "no model yet", colours.text, 1, chosen)
+        return StatusPart(f"{running} (instead of {chosen})", palette.warn, 1, f"{running}!")
+    return StatusPart(chosen or "no model yet", palette.text, 1, chosen)
 
 
-def _make_context_parts(facts: SessionFacts, colours: Palette) -> list[StatusPart]:
+def _make_context_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
     full = facts.fullness
     if full is None:
         return []
     about = "" if facts.context is not None and facts.context.measured else "~"
-    style = colours.warn if full >= NEARLY_FULL else colours.text
+    style = palette.warn if full >= NEARLY_FULL else palette.text
     return [StatusPart(f"context {about}{full:.0%}", style, 1, f"{about}{full:.0%}")]
 
 
-def _make_cost_parts(facts: SessionFacts, colours: Palette) -> list[StatusPart]:
+def _make_cost_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
     spent = facts.usage_totals
     if not spent.calls:
         return []
@@ -176,45 +171,45 @@ def _make_cost_parts(facts: SessionFacts, colours: Palette) -> list[StatusPart]:
     cost = format_cost(facts)
     if facts.budget_usd:
         cost = f"{cost}, {format_usd(max(left, 0.0))} left"
-    style = colours.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_FULL) else colours.dim
-    parts = [StatusPart(cost, style, 4), StatusPart(f"{format_count(spent.usage.total)} tokens", colours.dim, 7)]
+    style = palette.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_FULL) else palette.dim
+    parts = [StatusPart(cost, style, 4), StatusPart(f"{format_count(spent.usage.total)} tokens", palette.dim, 7)]
     if spent.cache_hit_rate:
-        parts.append(StatusPart(f"cache {spent.cache_hit_rate:.0%}", colours.dim, 9))
+        parts.append(StatusPart(f"cache {spent.cache_hit_rate:.0%}", palette.dim, 9))
     return parts
 
 
 def format_cost(facts: SessionFacts) -> str:
-    """What is not known is never shown as free."""
+    """Return the cost so far; unpriced requests are named, not counted as free."""
     spent = facts.usage_totals
     if spent.unpriced:
         return f"{format_usd(spent.cost_usd)} + unpriced" if spent.cost_usd else "unpriced"
     return format_usd(spent.cost_usd)
 
 
-def _make_project_parts(facts: SessionFacts, colours: Palette) -> list[StatusPart]:
+def _make_project_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
     info = facts.info
     if info is None:
         return []
     parts: list[StatusPart] = []
     if facts.title:
-        parts.append(StatusPart(shorten(escape_hidden(facts.title), 30), colours.dim, 11, right=True))
+        parts.append(StatusPart(shorten(escape_hidden(facts.title), 30), palette.dim, 11, right=True))
     if info.sandbox:
-        parts.append(_make_sandbox_part(info.sandbox, colours))
+        parts.append(_make_sandbox_part(info.sandbox, palette))
     if info.branch:
-        parts.append(StatusPart(shorten(escape_hidden(info.branch), 28), colours.dim, 6, right=True))
-    parts.append(StatusPart(shorten(escape_hidden(shorten_home(info.cwd)), 40), colours.dim, 10, right=True))
+        parts.append(StatusPart(shorten(escape_hidden(info.branch), 28), palette.dim, 6, right=True))
+    parts.append(StatusPart(shorten(escape_hidden(shorten_home(info.cwd)), 40), palette.dim, 10, right=True))
     return parts
 
 
-def _make_sandbox_part(described: str, colours: Palette) -> StatusPart:
-    """What commands run in, without the details: those stand in the panel at the side."""
+def _make_sandbox_part(described: str, palette: Palette) -> StatusPart:
+    """Return the sandbox name without its details, which the side panel shows."""
     name = escape_hidden(described.split(",")[0].split(" (")[0])
     missing = name.startswith("no ")
-    return StatusPart(name, colours.warn if missing else colours.dim, 5 if missing else 8, right=True)
+    return StatusPart(name, palette.warn if missing else palette.dim, 5 if missing else 8, right=True)
 
 
-def lay_out(parts: list[StatusPart], room: int, colours: Palette) -> Text:
-    """As much of it as fits: the least important goes first, and the last ones become short before they go."""
+def lay_out(parts: list[StatusPart], room: int, palette: Palette) -> Text:
+    """Return the parts that fit into `room` cells: shorten or drop the least important ones first."""
     chosen = {index: part.text for index, part in enumerate(parts)}
     least_first = sorted(range(len(parts)), key=lambda index: (-parts[index].rank, -index))
     for index in least_first:
@@ -228,7 +223,7 @@ def lay_out(parts: list[StatusPart], room: int, colours: Palette) -> Text:
     sides = {False: Text(end=""), True: Text(end="")}
     for index, text in chosen.items():
         side = sides[parts[index].right]
-        side.append(GAP if side.plain else "", colours.dim)
+        side.append(GAP if side.plain else "", palette.dim)
         side.append(text, parts[index].style)
     if not sides[True].plain:
         sides[False].truncate(room, overflow="ellipsis")
@@ -237,3 +232,75 @@ def lay_out(parts: list[StatusPart], room: int, colours: Palette) -> Text:
 
 def _measure_width(chosen: dict[int, str]) -> int:
     return sum(width_of(text) for text in chosen.values()) + len(GAP) * (len(chosen) - 1)
+
+
+ToastLevel = Literal["info", "warn", "error"]
+MAX_TOASTS = 3
+TOAST_SECONDS: dict[ToastLevel, float] = {"info": 4.0, "warn": 6.0, "error": 10.0}
+MAX_TOAST_CHARS = 400
+_SEVERITIES: dict[ToastLevel, Literal["information", "warning", "error"]] = {
+    "info": "information",
+    "warn": "warning",
+    "error": "error",
+}
+
+
+class _Toast(Struct, frozen=True):
+    text: str
+    level: ToastLevel
+    ends: float
+
+
+class ToastHost(Protocol):
+    """The notification methods of Textual's `App`."""
+
+    def notify(
+        self,
+        message: str,
+        *,
+        severity: Literal["information", "warning", "error"] = ...,
+        timeout: float | None = ...,
+        markup: bool = ...,
+    ) -> None: ...
+
+    def clear_notifications(self) -> None: ...
+
+    def call_later(self, callback: Callable[[], None]) -> bool: ...
+
+
+class Toasts:
+    """Shows at most `MAX_TOASTS` toasts, dropping the oldest, and no text twice at a time."""
+
+    def __init__(self, host: ToastHost, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._clock = clock
+        self._visible: list[_Toast] = []
+        self._is_scheduled = False
+
+    def show(self, text: str, level: ToastLevel = "info") -> None:
+        now = self._clock()
+        text = sanitize(text).strip()
+        text = text if len(text) <= MAX_TOAST_CHARS else f"{text[:MAX_TOAST_CHARS]}…"
+        self._visible = [toast for toast in self._visible if toast.ends > now]
+        if not text or any(toast.text == text for toast in self._visible):
+            return
+        toast = _Toast(text, level, now + TOAST_SECONDS[level])
+        full = len(self._visible) >= MAX_TOASTS
+        self._visible = [*self._visible[-(MAX_TOASTS - 1) :], toast]
+        if not full:
+            self._show_toast(toast, now)
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._host.call_later(self._show_again)
+
+    def _show_again(self) -> None:
+        """Redraw the visible toasts after Textual has processed its pending ones."""
+        self._is_scheduled = False
+        now = self._clock()
+        self._host.clear_notifications()
+        for toast in self._visible:
+            if toast.ends > now:
+                self._show_toast(toast, now)
+
+    def _show_toast(self, toast: _Toast, now: float) -> None:
+        self._host.notify(toast.text, severity=_SEVERITIES[toast.level], timeout=toast.ends - now, markup=False)

@@ -1,1 +1,1 @@
-"""The terminal below the app: what is read from it, what is written to it, and how it is given back."""
+"""Terminal input, output and job control."""

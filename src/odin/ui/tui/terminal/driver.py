@@ -1,9 +1,4 @@
-"""The terminal is given back as it was found, whatever ends the app.
-
-Textual's driver for our terminals: it waits for no screen, reads anything, and knows when it has the terminal.
-
-The mouse belongs to the app or to the terminal; a person can change that at any time.
-"""
+"""The terminal driver: non-blocking output, input parsing, job control, and restoring the terminal at exit."""
 
 import asyncio
 import contextlib
@@ -23,19 +18,19 @@ from odin.core.errors import UsageError
 from odin.ui.tui.terminal.input import ReplyParser, read_typeahead
 
 RESET = (
-    "\x1b[?2026l"  # no half-drawn frame is left
-    "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # the mouse
-    "\x1b[?1004l\x1b[?2004l\x1b[?2048l"  # focus, paste and size reports
-    "\x1b[?7h\x1b[?25h\x1b[0m"  # lines wrap, the cursor is seen, nothing is coloured
+    "\x1b[?2026l"  # end a synchronized update
+    "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # mouse reports
+    "\x1b[?1004l\x1b[?2004l\x1b[?2048l"  # focus, bracketed paste and size reports
+    "\x1b[?7h\x1b[?25h\x1b[0m"  # line wrap on, cursor visible, default style
 )
 LEAVE = "\x1b[<u\x1b[?1049l"
-"""The keyboard protocol is undone first: what was pushed on the app's screen is known to that screen alone."""
+"""Pops the keyboard protocol before leaving the alternate screen, because each screen has its own stack of modes."""
 
 POP_TITLE = "\x1b[23;0t"
 
 
 class Terminal:
-    """Where the app draws. `repair` undoes what a killed app may have left behind; `restore` what this one did."""
+    """Saves the terminal state at start and restores it at exit."""
 
     def __init__(self) -> None:
         self._in = _fileno_of(sys.__stdin__)
@@ -43,17 +38,17 @@ class Terminal:
         self._attributes = _get_attributes(self._in)
 
     def repair(self) -> None:
-        """An Odin that was killed could not give the terminal back: typing that is not echoed is mended here."""
-        found = self._attributes
-        if found is None or found[3] & termios.ICANON or found[3] & termios.ECHO:
+        """Undo what a killed Odin left behind: raw mode without echo."""
+        attributes = self._attributes
+        if attributes is None or attributes[3] & termios.ICANON or attributes[3] & termios.ECHO:
             return
-        found[0] |= termios.ICRNL | termios.IXON
-        found[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
+        attributes[0] |= termios.ICRNL | termios.IXON
+        attributes[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
         self._write(LEAVE + RESET)
-        _set_attributes(self._in, found)
+        _set_attributes(self._in, attributes)
 
     def restore(self) -> None:
-        """Safe to call more than once, and when the terminal is gone. What somebody else uses now is left alone."""
+        """Restore the saved state. Safe to call twice or without a terminal; does nothing in the background."""
         if not is_foreground(self._in):
             return
         self._write(RESET)
@@ -61,13 +56,13 @@ class Terminal:
             _set_attributes(self._in, self._attributes)
 
     def leave(self) -> None:
-        """For ends in which the app could not take its screen away itself."""
+        """Leave the alternate screen, too, if the app could not do it itself."""
         if is_foreground(self._in):
             self._write(POP_TITLE + LEAVE)
             self.restore()
 
     def _write(self, text: str) -> None:
-        """To the terminal itself: the streams may lead elsewhere."""
+        """Write to the terminal itself, because the standard streams may be redirected."""
         terminal = open_terminal()
         with contextlib.suppress(OSError):
             os.write(terminal, text.encode())
@@ -76,9 +71,9 @@ class Terminal:
 
 
 def open_terminal() -> int:
-    """The terminal for writing without waiting; -1 when there is none.
+    """Return a non-blocking file descriptor of the terminal, or -1.
 
-    Without a controlling terminal, as under some supervisors, the one that is read from is opened by its name.
+    Without a controlling terminal, as under some supervisors, open the terminal of a standard stream by its name.
     """
     for name in (
         "/dev/tty",
@@ -90,7 +85,7 @@ def open_terminal() -> int:
 
 
 def is_foreground(fd: int) -> bool:
-    """Whether the terminal is ours now. A shell gives it to one job at a time."""
+    """True if this process is in the terminal's foreground process group."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
@@ -98,11 +93,11 @@ def is_foreground(fd: int) -> bool:
 
 
 def _wait_for_foreground(fd: int) -> None:
-    """Started with `&`: wait as other programs do, until `fg`. Raises UsageError where no shell could say so."""
+    """If started with `&`, stop until `fg`. Raise UsageError if no shell can continue the process."""
     if not is_foreground(fd):
         os.kill(os.getpid(), signal.SIGTTIN)
     if not is_foreground(fd):
-        raise UsageError("Odin was started in the background, where nobody can type.", "Use -p for a single prompt.")
+        raise UsageError("Odin was started in the background, without keyboard input.", "Use -p for a single prompt.")
 
 
 def _tty_name_of(fd: int) -> str:
@@ -132,17 +127,17 @@ def _set_attributes(fd: int, attributes: list[Any]) -> None:
 
 
 PATIENCE_S = 3.0
-"""How long a terminal may take nothing before what is to be drawn is dropped: a session waits for no screen."""
+"""How long the terminal may block before output is dropped, so that a stalled terminal cannot block the session."""
 
 _POLL_S = 0.1
-"""How often the reader looks whether it shall end, and whether an Esc was a key or began a sequence."""
+"""Poll interval of the input thread, to check for exit and to tell an Esc key from an escape sequence."""
 
 
 class TerminalFile:
-    """Writes to the terminal. One that is gone swallows everything; one that stands still loses frames.
+    """Non-blocking output to the terminal. Frames are dropped while it is stalled, everything once it is gone.
 
-    It has an opening of its own, because not waiting is a property of the opening and the shell shares the other one.
-    `back` is called, in the writer's thread, when a terminal that stood still takes something again.
+    Uses its own open file description, because O_NONBLOCK on the inherited one would also affect the shell.
+    `on_recovery` is called in the writer thread when a stalled terminal accepts output again.
     """
 
     def __init__(self, on_recovery: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
@@ -154,7 +149,7 @@ class TerminalFile:
 
     @property
     def is_lost(self) -> bool:
-        """Whether what was written last did not arrive."""
+        """True if the last output was dropped."""
         return self._is_gone or self._is_stalled
 
     def fileno(self) -> int:
@@ -164,7 +159,7 @@ class TerminalFile:
         return True
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: output is not buffered."""
 
     def write(self, text: str) -> int:
         try:
@@ -192,7 +187,7 @@ class TerminalFile:
 
 
 class OdinDriver(LinuxDriver):
-    """`holding` is whether the terminal is the app's now, and not an editor's or the shell's."""
+    """`holding`: the app owns the terminal, not an external editor or the shell."""
 
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
@@ -207,10 +202,8 @@ class OdinDriver(LinuxDriver):
 
     @property
     def has_left(self) -> bool:
-        """Whether the terminal has been told everything that gives it back."""
+        """True if the terminal received everything needed to restore it."""
         return not self.holding and not self._terminal.is_lost
-
-    # --- having the terminal ---
 
     def start_application_mode(self) -> None:
         if not self._started:
@@ -220,20 +213,20 @@ class OdinDriver(LinuxDriver):
         super().start_application_mode()
 
     def stop_application_mode(self) -> None:
-        """What was given away already is not touched again: the shell may have it."""
+        """Do nothing if the terminal was already released: the shell may use it."""
         if self.holding:
             super().stop_application_mode()
             self.holding = False
 
     def disable_input(self) -> None:
-        """Textual does this more than once; what waits in a terminal that is not ours is not thrown away."""
+        """Do nothing if the terminal was released: Textual calls this repeatedly, and it discards pending input."""
         if self.holding:
             super().disable_input()
 
     def resume_application_mode(self) -> None:
-        """Somebody else had the terminal: nothing of what we drew is there any more.
+        """Take the terminal back and redraw everything.
 
-        A shell that continues us has set the terminal as the person wants it; another program may have left a mess.
+        After another program, the saved attributes are restored first; after `fg`, the shell has already set them.
         """
         if cast(Any, self._app).ending.is_set():
             return
@@ -244,23 +237,23 @@ class OdinDriver(LinuxDriver):
         self._draw_all()
 
     def write(self, data: str) -> None:
-        """While somebody else has the terminal nothing is written, nor kept: a full queue would hold up the session."""
+        """Drop output while another program has the terminal: a full queue would block the session."""
         if self._writer_thread is not None and self._writer_thread.is_alive():
             super().write(data)
 
     def _draw_all(self) -> None:
-        """From any thread, and from within a signal."""
+        """Redraw the screen. Safe to call from any thread and from signal handlers."""
         self._loop.call_soon_threadsafe(redraw, self._app)
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """As the terminal says it. COLUMNS and LINES may be those of another window."""
+        """Ask the terminal itself: COLUMNS and LINES may belong to another window."""
         try:
             rows, columns = termios.tcgetwinsize(self.fileno)
         except (termios.error, OSError):
             rows, columns = 0, 0
         return (columns, rows) if columns and rows else super()._get_terminal_size()
 
-    # --- stopped and continued. Not within the signal itself: whatever it interrupted may hold a lock ---
+    # --- stop and continue: not in the signal handler itself, because the interrupted code may hold a lock ---
 
     def _sigtstp_application(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop)
@@ -276,7 +269,7 @@ class OdinDriver(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _continue(self) -> None:
-        """Continued by `fg`; or by `bg`, which ends at once; or after somebody stopped us without asking."""
+        """Handle SIGCONT after `fg`, after SIGSTOP, or after `bg`, which stops the process again."""
         if not self._auto_restart or cast(Any, self._app).ending.is_set():
             return
         if not is_foreground(self.fileno):
@@ -290,8 +283,6 @@ class OdinDriver(LinuxDriver):
         finally:
             self._is_continued = False
 
-    # --- reading ---
-
     def _run_input_thread(self) -> None:
         try:
             self.run_input_thread()
@@ -301,7 +292,7 @@ class OdinDriver(LinuxDriver):
             self._report_failure(error)
 
     def run_input_thread(self) -> None:
-        """Raises EOFError or OSError when the terminal is gone. What is no UTF-8 is shown as such."""
+        """Read and parse input until exit. Raise EOFError or OSError when the terminal is gone."""
         parser = ReplyParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
         while not self.exit_event.is_set():
@@ -315,12 +306,12 @@ class OdinDriver(LinuxDriver):
                 self.process_message(message)
 
     def _report_failure(self, error: BaseException) -> None:
-        """From any thread."""
+        """End the app with this error. Safe to call from any thread."""
         self._loop.call_soon_threadsafe(cast(Any, self._app).fail, error)
 
 
 def redraw(app: Any) -> None:
-    """Draw all of it, whatever the terminal shows now. An app that is leaving has nothing to draw any more."""
+    """Redraw the whole screen, unless the app is exiting."""
     if not app.screen_stack:
         return
     screen = app.screen
@@ -328,7 +319,7 @@ def redraw(app: Any) -> None:
 
 
 def set_mouse(app: App[Any], on: bool) -> None:
-    """Take the mouse, or leave it to the terminal. Where there is no terminal nothing happens."""
+    """Turn mouse reports on, or leave the mouse to the terminal, e.g. for its own text selection."""
     driver: Any = getattr(app, "_driver", None)
     if not hasattr(driver, "_enable_mouse_support"):
         return

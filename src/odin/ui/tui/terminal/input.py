@@ -1,11 +1,7 @@
-"""What a terminal marks as pasted, taken out of what arrives in large parts. Textual would look at every character.
+"""Terminal input: bracketed pastes, the reply to the background query, Alt keys, and type-ahead.
 
-What a terminal answers when it is asked for the colour of its background, and Alt where it says it unclearly.
-
-It is asked after the first frame, so nobody waits for it. Textual would take the answer for keys that were pressed, so
-it is taken out of what arrives before Textual reads it.
-
-What somebody typed before the app had the terminal. Until then the terminal itself gathers lines.
+These are taken out of the input before Textual parses it. Textual would parse a paste character by character, and
+read the background reply, which is requested after the first frame, as key presses.
 """
 
 import os
@@ -21,33 +17,33 @@ from textual.message import Message
 
 PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 MAX_PASTE_CHARS = 20_000_000
-"""What follows is only passed over; so much is refused anyway."""
+"""The rest of a longer paste is dropped; the composer refuses pastes of this size anyway."""
 
 
 class PasteParser:
-    """Tells keys from pastes, also when their marks come in pieces."""
+    """Separates bracketed pastes from keys, even if the paste marks arrive in pieces."""
 
     def __init__(self) -> None:
         self._parts: list[str] | None = None
         self._size = 0
-        self._held = ""
+        self._partial = ""
 
     def split(self, data: str) -> Iterator[tuple[str, bool]]:
-        """The parts of what arrived, in order, each with whether it is a whole paste."""
-        data, self._held = self._held + data, ""
+        """Yield the parts of the input in order, each with True if it is a complete paste."""
+        data, self._partial = self._partial + data, ""
         while data:
             if self._parts is None:
-                keys, begun, data = data.partition(PASTE_BEGIN)
-                if not begun:
-                    keys, self._held = _hold_back(keys, PASTE_BEGIN, least=3)
+                keys, start, data = data.partition(PASTE_BEGIN)
+                if not start:
+                    keys, self._partial = _hold_back(keys, PASTE_BEGIN, least=3)
                 if keys:
                     yield keys, False
-                if begun:
+                if start:
                     self._parts, self._size = [], 0
                 continue
             text, ended, rest = _split_paste(data)
             if not ended:
-                text, self._held = _hold_back(text, PASTE_END)
+                text, self._partial = _hold_back(text, PASTE_END)
             self._keep(text)
             if ended:
                 whole, self._parts = "".join(self._parts), None
@@ -61,19 +57,20 @@ class PasteParser:
 
 
 def _split_paste(data: str) -> tuple[str, str, str]:
-    """What was pasted, its end mark and what follows. An end mark inside of what is pasted ends nothing.
+    """Return the pasted text, the end mark and the rest.
 
-    Whoever wrote it there wants what is behind it to be taken for keys; the real mark comes with it.
+    An end mark within the pasted text is an injection attempt: the text after it would be read as keys. The last mark
+    is the real one.
     """
-    before, begun, after = data.partition(PASTE_BEGIN)
+    before, start, after = data.partition(PASTE_BEGIN)
     text, ended, rest = before.rpartition(PASTE_END)
-    return (text, ended, rest + begun + after) if ended else data.partition(PASTE_END)
+    return (text, ended, rest + start + after) if ended else data.partition(PASTE_END)
 
 
 def _hold_back(text: str, mark: str, least: int = 1) -> tuple[str, str]:
-    """Without what may be the beginning of a mark, at least so many characters of it, and that.
+    """Split off the end of `text` if it may be the start of `mark`, at least `least` characters.
 
-    Esc alone, or with a bracket, is never held back: those are keys.
+    With `least=3`, Esc and `Esc [` are not held back, because they are keys.
     """
     for size in range(min(len(mark) - 1, len(text)), least - 1, -1):
         if mark.startswith(text[-size:]):
@@ -83,7 +80,7 @@ def _hold_back(text: str, mark: str, least: int = 1) -> tuple[str, str]:
 
 BACKGROUND_REQUEST = "\x1b]11;?\x1b\\"
 PATIENCE_S = 5.0
-"""How long an answer may take. Afterwards what looks like one is what somebody types."""
+"""How long to wait for the reply; later input is never taken for one."""
 
 _BACKGROUND_REPLY = re.compile(
     "\x1b\\]11;rgb:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})(?:\x1b\\\\|\x07)"
@@ -91,14 +88,14 @@ _BACKGROUND_REPLY = re.compile(
 _REPLY_START = re.compile("\x1b\\](?:1(?:1(?:;[rgb:0-9a-fA-F/]{0,18}\x1b?)?)?)?\\Z")
 
 _ALT_KEY = re.compile("\x1b([\rac-eg-zA-NQ-WYZ0-9_.,<>/?=+*-])")
-"""The rest begins longer sequences, or is known to Textual: Alt+B and Alt+F go by words."""
+"""Other characters after Esc start longer sequences or are known to Textual, like Alt+B and Alt+F."""
 
 _MAX_TYPED = 64
-"""More at once was not typed."""
+"""Longer input was not typed, so it has no Alt keys."""
 
 
 class BackgroundReported(Message):
-    """The terminal said what is behind its text."""
+    """The terminal reported its background color."""
 
     def __init__(self, light: bool) -> None:
         super().__init__()
@@ -106,35 +103,35 @@ class BackgroundReported(Message):
 
 
 class BackgroundQuery:
-    """Takes the answers out of what arrives, also when they come in pieces."""
+    """Asks for the background color (OSC 11) and extracts the reply from the input, even in pieces."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until = 0.0
-        self._held = ""
+        self._partial = ""
 
     def ask(self, write: Callable[[str], None]) -> None:
         self._until = self._clock() + PATIENCE_S
         write(BACKGROUND_REQUEST)
 
     def extract(self, data: str) -> tuple[str, list[bool]]:
-        """What is left of it, and for each answer whether the background is light."""
-        data, self._held = self._held + data, ""
+        """Return the input without replies, and for each reply whether the background is light."""
+        data, self._partial = self._partial + data, ""
         if self._clock() >= self._until:
             return data, []
-        told = [_is_light(*found.groups()) for found in _BACKGROUND_REPLY.finditer(data)]
+        replies = [_is_light(*match.groups()) for match in _BACKGROUND_REPLY.finditer(data)]
         data = _BACKGROUND_REPLY.sub("", data)
-        if begun := _REPLY_START.search(data):
-            data, self._held = data[: begun.start()], begun[0]
-        return data, told
+        if start := _REPLY_START.search(data):
+            data, self._partial = data[: start.start()], start[0]
+        return data, replies
 
 
 BACKGROUND_QUERY = BackgroundQuery()
-"""Of the one terminal there is."""
+"""Shared by the app, which asks, and the driver, which reads; a process has only one terminal."""
 
 
 class ReplyParser(XTermParser):
-    """Textual's parser, which sees neither these answers nor what is pasted."""
+    """Textual's parser, behind the extraction of pastes and background replies."""
 
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
@@ -150,24 +147,24 @@ class ReplyParser(XTermParser):
                 yield from self._feed_keys(part)
 
     def _feed_keys(self, data: str) -> Iterable[Message]:
-        rest, told = BACKGROUND_QUERY.extract(data)
-        yield from (BackgroundReported(light) for light in told)
+        rest, replies = BACKGROUND_QUERY.extract(data)
+        yield from (BackgroundReported(light) for light in replies)
         if rest:
             yield from super().feed(with_alt(rest))
 
 
 def with_alt(data: str) -> str:
-    """Alt with a key, as most terminals send it: Esc and the key at once. Textual would type a `^` and the key.
+    """Rewrite Alt+key, which most terminals send as Esc and the key, as a kitty key sequence.
 
-    It is written as terminals do that can say it clearly. What Textual knows already is left as it is.
+    Textual would read it as `^` and the key. Combinations that Textual knows stay as they are.
     """
     if "\x1b" not in data or len(data) > _MAX_TYPED:
         return data
-    return _ALT_KEY.sub(lambda found: f"\x1b[{ord(found[1])};3u", data)
+    return _ALT_KEY.sub(lambda match: f"\x1b[{ord(match[1])};3u", data)
 
 
 def _is_light(red: str, green: str, blue: str) -> bool:
-    """The parts of a colour come in hexadecimal digits, as many as the terminal likes."""
+    """True if the perceived brightness is above one half. Each part has one to four hexadecimal digits."""
     parts = [int(part, 16) / (16 ** len(part) - 1) for part in (red, green, blue)]
     return 0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2] > 0.5
 
@@ -176,9 +173,10 @@ _MAX_BYTES = 100_000
 
 
 def read_typeahead(fd: int) -> list[str]:
-    """The whole lines that wait there; each was ended with Enter, which the app could not tell from Ctrl+J later.
+    """Return the complete lines typed before the app took over the terminal.
 
-    What was typed behind the last Enter stays where it is, and comes to the app as keys.
+    They are read in line mode, because in raw mode their Enter could not be told from Ctrl+J. An incomplete last line
+    stays in the terminal and arrives as keys.
     """
     data = b""
     try:

@@ -11,9 +11,8 @@ import pytest
 
 from odin.core.event import CachedFile
 from odin.testing import say
-from odin.tools import file_finder, path_index
-from odin.tools.file_finder import FileFinder
-from odin.tools.path_index import PathIndex, PathSearch, Superseded, fold_case
+from odin.tools import file_finder
+from odin.tools.file_finder import FileFinder, PathIndex, PathSearch, Superseded, fold_case
 from tests.engine.conftest import Start, start
 
 __all__ = ["start"]
@@ -164,7 +163,7 @@ class TestOddTrees:
         assert await settled(finder, "a") == ()
 
     async def test_without_ripgrep(self, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(path_index, "find_ripgrep", lambda: None)
+        monkeypatch.setattr(file_finder, "find_ripgrep", lambda: None)
         finder = make("src/a.py", "skip/a.py")
         (tmp_path / "tree" / ".gitignore").write_text("skip/\n")
         assert await settled(finder, "a.py") == ("src/a.py",)
@@ -221,7 +220,7 @@ class TestTime:
         endless = tmp_path / "rg"
         endless.write_text("#!/bin/sh\nwhile :; do printf 'a/b.py\\0'; sleep 0.01; done\n")
         endless.chmod(0o755)
-        monkeypatch.setattr(path_index, "find_ripgrep", lambda: str(endless))
+        monkeypatch.setattr(file_finder, "find_ripgrep", lambda: str(endless))
         finder = make("x.py")
         async with asyncio.timeout(20):
             while not await finder("b.py") and not finder.is_walking:

@@ -1,4 +1,4 @@
-"""Replies that are held open after their calls, so that a test can look at what has happened before they end."""
+"""Replies that stay open after their calls, so that a test can see what happens before they end."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ def calls(*items: Turn, stop: str | None = None) -> Turn:
 
 
 def heard(turn: Turn) -> int:
-    """How many events of the Anthropic API bring all calls of the reply, but not its end."""
+    """Number of Anthropic stream events up to the end of the last call, before the end of the reply."""
     return 2 + 4 * len(turn.calls)
 
 

@@ -1,4 +1,4 @@
-"""The way to a tool: what runs together, who is asked when, and what the model and the user get back."""
+"""The call pipeline: parallel calls, permission requests, and results for the model and the user."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ Deed = Callable[[int, ToolContext], Awaitable[ToolOutput]]
 
 
 class Probe(Tool[ProbeArgs]):
-    """Does what the test says."""
+    """A scripted tool."""
 
     name: ClassVar[str] = "Probe"
     kind: ClassVar[Kind] = "read"
@@ -55,14 +55,14 @@ class Probe(Tool[ProbeArgs]):
 
 
 class Work(Probe):
-    """Does what the test says, and may change things."""
+    """A scripted tool that may change things."""
 
     name: ClassVar[str] = "Work"
     kind: ClassVar[Kind] = "execute"
 
 
 class Change(Probe):
-    """Does what the test says to the file of its number; 10 and up mean the same file again."""
+    """A scripted tool about the file with its number; numbers from 10 name the same files again."""
 
     name: ClassVar[str] = "Change"
     kind: ClassVar[Kind] = "edit"
@@ -88,7 +88,7 @@ StartWith = Callable[..., Awaitable[Talk]]
 
 @pytest.fixture
 async def start_with(workspace: Path) -> AsyncIterator[StartWith]:
-    """start_with(tool, script) opens a session that has this tool beside the standard ones."""
+    """start_with(tool, script) opens a session with this tool and the standard ones."""
     talks: list[Talk] = []
 
     async def begin(tool: Tool[Any], script: Any) -> Talk:
@@ -247,7 +247,7 @@ class TestQuestions:
     async def test_two_who_ask_at_once_are_heard_one_by_one(self) -> None:
         recorder = Recorder(None, SessionState("s"), EventBus())
         asker = Approvals(recorder, can_ask=True)
-        events = recorder.hub.subscribe()
+        events = recorder.bus.subscribe()
 
         def ask(name: str) -> asyncio.Task[AnswerPermission | None]:
             async def prepare() -> PermissionAsked:
@@ -292,9 +292,9 @@ class TestSteps:
     async def run(
         self, root: Path, *, before: tuple[BeforeStep, ...] = (), after: tuple[AfterStep, ...] = ()
     ) -> list[Any]:
-        """Run one call of a tool that says "ran" through a gate with these steps; what was recorded."""
+        """Run one call of a tool that returns "ran" through a pipeline with these steps; return its results."""
         recorder = Recorder(None, SessionState("s"), EventBus())
-        events = recorder.hub.subscribe()
+        events = recorder.bus.subscribe()
 
         async def ran(n: int, ctx: ToolContext) -> ToolOutput:
             (root / "ran").touch()
@@ -310,7 +310,7 @@ class TestSteps:
         )
         scope = CallScope("", "edit_mode", str(root), str(root), RepetitionGuard())
         assert not await CallPipeline(deps).run_all([ToolCall("id", "Probe", {"n": 7})], scope)
-        recorder.hub.close()
+        recorder.bus.close()
         heard: list[AnyEvent] = [envelope.event async for envelope in events]
         return [event for event in heard if isinstance(event, ToolEnded)]
 

@@ -1,11 +1,16 @@
-"""Jupyter notebooks (nbformat 3 and 4) for Read: the cells in order, each with source and outputs.
+"""PDFs and Jupyter notebooks for Read.
 
-Missing or malformed parts are skipped. `offset` and `limit` count cells. The model does not see the lines of the file,
-so this does not count as having read it for an edit.
+A PDF is returned as its text in numbered lines, with a heading line for each page; a separate process extracts it. A
+notebook (nbformat 3 and 4) is returned as its cells with source and outputs; `offset` and `limit` count cells, and
+malformed parts are skipped. Neither counts as having read the file for an edit, because the model has not seen its
+lines.
 """
 
 import binascii
+import os
 import re
+import sys
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,8 +20,14 @@ from msgspec import Struct
 from odin.core.image_header import BrokenImage
 from odin.core.message import Image
 from odin.core.tool import ToolOutput
-from odin.tools.files import Refusal, to_printable
+from odin.sandbox.runner import ProcessRunner
+from odin.tools import pdf_text
+from odin.tools.files import LINES, WHOLE_BYTES, Refusal, number_lines, to_printable
 from odin.tools.images import check_image, format_size, store_image
+
+PDF_SECONDS = 60.0
+_MAX_TEXT_BYTES = 20_000_000
+_MAX_REMEMBERED = 4
 
 _ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
 _IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
@@ -26,6 +37,130 @@ _OTHER_TYPES = {
     "latex": "text/latex",
     "javascript": "application/javascript",
 }
+MAX_CHARS = 48_000
+MAX_LINES = 1900
+MAX_SOURCE_CHARS = 20_000
+MAX_OUTPUT_CHARS = 4000
+MAX_IMAGES = 5
+
+_MAX_CHECKED_IMAGES = 2 * MAX_IMAGES
+"""Maximum number of images that are validated; a notebook may contain thousands."""
+
+_EDITING_ADVICE = "(to edit it, view its raw lines with Grep in content mode first)"
+
+
+class PdfText(Struct, frozen=True):
+    """The extracted text. `read` of `pages` pages were read before a limit was reached."""
+
+    lines: list[str]
+    pages: int
+    read: int
+    empty: bool
+
+
+class _PdfLine(Struct):
+    fault: str = ""
+    reason: str = ""
+    pages: int = 0
+    text: str = ""
+
+
+class PdfReader:
+    """Reads PDFs in a separate process, and caches the last few for reading on."""
+
+    def __init__(self, runner: ProcessRunner, seconds: float = PDF_SECONDS) -> None:
+        self._runner = runner
+        self._seconds = seconds
+        self._known: OrderedDict[tuple[str, int, int], PdfText] = OrderedDict()
+
+    async def read_text(self, path: str, info: os.stat_result, cwd: str) -> PdfText:
+        if info.st_size > WHOLE_BYTES:
+            raise Refusal(
+                f"{path} is a PDF of {info.st_size} bytes; at most {WHOLE_BYTES} are read. Use a command, such as "
+                "pdftotext -f 1 -l 20."
+            )
+        key = (path, info.st_mtime_ns, info.st_size)
+        if key not in self._known:
+            self._known[key] = await self._extract(path, cwd)
+            while len(self._known) > _MAX_REMEMBERED:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    async def _extract(self, path: str, cwd: str) -> PdfText:
+        argv = [sys.executable, "-I", pdf_text.__file__, path]
+        result = await self._runner.capture(argv, cwd=cwd, timeout=self._seconds, stop_after=_MAX_TEXT_BYTES)
+        head, *pages = [_parse_line(line) for line in result.data.split(b"\n")[:-1]] or [_PdfLine("nothing")]
+        if head.fault == "nothing" or (head.pages and not pages):
+            reason = (
+                f"its text was not found within {self._seconds:g} s" if result.timed_out else "it takes too much memory"
+            )
+            raise Refusal(f"{path} is a PDF that cannot be read: {reason}. Use a command, such as pdftotext.")
+        if head.fault:
+            raise Refusal(_describe_error(path, head))
+        faults = sorted({page.reason for page in pages if page.reason})
+        if faults and not any(page.text.strip() for page in pages):
+            raise Refusal(
+                f"{path} is a PDF of {head.pages} pages, but no text could be extracted because of errors or size "
+                f"limits ({', '.join(faults)[:200]}). Use a command, such as pdftotext."
+            )
+        return _compose_text(head.pages, pages)
+
+
+def _parse_line(line: bytes) -> _PdfLine:
+    return msgspec.json.decode(line, type=_PdfLine) if b"\\ud" not in line else _parse_broken_line(line)
+
+
+def _parse_broken_line(line: bytes) -> _PdfLine:
+    """Parse a line with lone surrogates, which msgspec rejects."""
+    import json
+
+    fields = json.loads(line)
+    return _PdfLine(
+        fields.get("fault", ""), fields.get("reason", ""), fields.get("pages", 0), to_printable(fields.get("text", ""))
+    )
+
+
+def _describe_error(path: str, head: _PdfLine) -> str:
+    if head.fault == "encrypted":
+        return f"{path} is an encrypted PDF and needs a password. Ask for a copy without, or use qpdf --decrypt."
+    if head.fault == "no pypdf":
+        return f"{path} is a PDF; reading it needs the Python package pypdf, which is not installed."
+    return f"{path} is a broken PDF ({head.reason}). It cannot be read as it is."
+
+
+def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
+    lines: list[str] = []
+    for number, page in enumerate(pages, 1):
+        lines.append(f"--- page {number} of {total} ---")
+        text = page.text.rstrip()
+        if page.reason:
+            lines.append(f"(this page cannot be read: {page.reason})")
+        elif text:
+            lines += text.split("\n")
+    return PdfText(lines, total, len(pages), not any(page.text.strip() for page in pages))
+
+
+def format_pdf(path: str, pdf: PdfText, first: int, count: int) -> ToolOutput:
+    """Return lines of the extracted text, numbered and limited like those of a text file."""
+    if pdf.empty and pdf.read == pdf.pages:
+        raise Refusal(
+            f"{path} is a PDF of {pdf.pages} pages with no text on any page; it may be scanned. "
+            "Turn a page into an image and read that, for example: "
+            "pdftoppm -r 100 -png -f 1 -l 1 FILE.pdf page"
+        )
+    total = len(pdf.lines)
+    if first > total:
+        raise Refusal(f"{path} has only {total} lines of text; offset {first} is past the end.")
+    page = number_lines(pdf.lines[first - 1 : first - 1 + min(count, LINES)], first)
+    notes = [page.text]
+    if pdf.read < pdf.pages:
+        notes.append(f"(only pages 1-{pdf.read} of {pdf.pages} could be read within the time and size limits)")
+    if page.first > 1 or page.last < total:
+        more = f"; go on with offset={page.last + 1}" if page.last < total else ""
+        notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")
+    note = f"Read {path} (PDF, {pdf.pages} pages, lines {page.first}-{page.last} of {total})"
+    return ToolOutput(text=to_printable("\n".join(notes)), note=to_printable(note))
 
 
 class CellOutput(Struct, frozen=True):
@@ -52,18 +187,18 @@ class Notebook(Struct, frozen=True):
 def parse_notebook(data: bytes) -> Notebook | None:
     """Parse a notebook; None if the bytes are not a notebook."""
     top = _as_dict(_decode_json(data))
-    found = _as_list(top.get("cells"))
+    cells = _as_list(top.get("cells"))
     if "cells" not in top:
         sheets = _as_list(top.get("worksheets"))
         if not sheets:
             return None
-        found = [cell for sheet in sheets for cell in _as_list(_as_dict(sheet).get("cells"))]
+        cells = [cell for sheet in sheets for cell in _as_list(_as_dict(sheet).get("cells"))]
     elif not isinstance(top["cells"], list):
         return None
     about = _as_dict(top.get("metadata"))
     spec, info = _as_dict(about.get("kernelspec")), _as_dict(about.get("language_info"))
     language = spec.get("language") or info.get("name") or ""
-    return Notebook(str(language), tuple(_parse_cell(_as_dict(cell)) for cell in found))
+    return Notebook(str(language), tuple(_parse_cell(_as_dict(cell)) for cell in cells))
 
 
 def _decode_json(data: bytes) -> Any:
@@ -129,17 +264,6 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-MAX_CHARS = 48_000
-MAX_LINES = 1900
-MAX_SOURCE_CHARS = 20_000
-MAX_OUTPUT_CHARS = 4000
-MAX_IMAGES = 5
-_MAX_CHECKED_IMAGES = 2 * MAX_IMAGES
-"""Maximum number of images that are validated; a notebook may contain thousands."""
-
-_EDITING_ADVICE = "(to edit it, view its raw lines with Grep in content mode first)"
 
 
 def read_notebook(path: str, data: bytes, first: int, count: int, folder: Path | None) -> ToolOutput | None:
@@ -226,17 +350,17 @@ class _NotebookPage:
             if self._folder is None or self._checked_images >= _MAX_CHECKED_IMAGES:
                 return f"(image output, {format_size(len(data))}, not shown)"
             self._checked_images += 1
-            found = check_image(data)
+            image = check_image(data)
         except binascii.Error:
             return "(damaged image output)"
         except BrokenImage as broken:
             return f"(image output, not shown: {broken})"
-        if found is None:
+        if image is None:
             return "(image output of unknown format)"
         if len(self.images) >= MAX_IMAGES:
             return f"(image output, {format_size(len(data))}, not shown)"
-        self.images.append(store_image(found, self._folder))
-        return f"(image {len(self.images)}: {found.describe()})"
+        self.images.append(store_image(image, self._folder))
+        return f"(image {len(self.images)}: {image.describe()})"
 
 
 def _truncate(text: str, chars: int, lines: int) -> str:

@@ -1,7 +1,4 @@
-"""What a paste is: some words, a text too long to be shown, or the paths of pictures that were dropped here.
-
-What is in the clipboard of the machine in front of the person, asked of whatever program there is for it.
-"""
+"""Text and images from outside the composer: pastes, dropped files, the system clipboard and the external editor."""
 
 import asyncio
 import contextlib
@@ -12,17 +9,20 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from textual.app import App, SuspendNotSupported
 
 from odin.core.errors import UsageError
 from odin.core.image_header import detect_image_kind
 from odin.core.message import MAX_IMAGE_BYTES, Attachment
+from odin.ui.plain.editors import find_editor
 
 FOLD_LINES = 10
 FOLD_CHARS = 1_000
 MAX_CHARS = 2_000_000
-"""More than this is no prompt; no model could read it."""
+"""Longer pastes are refused; no model could read them."""
 
 _MAX_PATHS_CHARS = 8_192
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -31,30 +31,30 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
-    """With plain ends of lines and nothing in it that could steer a terminal."""
+    """Return the text with `\\n` line ends and without escape sequences and control characters."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub("", _ESCAPES.sub("", text))
 
 
 def should_fold(text: str) -> bool:
-    """Whether it is too long to be shown among what is written."""
+    """True if the paste is shown as a label instead of in full."""
     return len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES
 
 
 def explain_too_long(text: str) -> str:
-    """Why it is not taken, as a sentence; empty when it is."""
+    """Return why a paste is refused, or "" if it is accepted."""
     if len(text) <= MAX_CHARS:
         return ""
     return (
-        f"What you pasted has {len(text):,} characters, more than any model can read, so it was left out. "
-        "Save it to a file and mention that with @."
+        f"The paste has {len(text):,} characters, more than any model can read, so it was left out. "
+        "Save it to a file and mention the file with @."
     )
 
 
 def find_image_paths(text: str) -> list[str]:
-    """The paths of pictures that this paste consists of; none when anything else is in it.
+    """Return the image paths if the paste consists of nothing else, else [].
 
-    Terminals paste what is dropped on them: quoted, escaped or as an address, one or several.
+    Terminals paste the paths of dropped files: quoted, escaped or as file: URLs, one or several.
     """
     text = text.strip()
     if not text or len(text) > _MAX_PATHS_CHARS or not any(ending in text.casefold() for ending in _IMAGE_SUFFIXES):
@@ -71,7 +71,7 @@ def _has_image_suffix(path: str) -> bool:
 
 
 def _split_path_lines(text: str) -> list[str]:
-    """One path a line, with spaces as they are."""
+    """Split into one path per line; spaces are part of the path."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return [] if any("\\" in line or line[0] in "'\"" for line in lines) else lines
 
@@ -94,14 +94,14 @@ def _parse_path(word: str) -> str:
 
 
 def read_image(path: str) -> Attachment:
-    """The picture in a file of this machine, with its bytes. Raises UsageError; meant for a thread of its own."""
+    """Read an image file. Raise UsageError if it is not a readable image. Blocks, so call it in a thread."""
     name = Path(path).name
     try:
         fd = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(fd, "rb") as file:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
-                raise UsageError(f"{name} is not a file.")
+                raise UsageError(f"{name} is not a regular file.")
             if info.st_size > MAX_IMAGE_BYTES:
                 raise UsageError(_explain_too_large(name, info.st_size))
             data = file.read(MAX_IMAGE_BYTES + 1)
@@ -111,22 +111,22 @@ def read_image(path: str) -> Attachment:
 
 
 def make_image(data: bytes, name: str) -> Attachment:
-    """Raises UsageError when these bytes are no picture that a model takes."""
+    """Raise UsageError if the data is not an image in a supported format and size."""
     if len(data) > MAX_IMAGE_BYTES:
         raise UsageError(_explain_too_large(name, len(data)))
     kind = detect_image_kind(data[:12])
     if not kind:
-        raise UsageError(f"{name} is no picture that models take (PNG, JPEG, GIF or WebP).")
+        raise UsageError(f"{name} is not a supported image (PNG, JPEG, GIF or WebP).")
     return Attachment(name, data=data, media_type=f"image/{kind}", name=name)
 
 
 def _explain_too_large(name: str, size: int) -> str:
-    most = MAX_IMAGE_BYTES // 1_000_000
-    return f"{name} has {size / 1e6:.1f} MB; a picture may have {most} MB. Make it smaller first."
+    limit = MAX_IMAGE_BYTES // 1_000_000
+    return f"{name} has {size / 1e6:.1f} MB; the limit for images is {limit} MB. Make it smaller first."
 
 
 PATIENCE_S = 3.0
-"""How long one of the programs may take: the owner of a selection can be gone."""
+"""Time limit for a clipboard program; it hangs if the owner of the selection is gone."""
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MAX_BYTES = 2 * MAX_IMAGE_BYTES + 100_000
@@ -134,13 +134,14 @@ _MACOS_PNG = re.compile(rb"\xc2\xabdata PNGf([0-9A-Fa-f]+)\xc2\xbb")
 
 
 class ClipboardContent(Struct, frozen=True):
-    """A picture, or else a text; neither when nothing could be read."""
+    """An image or text; both are empty if nothing could be read."""
 
     image: bytes = b""
     text: str = ""
 
 
 async def read_clipboard(env: Mapping[str, str] | None = None) -> ClipboardContent:
+    """Read the system clipboard with wl-paste, xclip or the macOS tools, whichever is installed."""
     environ = os.environ if env is None else env
     if environ.get("WAYLAND_DISPLAY") and (program := _find_program("wl-paste", environ)):
         kinds = await _run_program([program, "--list-types"])
@@ -185,7 +186,7 @@ def _find_program(name: str, environ: Mapping[str, str]) -> str:
 
 
 async def _run_program(command: Sequence[str]) -> bytes:
-    """What it prints; nothing when it fails, prints too much or takes too long."""
+    """Return the output, or b"" if the program fails, prints too much or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -219,3 +220,77 @@ async def _read_bounded(process: asyncio.subprocess.Process) -> bytes:
         if size > _MAX_BYTES:
             raise TimeoutError
     return b"".join(parts)
+
+
+_FALLBACK_EDITOR = "vi"
+_STOP_TIMEOUT_S = 1.0
+
+
+def choose_editor(environ: Mapping[str, str] | None = None) -> list[str]:
+    return find_editor(environ) or [_FALLBACK_EDITOR]
+
+
+async def edit_in_editor(app: App[Any], text: str) -> str:
+    """Return the text after the user edited it in $VISUAL or $EDITOR. Raise UsageError if that fails."""
+    import tempfile
+
+    command = choose_editor()
+    with tempfile.TemporaryDirectory(prefix="odin-edit-") as folder:
+        path = Path(folder, "prompt.md")
+        path.write_text(f"{text}\n" if text else "", encoding="utf-8")
+        code = await run_in_terminal(app, [*command, str(path)])
+        if code:
+            raise UsageError(f"The editor {command[0]} exited with code {code}; the prompt is unchanged.")
+        try:
+            edited = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"The edited file cannot be read ({error}); the prompt is unchanged.") from error
+    if reason := explain_too_long(edited):
+        raise UsageError(reason)
+    return clean_text(edited).removesuffix("\n")
+
+
+async def run_in_terminal(app: App[Any], command: list[str]) -> int:
+    """Suspend the app, run a program in the terminal and return its exit code. Raise UsageError if it cannot start.
+
+    Nothing is drawn meanwhile, but the session continues; its events are shown afterwards.
+    """
+    try:
+        with app.batch_update(), app.suspend():
+            return await _wait_for_program(command, getattr(app, "ending", None) or asyncio.Event())
+    except SuspendNotSupported:
+        raise UsageError("This terminal does not support running another program.") from None
+    finally:
+        app.refresh(layout=True)
+
+
+async def _wait_for_program(command: list[str], ending: asyncio.Event) -> int:
+    """Wait for the program, or stop it when the app ends.
+
+    It runs in Odin's own process group because only the foreground group may read the terminal.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(*command)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"{command[0]} cannot be started ({reason}).",
+            "Set $VISUAL or $EDITOR, or $PAGER for the pager.",
+        ) from error
+    app_end = asyncio.ensure_future(ending.wait())
+    try:
+        await asyncio.wait({asyncio.ensure_future(process.wait()), app_end}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        app_end.cancel()
+        if process.returncode is None:
+            await _stop_program(process)
+    return process.returncode or 0
+
+
+async def _stop_program(process: asyncio.subprocess.Process) -> None:
+    """Terminate the program, giving it a moment to reset the terminal."""
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+    except (TimeoutError, asyncio.CancelledError):
+        process.kill()

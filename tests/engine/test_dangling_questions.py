@@ -1,4 +1,4 @@
-"""What a crash left unanswered counts as refused, in the log too."""
+"""Questions left open by a crash count as denied, also in the log."""
 
 from odin.core.event import (
     AnyEvent,

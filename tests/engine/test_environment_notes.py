@@ -1,4 +1,4 @@
-"""What the model is told once beside the first prompt: the instructions on the way, the repository, an environment."""
+"""Notes with the first prompt: instruction files, the repository, the environment."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ def git(folder: Path, *args: str) -> None:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine git takes its time, and what is told late is another matter, with tests of its own."""
+    """Give git enough time on a busy machine; late notes have their own tests."""
     monkeypatch.setattr(git_context, "GRACE_S", 30.0)
     monkeypatch.setattr(git_context, "LIMIT_S", 30.0)
 

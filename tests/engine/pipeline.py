@@ -1,4 +1,4 @@
-"""A gate by itself, with hooks, secrets and a sandbox that do what a test says, and a person who answers at once."""
+"""A call pipeline alone, with scripted hooks, redaction and sandbox, and a user who answers at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,13 +24,13 @@ from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from tests.policy.policies import make_policy
 
-Saying = Callable[[HookCall], HookVerdict]
+HookReply = Callable[[HookCall], HookVerdict]
 
 
-class Said:
-    """Hooks that say what the test says; all they were told is kept."""
+class ScriptedHooks:
+    """Scripted hooks; `told` keeps the calls they received."""
 
-    def __init__(self, **points: Saying) -> None:
+    def __init__(self, **points: HookReply) -> None:
         self.told: list[HookCall] = []
         self._points = points
 
@@ -68,7 +68,7 @@ class Run(Tool[RunArgs]):
 
 
 class Bench:
-    """`answers` are given in their order; a question too many fails the test."""
+    """`answers` are given in order; an unexpected question fails the test."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Bench:
         tool: Tool[Any],
         *,
         answers: Sequence[AnswerPermission] | None = None,
-        hooks: Said | None = None,
+        hooks: ScriptedHooks | None = None,
         redact: Redact = redact_nothing,
         save: Callable[[str], str] | None = None,
         mode: Mode = "edit_mode",
@@ -104,15 +104,15 @@ class Bench:
         self._pipeline = CallPipeline(deps)
 
     async def call(self, *calls: dict[str, Any]) -> bool:
-        """Run these calls as those of one reply; whether the turn is to stop."""
-        listening = self.recorder.hub.subscribe(durable=True, size=1024)
+        """Run these calls as one reply; True if the turn is to stop."""
+        listening = self.recorder.bus.subscribe(durable=True, size=1024)
         person = asyncio.create_task(self._listen(listening))
         try:
             async with asyncio.timeout(30):
                 named = [ToolCall(f"c{number}", self._tool, args) for number, args in enumerate(calls)]
                 return await self._pipeline.run_all(named, self._scope)
         finally:
-            self.recorder.hub.close()
+            self.recorder.bus.close()
             await person
 
     async def _listen(self, events: Any) -> None:

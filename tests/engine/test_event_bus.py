@@ -23,68 +23,68 @@ def envelope(event: AnyEvent, seq: int = 0) -> Envelope:
 
 
 async def test_everyone_hears_everything_in_order() -> None:
-    hub = EventBus()
-    one, two = hub.subscribe(), hub.subscribe()
+    bus = EventBus()
+    one, two = bus.subscribe(), bus.subscribe()
     for text in "abc":
-        hub.publish(envelope(TextStreamed(text)))
-    hub.close()
+        bus.publish(envelope(TextStreamed(text)))
+    bus.close()
     for subscription in (one, two):
         heard = [item.event async for item in subscription]
         assert heard == [TextStreamed("a"), TextStreamed("b"), TextStreamed("c")]
 
 
 async def test_a_waiting_reader_is_woken() -> None:
-    hub = EventBus()
-    subscription = hub.subscribe()
+    bus = EventBus()
+    subscription = bus.subscribe()
     reader = asyncio.create_task(anext(subscription))
     await asyncio.sleep(0)
-    hub.publish(envelope(TextStreamed("x")))
+    bus.publish(envelope(TextStreamed("x")))
     assert (await asyncio.wait_for(reader, 5)).event == TextStreamed("x")
 
 
 async def test_a_slow_reader_loses_the_overflow_and_it_is_counted() -> None:
-    hub = EventBus()
-    slow = hub.subscribe()
+    bus = EventBus()
+    slow = bus.subscribe()
     for number in range(100):
-        hub.publish(envelope(TextStreamed(str(number))))
+        bus.publish(envelope(TextStreamed(str(number))))
     assert slow.dropped == 36
-    hub.close()
+    bus.close()
     assert [item.event async for item in slow] == [TextStreamed(str(number)) for number in range(64)]
 
 
 async def test_endings_and_questions_are_never_dropped() -> None:
-    hub = EventBus()
-    slow = hub.subscribe()
+    bus = EventBus()
+    slow = bus.subscribe()
     for number in range(64):
-        hub.publish(envelope(TextStreamed(str(number))))
+        bus.publish(envelope(TextStreamed(str(number))))
     asked, ended = PermissionAsked("a", "c", "Edit", {}, "why"), TurnEnded("t", "end_turn")
-    hub.publish(envelope(asked))
-    hub.publish(envelope(ended))
-    hub.close()
+    bus.publish(envelope(asked))
+    bus.publish(envelope(ended))
+    bus.close()
     heard = [item.event async for item in slow]
     assert heard[-2:] == [asked, ended]
     assert slow.dropped == 2
 
 
 async def test_a_durable_reader_loses_only_what_passes() -> None:
-    hub = EventBus()
-    reader = hub.subscribe(size=4, durable=True)
+    bus = EventBus()
+    reader = bus.subscribe(size=4, durable=True)
     for number in range(10):
-        hub.publish(envelope(TextStreamed(str(number))))
-        hub.publish(envelope(TurnStarted(str(number), "x", "ask_mode"), number))
-    hub.close()
+        bus.publish(envelope(TextStreamed(str(number))))
+        bus.publish(envelope(TurnStarted(str(number), "x", "ask_mode"), number))
+    bus.close()
     heard = [item.event async for item in reader]
     assert [event.id for event in heard if isinstance(event, TurnStarted)] == [str(number) for number in range(10)]
     assert reader.dropped > 0
 
 
 async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
-    hub = EventBus()
-    reader = hub.subscribe(size=4, durable=True)
+    bus = EventBus()
+    reader = bus.subscribe(size=4, durable=True)
     for number in range(50):
-        hub.publish(envelope(TextStreamed(f"{number} ")))
-    hub.publish(envelope(TurnEnded("t", "end_turn")))
-    hub.close()
+        bus.publish(envelope(TextStreamed(f"{number} ")))
+    bus.publish(envelope(TurnEnded("t", "end_turn")))
+    bus.close()
     heard = [item.event async for item in reader]
     text = "".join(event.text for event in heard if isinstance(event, TextStreamed))
     assert text.split() == [str(number) for number in range(50)]
@@ -92,33 +92,33 @@ async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
 
 
 async def test_brokers_split_tools_from_the_agent() -> None:
-    hub = EventBus()
-    tools, agent = hub.subscribe("tool"), hub.subscribe("agent")
+    bus = EventBus()
+    tools, agent = bus.subscribe("tool"), bus.subscribe("agent")
     started, ended = ToolStarted("c", "Read", {}), ToolEnded("c", "Read", "success", "x")
     for event in (TextStreamed("hi"), started, ended):
-        hub.publish(envelope(event))
-    hub.close()
+        bus.publish(envelope(event))
+    bus.close()
     assert [item.event async for item in tools] == [started, ended]
     assert [item.event async for item in agent] == [TextStreamed("hi")]
 
 
 def test_one_observer_is_told_of_activity_in_place() -> None:
-    hub = EventBus()
+    bus = EventBus()
     first: list[str] = []
     second: list[str] = []
-    hub.observe_activity(lambda event: first.append(event.activity))
-    hub.publish(envelope(ActivityChanged("connecting")))
-    hub.observe_activity(lambda event: second.append(event.activity))
-    hub.publish(envelope(ActivityChanged("streaming")))
+    bus.observe_activity(lambda event: first.append(event.activity))
+    bus.publish(envelope(ActivityChanged("connecting")))
+    bus.observe_activity(lambda event: second.append(event.activity))
+    bus.publish(envelope(ActivityChanged("streaming")))
     assert (first, second) == (["connecting"], ["streaming"])
 
 
 async def test_a_reader_may_ask_for_names() -> None:
-    hub = EventBus()
-    some = hub.subscribe(names=("tool_result", "agent_idle"))
+    bus = EventBus()
+    some = bus.subscribe(names=("tool_result", "agent_idle"))
     for event in (ToolStarted("c", "LS", {}), ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")):
-        hub.publish(envelope(event))
-    hub.close()
+        bus.publish(envelope(event))
+    bus.close()
     heard = [item.event async for item in some]
     assert heard == [ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")]
 

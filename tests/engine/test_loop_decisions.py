@@ -1,4 +1,4 @@
-"""What loop mode makes of a reply, as pure functions: every way to go on and every way to end."""
+"""Decisions of loop mode: every reason to continue and every way to end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`!command`: the user's own commands run at once, by nobody's leave, and the model reads what they printed."""
+"""The user shell: `!command` runs at once without permission, and the model reads its output."""
 
 import asyncio
 import threading
@@ -107,7 +107,7 @@ async def test_closing_the_session_ends_it(start: Start, workspace: Path) -> Non
 
 
 async def test_nothing_is_shown_of_it_after_its_end(start: Start) -> None:
-    """Neither what waits for its moment, nor what something it left running prints later."""
+    """Neither buffered output nor later output of surviving processes is shown."""
     talk = await start([])
     commands = cast("LocalClient", talk.client)._user_shell
     runner = _Quick()

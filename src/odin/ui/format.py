@@ -1,0 +1,73 @@
+"""Formats times, counts, amounts and paths for people. Shared by all user interfaces."""
+
+from pathlib import Path
+
+_AGE_UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def format_duration(seconds: float) -> str:
+    """Return `0.4 s`, `12 s`, `2 min 5 s` or `1 h 3 min`."""
+    return f"{seconds:.1f} s" if seconds < 10 else format_seconds(seconds)
+
+
+def format_seconds(seconds: float) -> str:
+    """Return whole seconds: `4 s`, `1 min 5 s` or `2 h 3 min`."""
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_elapsed(started: float, now: float) -> str:
+    """Return the whole seconds since `started`; "" within the first second."""
+    elapsed = int(now - started) if started and now > started else 0
+    return format_seconds(elapsed) if elapsed else ""
+
+
+def format_age(seconds: float) -> str:
+    """Return an age such as `3 d` in its largest unit, or `now`."""
+    for size, name in _AGE_UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {name}"
+    return "now"
+
+
+def count_of(number: int, one: str, many: str = "") -> str:
+    """Return `1 line` or `1,200 lines`."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def format_count(number: int) -> str:
+    """Return `950`, `1.2k`, `34k` or `1.2M`."""
+    for limit, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= limit * 0.9995:
+            value = number / limit
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"
+    return str(number)
+
+
+def format_tokens(number: int) -> str:
+    """Return `950 tokens`, `34.5k tokens` or `1.2M tokens`."""
+    if number < 1_000:
+        return f"{number} tokens"
+    return f"{number / 1_000:.1f}k tokens" if number < 1_000_000 else f"{number / 1_000_000:.1f}M tokens"
+
+
+def format_usd(amount: float) -> str:
+    """Return `$1.25`; amounts below 10 cents have four decimals."""
+    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"
+
+
+def shorten_home(path: str) -> str:
+    """Return the path with the home directory replaced by `~`."""
+    home = str(Path("~").expanduser()).rstrip("/")
+    if home and (path == home or path.startswith(f"{home}/")):
+        return f"~{path[len(home) :]}"
+    return path
+
+
+def model_name_of(ref: str) -> str:
+    """Return a model ref without its provider: `claude-x` for `anthropic/claude-x`."""
+    return ref.rsplit("/", 1)[-1] or ref

@@ -1,0 +1,224 @@
+"""The slash commands that work alike in every front end.
+
+An action runs a command with the text typed after its name and returns the message to show. Plain mode and the app run
+these actions and add their own handlers only for commands that draw something: lists, pickers, dialogs.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from odin.core.client import Client, Sessions
+from odin.core.event import Mode
+from odin.core.op import (
+    CancelCompaction,
+    Compact,
+    Continue,
+    RemoveLastMessage,
+    RemoveRule,
+    SetBudget,
+    SetLoop,
+    SetModel,
+)
+from odin.core.slash_commands import unknown_argument, usage_error
+from odin.ui.event_lines import SCOPE_WORDS
+from odin.ui.slash_commands.permissions import PermissionModeSwitch, find_rule, parse_rule
+from odin.ui.slash_commands.prompts import change_queued_prompt, describe_loop_status, find_prompt
+from odin.ui.slash_commands.sessions import parse_export
+from odin.ui.slash_commands.usage import can_resume_work, describe_budget, parse_budget
+from odin.ui.terminal import escape_hidden
+
+COMPACTION_CANCELED = "Compaction canceled."
+_NOTHING_COMPACTED = (
+    "Nothing was compacted: the conversation is too short, compaction is already running, or a hook blocked it."
+)
+
+
+class CommandContext(Struct, frozen=True):
+    """What actions work on. `mode` is the mode of the next prompt; `expect_turn` is called before a turn is started."""
+
+    sessions: Sessions
+    mode: Mode
+    permission_mode: PermissionModeSwitch
+    expect_turn: Callable[[], None] = lambda: None
+
+    @property
+    def client(self) -> Client:
+        return self.sessions.client
+
+    async def get_session_id(self) -> str:
+        return (await self.client.get_info()).session
+
+
+Action = Callable[[CommandContext, str], Awaitable[str]]
+
+
+# --- the running turn, the queue and the conversation ---
+
+
+async def continue_turn(ctx: CommandContext, rest: str) -> str:
+    ctx.expect_turn()
+    await ctx.client.submit(Continue(os.urandom(6).hex()))
+    return ""
+
+
+async def change_queue(ctx: CommandContext, rest: str) -> str:
+    return await change_queued_prompt(ctx.client, rest)
+
+
+async def forget_last_message(ctx: CommandContext, rest: str) -> str:
+    removed = await ctx.client.submit(RemoveLastMessage())
+    return "Removed the last message from the conversation." if removed else "No message to remove."
+
+
+async def set_loop(ctx: CommandContext, rest: str) -> str:
+    verb, _, goal = rest.partition(" ")
+    if verb == "off":
+        return "" if await ctx.client.submit(SetLoop(False)) else "Loop mode is already off."
+    if verb == "on":
+        ctx.expect_turn()
+        await ctx.client.submit(SetLoop(True, goal.strip(), ctx.mode))
+    elif verb:
+        raise unknown_argument("loop", verb)
+    return describe_loop_status(await ctx.client.get_loop_status())
+
+
+async def compact(ctx: CommandContext, rest: str) -> str:
+    if rest == "cancel":
+        return COMPACTION_CANCELED if await ctx.client.submit(CancelCompaction()) else "No compaction is running."
+    return "" if await ctx.client.submit(Compact(rest)) else _NOTHING_COMPACTED
+
+
+# --- sessions ---
+
+
+async def rename_session(ctx: CommandContext, title: str) -> str:
+    if not title:
+        raise usage_error("rename", "/rename needs a title.")
+    await ctx.sessions.rename(await ctx.get_session_id(), title)
+    return f"Renamed this session to {escape_hidden(title)}"
+
+
+async def delete_session(ctx: CommandContext, session: str) -> str:
+    """Delete the session with exactly this ID. Return "" if there is none: parts of an ID or title delete nothing."""
+    if not session:
+        raise usage_error("delete", "/delete needs a session ID.")
+    if not any(item.id == session for item in await ctx.sessions.list_sessions()):
+        return ""
+    await ctx.sessions.delete(session)
+    return f"Deleted session {session}."
+
+
+async def export_session(ctx: CommandContext, rest: str) -> str:
+    form, path = parse_export(rest.split())
+    info = await ctx.client.get_info()
+    target = str(Path(info.cwd, Path(path).expanduser())) if path else ""
+    return f"Exported to {escape_hidden(await ctx.sessions.export(info.session, form, target))}"
+
+
+async def find_fork_turn(client: Client, number: str) -> str:
+    """Return the ID of the prompt that `/fork N` names, or "" without a number."""
+    return find_prompt((await client.snapshot()).messages, number).id if number else ""
+
+
+# --- model and cost ---
+
+
+async def set_model(ctx: CommandContext, name: str) -> str:
+    await ctx.client.submit(SetModel(name))
+    return f"Model set to {escape_hidden((await ctx.client.get_info()).model)}."
+
+
+async def set_budget(ctx: CommandContext, rest: str) -> str:
+    """Set the budget, and continue work that the previous budget stopped."""
+    amount = parse_budget(rest)
+    await ctx.client.submit(SetBudget(amount))
+    if can_resume_work(await ctx.client.snapshot(), amount):
+        await continue_turn(ctx, "")
+    return describe_budget(amount)
+
+
+# --- permissions ---
+
+
+async def set_permission_mode(ctx: CommandContext, rest: str) -> str:
+    return await ctx.permission_mode.set_mode(ctx.client, rest)
+
+
+async def set_yolo(ctx: CommandContext, rest: str) -> str:
+    return await ctx.permission_mode.set_yolo(ctx.client, rest.casefold())
+
+
+async def change_rules(ctx: CommandContext, rest: str) -> str:
+    verb, _, text = rest.partition(" ")
+    if verb == "add":
+        op = parse_rule(text)
+        await ctx.client.submit(op)
+        return f"Rule added {SCOPE_WORDS[op.scope]}: {op.action} {escape_hidden(op.text)}"
+    if verb == "remove":
+        rule = find_rule(await ctx.client.list_rules(), text.strip())
+        await ctx.client.submit(RemoveRule(rule.number))
+        return f"Rule removed: {rule.action} {escape_hidden(rule.text)}"
+    raise unknown_argument("rules", verb)
+
+
+# --- /show, /list and /switch ---
+
+_SYNONYMS = {
+    "show": {"": "diagnostics", "rules": "rules", "context": "context"},
+    "list": {"": "help", "models": "models", "sessions": "sessions", "rules": "rules", "commands": "commands"},
+    "switch": {"model": "model", "mode ask": "ask", "mode plan": "plan", "mode edit": "edit"},
+}
+
+
+def resolve_synonym(name: str, rest: str) -> tuple[str, str]:
+    """Return the command and arguments that a line stands for: `/list models` is `/models`."""
+    words = " ".join(rest.split())
+    if command := _SYNONYMS.get(name, {}).get(words.casefold()):
+        return command, ""
+    first, _, more = words.partition(" ")
+    return ("model", more) if name == "switch" and first == "model" else (name, rest)
+
+
+async def show_setting(ctx: CommandContext, rest: str) -> str:
+    info, word = await ctx.client.get_info(), rest.casefold()
+    if word == "model":
+        return f"Model: {escape_hidden(info.model)}"
+    if word == "mode":
+        return f"Mode: {ctx.mode.removesuffix('_mode')}. Permission mode: {info.permission_mode}"
+    if word == "sandbox":
+        return f"Sandbox: {escape_hidden(info.sandbox) or 'none'}"
+    raise unknown_argument("show", rest)
+
+
+async def list_items(ctx: CommandContext, rest: str) -> str:
+    if rest.casefold() != "tools":
+        raise unknown_argument("list", rest)
+    return ", ".join((await ctx.client.get_info()).tools)
+
+
+async def switch_setting(ctx: CommandContext, rest: str) -> str:
+    raise unknown_argument("switch", rest)
+
+
+ACTIONS: dict[str, Action] = {
+    "continue": continue_turn,
+    "queue": change_queue,
+    "forget": forget_last_message,
+    "loop": set_loop,
+    "compact": compact,
+    "rename": rename_session,
+    "delete": delete_session,
+    "export": export_session,
+    "model": set_model,
+    "budget": set_budget,
+    "permissions": set_permission_mode,
+    "yolo": set_yolo,
+    "rules": change_rules,
+    "show": show_setting,
+    "list": list_items,
+    "switch": switch_setting,
+}
+"""The actions by command name. `queue`, `rules`, `model` and `budget` need arguments; without, front ends show them."""
