@@ -157,7 +157,7 @@ class Scene:
         while len(app.screen_stack) > 1:
             await app.pop_screen()
         if (bar := app.query_one(SearchBar)).is_open:
-            bar._tell_listener("", True)
+            bar._notify_listener("", True)
         app.composer.clear_draft()
         app.composer.show_draft(PromptDraft())
         app.composer.focus()
