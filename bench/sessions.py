@@ -12,9 +12,9 @@ import msgspec
 from odin.core.event import Envelope, Replied, SessionOpened, TitleSet, ToolEnded, TurnEnded, TurnStarted, UsageRecorded
 from odin.core.message import ReplyMessage, Text, ToolCall, Usage
 from odin.session.index import INDEX_NAME, SessionIndex
-from odin.session.log import LOG_FORMAT, LogHeader
+from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader
 from odin.session.search import search_sessions
-from odin.session.store import LOG_NAME, SessionStore
+from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep
 from row import Row
 

@@ -364,7 +364,7 @@ async def test_without_a_callback_no_question_is_offered(configure: Configure) -
     with ScriptedServer([call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("I chose.")]) as server:
         await collect(query(prompt="Set it up.", options=configure(server)))
         assert "Question" not in server.requests[0].tool_names
-        assert "Nobody can be asked" in server.requests[1].results["toolu_q"]
+        assert "No user can be asked" in server.requests[1].results["toolu_q"]
 
 
 async def test_without_a_callback_nothing_is_written(configure: Configure, workspace: Path) -> None:

@@ -32,7 +32,7 @@ def test_programs_get_the_same_as_json(run_odin: Run, workspace: Path) -> None:
     assert found["ok"] is True
     assert found["python"]["version"].startswith("3.")
     assert found["folders"]["state"]["writable"] is True
-    assert found["sandbox"]["use"] == "auto"
+    assert found["sandbox"]["backend"] == "auto"
     assert found["sandbox"]["used"] in ("bubblewrap", "landlock", "none")
     assert set(found["sandbox"]["available"]) == {"bubblewrap", "landlock"}
     assert found["trust"] == {"folder": str(workspace), "trusted": False}
@@ -87,11 +87,11 @@ def test_settings_that_cannot_be_read_are_broken(run_odin: Run, home: Path) -> N
 
 
 def test_warnings_about_settings_are_shown(run_odin: Run, workspace: Path) -> None:
-    (workspace / "odinconfig.json").write_text('{"sandbox": {"use": "off"}, "nonsense": 1}')
+    (workspace / "odinconfig.json").write_text('{"sandbox": {"backend": "off"}, "nonsense": 1}')
     found = facts(run_odin)
     assert found["configuration"]["files"] == [str(workspace / "odinconfig.json")]
     assert any("sandbox is ignored in a project file" in text for text in found["configuration"]["warnings"])
-    assert found["sandbox"]["use"] == "auto"
+    assert found["sandbox"]["backend"] == "auto"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")

@@ -97,7 +97,7 @@ def test_markdown_is_the_default_and_lies_beside_the_log(session: Session):
     assert "Which line?" in text
     assert "- [x] mend it\n- [ ] test it" in text
     assert "**agent-1:**\n\nFrom the sub-agent." in text
-    assert re.search(r"## 2\. Prompt \(edit, .* · taken back\)", text)
+    assert re.search(r"## 2\. Prompt \(edit, .* · rewound\)", text)
     assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
 
 

@@ -10,14 +10,15 @@ from tests.table import each
 
 # ruff: noqa: SIM905  (word lists are easier to read as text)
 
-PACKAGE = Path(__file__).parent.parent / "src" / "odin"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "odin"
 
 VERBS = frozenset(
     """
-abandon abort accept acquire act activate add adjust admit advance advise align allow analyse analyze announce
+abandon abort accept acquire act activate add adjust admit advance advise align allow analyze announce
 answer append apply archive arm ask assemble assert assign attach audit authorize await back begin bind block
 blur bound branch break bring build bump bundle cache calculate calibrate call cancel capture carry catch
-change charge check choose claim clamp classify clean clear clip clone close coerce collapse collect colour
+change charge check choose claim clamp classify clean clear clip clone close coerce collapse collect
 combine commit compact compare compile complete compose compress compute concatenate condense configure confine
 confirm connect consume contain continue convert copy correct count cover crash create crop cut debounce decide
 declare decode decompress decorate dedent deduplicate defer delay delegate delete deliver deny derive describe
@@ -31,7 +32,7 @@ install interpret interrupt introduce invalidate invoke join judge jump keep kil
 leave lend let lift limit link list listen load locate lock log look lookup lower main make map mark mask match
 measure merge migrate mirror mount move mute name narrow navigate negate normalize note notice notify number
 observe offer omit open order outline overlay pace pack paint parse pass paste pause peek perform pick pin
-place plan play point poll pop populate position prefer prefix prepare prepend present press preview print
+place plan play point poll pop populate position prefer prefix preload prepare prepend present press preview print
 probe process produce promote prompt protect prove prune publish pull pump push put query queue quote raise
 rank read reap rebuild recall receive recognize record recover redact redo redraw reduce refer refine refold
 refresh refuse register reject relay release reload remember remove rename render reorder repaint repair repeat
@@ -79,6 +80,40 @@ NOUNS = frozenset("encoding listing onboarding recording ruling testing".split()
 
 NOT_NOUN = re.compile(r"(?:[a-z]{2,}ing|[a-z]{3,}ed)$")
 IRREGULAR = frozenset("chosen known told said kept shown found made held left begun seen written taken given".split())
+
+RETIRED_WORDS = {
+    r"lesser models?": "small model",
+    r"stand-ins?": "placeholder",
+    r"breaths?": "pause, interval",
+    r"shel(?:f|ves)": "folder, store",
+    r"ruinous": "destructive",
+    r"harmless": "read-only, safe",
+    r"untouchable": "protected",
+    r"rulebooks?": "rules, policy",
+    r"hookbooks?": "hooks",
+    r"wakers?": "wake-up",
+    r"autopilot": "loop mode",
+    r"look-?alikes?": "similar paths",
+    r"mended": "repaired",
+    r"lanes?": "delivery",
+    r"early calls?|begun early": "speculative call",
+    r"(?:takes?|taken|taking|took) back": "undo, roll back, rewind, revoke",
+    r"somebody|whoever|(?<!\")nobody(?!\")": "the user, another process",
+    r"begun": "started",
+    r"anew": "again",
+    r"keep_env": "env_passthrough",
+    r"lets? go of": "release",
+    r"catalogues?": "catalog",
+    r"work trees?": "worktree",
+    r"colour(?:s|ed|ing)?(?!\?)": "color",
+    r"behaviours?": "behavior",
+    r"(?:summar|recogn|normal|organ|optim|initial|serial)is(?:e[ds]?|ing|ation)": "the American spelling, -ize",
+}
+"""Words that older versions used for their own concepts, and British spellings, with the words to use instead.
+
+A `"nobody"` in quotes is the value of `AnswerPermission.by`, and `colour?` in quotes is an option of grep.
+"""
+ANY_RETIRED_WORD = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(RETIRED_WORDS)})(?![A-Za-z])", re.IGNORECASE)
 
 
 def list_modules() -> list[Path]:
@@ -134,6 +169,34 @@ def test_public_class_names_are_unique():
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
+def list_texts() -> list[Path]:
+    """The package without the phrases that the offline planner must understand, and the pages for users."""
+    pages = [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]
+    return [path for path in list_modules() if not path.stem.endswith("_phrases")] + pages
+
+
+def find_retired_words(text: str) -> Iterator[str]:
+    """Yield the line, the retired word and its replacement."""
+    for match in ANY_RETIRED_WORD.finditer(text):
+        word = match[0]
+        instead = next(new for old, new in RETIRED_WORDS.items() if re.fullmatch(old, word, re.IGNORECASE))
+        yield f"{text.count(chr(10), 0, match.start()) + 1}: {word!r}, write {instead}"
+
+
+def test_retired_words_are_gone():
+    found = [
+        f"{path.relative_to(ROOT)}:{hit}"
+        for path in list_texts()
+        for hit in find_retired_words(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_every_exception_is_used():
     names = {name for path in list_modules() for name in find_functions(ast.parse(path.read_text(encoding="utf-8")))}
     allowed = {name for group in FUNCTION_EXCEPTIONS.values() for name in group}
@@ -153,3 +216,13 @@ def test_verb_phrases_pass(name: str):
 @each("name", ["looking", "chosen", "rule_matching", "shared"])
 def test_gerunds_and_participles_are_found(name: str):
     assert not is_noun(name)
+
+
+@each("text", ["keep_env = 1", "_shelf", "a Lane", "Nobody asked", "it is taken back", "colours", "summarised"])
+def test_retired_words_are_found(text: str):
+    assert len(list(find_retired_words(text))) == 1
+
+
+@each("text", ['by="nobody"', '"colour? regexp="', "a plane", "a workflow tree", "color", "recommended"])
+def test_other_words_pass(text: str):
+    assert list(find_retired_words(text)) == []

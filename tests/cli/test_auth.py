@@ -214,13 +214,13 @@ async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(
     client = await open_session(Options(cwd=str(workspace), env=env, model="offline"))
     try:
         assert [item.ref for item in await client.list_models()] == ["offline/planner"]
-        assert client._redact("nothing is known to be secret so far").secrets == ()
+        assert client._deps.redact("nothing is known to be secret so far").secrets == ()
         store_key("anthropic", KEY, env)
         notes = {item.ref: item.note for item in await client.list_models()}
         assert notes["anthropic/claude-sonnet-5-5"] == "key: auth.json"
         await client.submit(SetModel("anthropic/claude-sonnet-5-5"))
         assert (await client.get_info()).model == "anthropic/claude-sonnet-5-5"
-        assert client._redact(f"x {KEY}").text == "x [redacted: key of anthropic]"
+        assert client._deps.redact(f"x {KEY}").text == "x [redacted: key of anthropic]"
     finally:
         await client.close()
 

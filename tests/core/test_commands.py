@@ -7,7 +7,7 @@ from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, is_rese
 from odin.ui.plain.commands import MODES, PlainCommands
 from tests.table import each
 
-ASKED_FOR = ("new", "resume", "compact", "export", "models", "mcp", "rules", "stats", "help", "loop", "diagnostics")
+ASKED_FOR = ("new", "resume", "compact", "export", "models", "rules", "stats", "help", "loop", "diagnostics")
 ALSO = ("show", "list", "switch")
 
 

@@ -57,7 +57,7 @@ def everywhere(words: str) -> set[int]:
 def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: Path, home: Path) -> None:
     mark = f"7{os.getpid()}.{len(kind)}{len(sandbox)}{int(whole_group)}"
     tree = TREE.format(mark)
-    config: dict[str, object] = {"sandbox": {"use": sandbox}}
+    config: dict[str, object] = {"sandbox": {"backend": sandbox}}
     if kind == "hook":
         config["hooks"] = {"on_before_llm_call": [{"command": tree, "timeout": 600}]}
     folder = home / ".config" / "odin"

@@ -300,7 +300,7 @@ class TestSandbox:
         (ended,) = bench.all(ToolEnded)
         assert ended.status == "error"
         assert ended.text.startswith("no route")
-        assert "The user would not let it run outside the sandbox: stay inside" in ended.text
+        assert "The user did not allow it to run outside the sandbox: stay inside" in ended.text
         assert len(tool.ran) == 1
 
     @pytest.mark.parametrize(

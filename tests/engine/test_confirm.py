@@ -253,7 +253,7 @@ class TestWhoAnswers:
         await talk.say("go")
         told = talk.server.requests[1].results["w"]
         assert told.startswith("WriteFile requires confirmation: ")
-        assert "Nobody can be asked here" in told
+        assert "No user can be asked here" in told
         assert talk.all(ToolEnded)[0].status == "denied"
         assert not (workspace / "a").exists()
 
@@ -269,7 +269,7 @@ class TestWhoAnswers:
         told = talk.server.requests[1].results["w"]
         assert told.startswith("Denied: the question timed out.")
         assert talk.all(ToolEnded)[0].status == "denied"
-        assert answered.reason == "Nobody answered within 0.05 s."
+        assert answered.reason == "The user did not answer within 0.05 s."
         assert not (workspace / "a").exists()
         assert (await talk.say("and now")).text == "on"
         assert not talk.server.rejected

@@ -85,7 +85,7 @@ async def test_nobody_answers_in_time(start: Start):
     assert (await talk.say("Set it up.")).text == "I took PostgreSQL."
     (ended,) = talk.all(ToolEnded)
     assert ended.status == "error"
-    assert ended.text.startswith("Nobody answered in time.")
+    assert ended.text.startswith("The user did not answer in time.")
     (answered,) = talk.all(QuestionsAnswered)
     assert (answered.cancelled, answered.by) == (True, "timeout")
 
@@ -94,7 +94,7 @@ async def test_where_nobody_can_be_asked_the_tool_is_not_offered_and_says_so(sta
     talk = await start([ask(DATABASE), say("I took PostgreSQL.")])
     await talk.say("Set it up.")
     assert "Question" not in talk.server.requests[0].tool_names
-    assert talk.server.requests[1].results["q1"].startswith("Nobody can be asked here. Choose")
+    assert talk.server.requests[1].results["q1"].startswith("No user can be asked here. Choose")
 
 
 async def test_the_tool_is_offered_in_every_mode_when_somebody_is_there(start: Start):

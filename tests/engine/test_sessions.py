@@ -222,7 +222,7 @@ async def test_a_fork_at_every_prompt_can_be_gone_on_with(open_: Open, home: Pat
 
 async def test_a_fork_of_nothing_is_refused(open_: Open) -> None:
     host, _ = await open_([say("one")])
-    with pytest.raises(UsageError, match="nothing to copy"):
+    with pytest.raises(UsageError, match="nothing to fork"):
         await host.fork()
     await ask(host, "first")
     with pytest.raises(UsageError, match="no prompt"):

@@ -155,7 +155,9 @@ class TestEveryByte:
         await talk.until_end(prompt)
         assert (workspace / "a").read_text() == "theirs\n"
         (event,) = talk.all(CallDiscarded)
-        assert [(Path(file.path).name, "somebody else" in file.reason) for file in event.skipped_files] == [("a", True)]
+        assert [
+            (Path(file.path).name, "changed outside this session" in file.reason) for file in event.skipped_files
+        ] == [("a", True)]
         assert any(str(workspace / "a") in event.text for event in talk.all(Warned))
 
     async def test_a_change_of_mode_by_somebody_else_counts_too(self, start: Start, workspace: Path) -> None:

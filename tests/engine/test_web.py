@@ -115,7 +115,7 @@ async def test_a_rule_for_the_domain_lets_it_run_and_covers_no_other_host(start:
     first, second = talk.all(ToolEnded)
     assert first.status == "success"
     assert second.status == "denied"
-    assert "Nobody can be asked here" in second.text
+    assert "No user can be asked here" in second.text
     assert "WebFetch(domain:127.0.0.1)" in second.text
     assert len(site.heads) == 1
 

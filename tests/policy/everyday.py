@@ -1,6 +1,6 @@
-"""Commands that people and models use all day to look around, and a small repository to use them in.
+"""Everyday read-only commands, and a small repository to run them in.
 
-All of them must run unasked, and none may change a byte: they are judged in one test and really run in another.
+All of them must run without approval, and none may change a byte: one test judges them, another runs them.
 """
 
 import os

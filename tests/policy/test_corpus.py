@@ -1,6 +1,6 @@
 """The collected cases: commands that may run without approval or not, hostile repositories, and misleading paths.
 
-The workspace is written /ws/proj in them, and becomes the folder of the test.
+The workspace is written as /ws/proj in them and replaced by the test folder.
 """
 
 import json

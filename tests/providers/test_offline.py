@@ -563,7 +563,7 @@ async def test_undo_takes_a_replacement_back(talk: Talk):
     await talk.say("replace foo with baz everywhere")
     await talk.say("read a.py")
     answer = await talk.say("undo that")
-    assert answer == "Took back the last change in `a.py`.\nTook back the last change in `b.py`."
+    assert answer == "Reverted the last change in `a.py`.\nReverted the last change in `b.py`."
     assert (talk.read("a.py"), talk.read("b.py")) == ("foo bar foo\n", "foo\n")
 
 

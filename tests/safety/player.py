@@ -2,9 +2,9 @@
 
     player.py  <play.json  >outcomes.json
 
-Every attack gets a world of its own: a git project with committed, changed, untracked and ignored files, a folder
-beside it and a home. The model asks for the command; whoever is asked says what the play says. What is left of the
-world afterwards is compared byte for byte, here, because outside the jail nothing of it exists.
+Every attack gets its own world: a git project with committed, changed, untracked and ignored files, a sibling folder
+and a home folder. The model requests the command, and approval requests are answered as the play says. Afterwards the
+world is compared byte for byte, here, because it does not exist outside the jail.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ async def attacked(play: Play, command: str) -> dict[str, Any]:
 def _options(play: Play, world: World, server: ScriptedServer) -> Options:
     config = world.home / ".config" / "odin"
     config.mkdir(parents=True)
-    (config / "odinconfig.json").write_text(json.dumps({"sandbox": {"use": play.sandbox}}))
+    (config / "odinconfig.json").write_text(json.dumps({"sandbox": {"backend": play.sandbox}}))
     env = {**os.environ, "HOME": str(world.home), **server.env("anthropic")}
     os.environ["HOME"] = str(world.home)
     return Options(

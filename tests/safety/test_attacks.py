@@ -1,7 +1,7 @@
 """Attacks that hurt users of other agents, end to end: the model requests them, and the canaries survive.
 
-The sessions run in a jail of their own (the machine read-only, an empty /tmp, no network): a fault costs nothing
-but a red test. Odin's own sandbox is off in most plays: the judgement alone has to hold.
+The sessions run in a jail (read-only machine, empty /tmp, no network), so a fault costs only a failed test. Odin's own
+sandbox is off in most plays: the policy alone has to hold.
 """
 
 import json

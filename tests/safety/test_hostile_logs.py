@@ -28,8 +28,8 @@ from odin.core.event import (
     SessionOpened,
     TitleSet,
 )
-from odin.session.log import LOG_FORMAT, LogHeader, read_header
-from odin.session.store import LOG_NAME, SessionStore
+from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, read_header
+from odin.session.store import SessionStore
 from odin.testing import call, say
 from tests.conftest import Run
 from tests.engine.conftest import Start

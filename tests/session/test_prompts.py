@@ -8,8 +8,8 @@ import pytest
 
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnEnded, TurnStarted
 from odin.session import search
+from odin.session.log import LOG_NAME
 from odin.session.search import read_recent_prompts
-from odin.session.store import LOG_NAME
 
 
 def write(folder: Path, session: str, *events: AnyEvent, agent: str = "", when: int = 0) -> Path:

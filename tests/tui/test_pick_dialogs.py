@@ -458,7 +458,7 @@ async def test_help_shows_the_persons_own_keys_and_commands(open_app: OpenApp, w
         await stage.press("f1")
         await come(stage, HelpDialog)
         await stage.type("choose a model")
-        await stage.shows("F3", 'tui.keys {"models"')
+        await stage.shows("F3", "tui.keys", '{"models": "…"}')
         await stage.press("escape")
         await stage.send("/commands")
         await come(stage, HelpDialog)

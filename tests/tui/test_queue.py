@@ -64,7 +64,7 @@ async def test_after_an_interrupt_it_is_told_that_they_joined() -> None:
     async with play(PlayedSessions(client)) as stage:
         await busy(stage, client)
         client.play(PromptInjected("p1", "then this", "plan_mode"), PromptInjected("p2", "last", "edit_mode"))
-        await stage.shows("2 queued prompts were added to the conversation")
+        await stage.shows("2 queued prompts joined the conversation")
         assert not stage.app.input_panel.queue.display
 
 

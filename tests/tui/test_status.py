@@ -117,8 +117,7 @@ async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> No
     async with open_app(script, yes=True) as stage:
         await stage.send("go")
         await stage.until(lambda: "running Bash" in row(stage, "Esc stops"))
-        with fifo.open("w") as end:
-            end.write("x")
+        await asyncio.to_thread(fifo.write_text, "x")  # waits for the reader, which needs the event loop to start
         await stage.shows("Done.")
         await stage.idle()
         await stage.until(lambda: not row(stage, "Esc stops"))

@@ -171,6 +171,6 @@ def test_a_question_and_a_permission_come_one_after_the_other_in_a_chat(workspac
 def test_without_a_terminal_the_tool_is_not_there(workspace: Path, run_odin: Any) -> None:
     with ScriptedServer([ASK, say("I chose.")]) as server:
         ran = run_odin("-p", "Go.", "--permission-prompt-tool", "stdio", env=server.env("anthropic"))
-        assert "Nobody can be asked" in server.requests[1].results["q1"]
+        assert "No user can be asked" in server.requests[1].results["q1"]
         assert "Question" not in server.requests[0].tool_names
     assert ran.stdout == "I chose.\n"

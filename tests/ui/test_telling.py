@@ -93,7 +93,7 @@ def test_a_call_that_nobody_could_be_asked_about_is_said(run_odin: Run, workspac
         ran = run_odin("-p", "Go.", env=server.env("anthropic"))
     assert ran.stdout == "Oh.\n"
     assert "ExecuteCommand was not run. It requires confirmation: " in ran.stderr
-    assert "Nobody can be asked here" in ran.stderr
+    assert "No user can be asked here" in ran.stderr
     assert not (workspace / "made").exists()
 
 

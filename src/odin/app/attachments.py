@@ -1,7 +1,7 @@
 """Reads the attachments of a prompt with the limits, rules and cache of the Read tool.
 
 Files that the user names may be outside the project. Files that rules deny, and files that usually hold secrets, are
-left out with a warning, so that nobody sends them by accident.
+left out with a warning, so that the user does not send them by accident.
 """
 
 import asyncio

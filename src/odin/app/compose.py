@@ -64,7 +64,6 @@ from odin.session.log import read_log
 from odin.session.permissions import describe_resumed_grants
 from odin.session.state import SessionState
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.change_preview import preview_change
 from odin.tools.file_finder import FileFinder
 from odin.tools.talk import AgentTool
 
@@ -383,7 +382,7 @@ class _Composition:
             hooks=hooks,
             redact=self.redact,
             rules=self.rules,
-            preview=preview_change,
+            preview=_preview_change,
             sandbox=self.sandbox.describe,
             steps=steps,
             take_seen_files=take_seen_files,
@@ -587,3 +586,10 @@ def build_standard_registry(cwd: str = "") -> Registry:
     return Registry(
         build_standard_tools(ToolDeps(FileCache(), runner, session_folder=folder, root=root, background=background))
     )
+
+
+async def _preview_change(tool: Tool[Any], args: Any) -> str:
+    """Import the preview with the first permission request."""
+    from odin.tools.change_preview import preview_change
+
+    return await preview_change(tool, args)

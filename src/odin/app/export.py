@@ -1,4 +1,7 @@
-"""Exports a session to a Markdown, JSON or HTML file."""
+"""Exports a session to a Markdown, JSON or HTML file.
+
+The log is read twice, once for the overview and once to write the entries, so that a long session needs little memory.
+"""
 
 import contextlib
 import os

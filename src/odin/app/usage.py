@@ -106,9 +106,7 @@ def _resolve_session_prefix(name: str, found: Sequence[UsageEntry], cwd: str, en
     """
     if any(entry.session.startswith(name) for entry in found):
         return name
-    from odin.app.sessions import open_project_sessions
-
-    return open_project_sessions(cwd, env).find(name) if name else ""
+    return _open_store(cwd, env).find(name) if name else ""
 
 
 class TodaysCost:
@@ -146,7 +144,11 @@ def _list_folders(env: Mapping[str, str], cwd: str, everywhere: bool) -> Iterato
     if everywhere:
         yield from _list_projects(SessionStore(get_state_dir(env), "").folder.parent)
         return
-    yield SessionStore(get_state_dir(env), find_project_root(resolve_folder(cwd), env)).folder
+    yield _open_store(cwd, env).folder
+
+
+def _open_store(cwd: str, env: Mapping[str, str]) -> SessionStore:
+    return SessionStore(get_state_dir(env), find_project_root(resolve_folder(cwd), env))
 
 
 def _agent_of(entry: UsageEntry) -> str:

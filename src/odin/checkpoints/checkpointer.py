@@ -9,7 +9,7 @@ are compared with their checkpoints first.
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ from odin.core.tool import Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import find_crashed_calls
 from odin.policy.commands.analysis import is_read_only
-from odin.session.file_history import UnfinishedSave
+from odin.session.file_history import SpeculativeChanges, UnfinishedSave
 
 MAX_EDIT_BYTES = 100_000_000
 """The largest file that is saved before an edit."""
@@ -54,7 +54,7 @@ class _BackgroundCall(Struct, frozen=True):
 
 
 class Checkpointer:
-    """`running` returns the ids of calls with a background process."""
+    """`running` returns the ids of calls with a background process; `rollback_crashed` rolls back speculative calls."""
 
     def __init__(
         self,
@@ -65,7 +65,8 @@ class Checkpointer:
         home: str,
         state_dir: str,
         limits: ListingLimits,
-        running: Callable[[], Iterable[str]] = tuple,
+        running: Callable[[], Iterable[str]],
+        rollback_crashed: Callable[[Sequence[SpeculativeChanges]], Awaitable[None]],
     ) -> None:
         self.store = store
         self._recorder = recorder
@@ -74,6 +75,7 @@ class Checkpointer:
         self._lister = ProjectLister(store, limits, excluded=(os.path.realpath(state_dir),))
         self._limits = limits
         self._running = running
+        self._rollback_crashed = rollback_crashed
         self._background: dict[str, _BackgroundCall] = {}
         self._warned = False
         self._busy: set[str] = set()
@@ -171,9 +173,7 @@ class Checkpointer:
         """
         async with self._recovery_lock:
             if crashed := find_crashed_calls(self._recorder):
-                from odin.checkpoints.rewind import rollback_crashed_calls
-
-                await rollback_crashed_calls(crashed, self._recorder, self.store, self._root)
+                await self._rollback_crashed(crashed)
         for call in self._recorder.state.file_history.unfinished:
             name = call.saved.call_id
             if name not in self._busy:

@@ -316,9 +316,9 @@ def _guess_changes(call: SpeculativeChanges) -> tuple[tuple[FileChange, ...], tu
 async def rollback_crashed_calls(
     calls: Iterable[SpeculativeChanges], recorder: Recorder, store: CheckpointStore, root: str
 ) -> None:
-    """Discard what was running call when the session was killed. What a fork has inherited is not its to put back.
+    """Roll back the speculative calls that were running when the session was killed, except those a fork inherited.
 
-    Only the log tells of it, and it may be somebody else's: what no call can have changed call is left alone.
+    The log is the only source and may come from another person, so files that no call can have changed stay.
     """
     for call in calls:
         is_own = call.seq > recorder.last_inherited_seq

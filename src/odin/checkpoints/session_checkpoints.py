@@ -1,7 +1,7 @@
 """The checkpoints of one session. The rest of the package is loaded by the first call that may change files."""
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,12 @@ class SessionCheckpoints:
 
         return await rollback_files(call, self._load_checkpointer().store)
 
+    async def _rollback_crashed(self, calls: Sequence[SpeculativeChanges]) -> None:
+        from odin.checkpoints.rewind import rollback_crashed_calls
+
+        root = os.path.realpath(self._config.root)
+        await rollback_crashed_calls(calls, self._recorder, self._load_checkpointer().store, root)
+
     async def rewind_or_redo(self, op: Rewind | Redo) -> None:
         if isinstance(op, Rewind):
             await self.make_rewinder().rewind(op)
@@ -104,5 +110,6 @@ class SessionCheckpoints:
                 state_dir=str(state),
                 limits=ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
                 running=self._running,
+                rollback_crashed=self._rollback_crashed,
             )
         return self._checkpointer

@@ -1,12 +1,18 @@
-"""What all subcommands share: output, the argument parser, the flags of `odin`, and the flags that move its folders."""
+"""Shared by all subcommands: output, the argument parser, the flags of `odin`, and the flags that move its folders."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from odin.core.errors import OdinError, UsageError
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long running work may take to end when Odin exits."""
+
+SHUTDOWN_TIMEOUT = "odin: running work did not end in time."
 
 
 def write_output(text: str) -> int:
@@ -86,6 +92,10 @@ PICK_SESSION = "?"
 """What `--resume` without an id stands for: a person chooses one."""
 
 
+_INVALID_NUMBER = re.compile(r"argument (?:-\w/)?(\S+): invalid (?:int|float) value")
+"""The message of argparse for a flag that is not a number."""
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises UsageError instead of exiting.
 
@@ -107,6 +117,8 @@ class Parser(argparse.ArgumentParser):
             Parser.observer(self)
 
     def error(self, message: str) -> Any:
+        if match := _INVALID_NUMBER.match(message):
+            message = f"{match[1]} must be a number"
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See `{self.prog} --help`.")
 
 

@@ -161,7 +161,7 @@ class _Checkup:
         used.kill()
         network = "on" if config.sandbox.network else "off"
         self._facts["sandbox"] = {
-            "use": config.sandbox.backend,
+            "backend": config.sandbox.backend,
             "used": used.kind,
             "network": network,
             "description": used.describe(),

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from odin.commands.command_line import (
+    CLOSE_TIMEOUT_S,
     PICK_SESSION,
     REPORTED_FLAGS,
+    SHUTDOWN_TIMEOUT,
     build_parser,
     extract_folder_flags,
     split_list,
@@ -27,9 +29,6 @@ from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
-CLOSE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT = "odin: running work did not end in time."
-"""How long running work may take to end when Odin exits."""
 
 COMMANDS = {
     "models": "models",

@@ -1,4 +1,7 @@
-"""`odin import`: create a session from an exported session or a transcript of another agent."""
+"""`odin import`: create a session from an exported session or a transcript of another agent.
+
+Only messages are imported, not events, so that a file from someone else brings no permissions, rules or costs.
+"""
 
 import os
 import time

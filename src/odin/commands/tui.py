@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from odin.commands.command_line import write_message
-from odin.commands.main import CLOSE_TIMEOUT_S, SHUTDOWN_TIMEOUT
+from odin.commands.command_line import CLOSE_TIMEOUT_S, SHUTDOWN_TIMEOUT, write_message
 from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.tui_settings import TuiSettings

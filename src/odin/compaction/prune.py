@@ -9,17 +9,19 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from odin.compaction.context_budget import ContextBudget
 from odin.compaction.measure import IMAGE_TOKENS, images_of, tokens_of
 from odin.core.event import ResultsPruned
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.text import to_valid_unicode
 from odin.engine.turn import Planner
 from odin.session.history import find_paths_in_view, is_pruned, titles_of
+
+if TYPE_CHECKING:
+    from odin.compaction.context_budget import ContextBudget
 
 _FENCE = "````"
 _TICKS = re.compile("`{4,}")
@@ -193,7 +195,7 @@ _NO_LIMIT = 1 << 60
 
 
 class Pruner:
-    def __init__(self, budget: ContextBudget) -> None:
+    def __init__(self, budget: "ContextBudget") -> None:
         self._budget = budget
         self._deps = budget.deps
 

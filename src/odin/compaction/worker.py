@@ -9,11 +9,11 @@ messages.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from odin.compaction.context_budget import ContextBudget
 from odin.compaction.measure import tokens_of
 from odin.compaction.prune import Pruner, write_history
 from odin.compaction.summary import (
@@ -51,6 +51,9 @@ from odin.engine.small_model import SmallModel
 from odin.engine.turn import Planner
 from odin.session.history import find_kept_start, find_paths_in_view
 
+if TYPE_CHECKING:
+    from odin.compaction.context_budget import ContextBudget
+
 
 class PendingSummary(Struct, frozen=True):
     """A finished summary of the first `cut` messages; valid while the thread's lineage is unchanged."""
@@ -62,7 +65,7 @@ class PendingSummary(Struct, frozen=True):
     profile: CompactionProfile
 
 
-def facts_of(budget: ContextBudget, scope: CallScope) -> SummaryFacts:
+def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     state, agent = budget.deps.recorder.state, budget.agent
     agents = {record.id: record for record in state.sub_agents.records}
     mine = agents.get(agent)
@@ -79,14 +82,14 @@ def facts_of(budget: ContextBudget, scope: CallScope) -> SummaryFacts:
     )
 
 
-def earlier_summary_of(budget: ContextBudget) -> str:
+def earlier_summary_of(budget: "ContextBudget") -> str:
     """The current summary, for the next one to continue from."""
     summary = budget.thread.summary
     return body_of(summary) if summary and budget.deps.custom_compactor is None else summary
 
 
 def compacted_event_of(
-    budget: ContextBudget, ready: PendingSummary, messages: Sequence[Message], scope: CallScope, archive: str = ""
+    budget: "ContextBudget", ready: PendingSummary, messages: Sequence[Message], scope: CallScope, archive: str = ""
 ) -> Compacted:
     start = find_kept_start(messages, len(messages) - ready.cut)
     older, kept = messages[:start], messages[start:]
@@ -114,7 +117,7 @@ def compacted_event_of(
     )
 
 
-def archive_messages(budget: ContextBudget, messages: Sequence[Message]) -> str:
+def archive_messages(budget: "ContextBudget", messages: Sequence[Message]) -> str:
     """Archive the messages and return the path; "" if that fails, which is no loss: the log has them."""
     try:
         return write_history(budget.deps.folder, messages, budget.thread.archive)
@@ -126,7 +129,7 @@ def _is_prompt(message: Message, prompt: str) -> bool:
     return isinstance(message, PromptMessage) and message.text == prompt
 
 
-def make_failure(budget: ContextBudget, planner: Planner, detail: str = "", objection: str = "") -> CompactionFailed:
+def make_failure(budget: "ContextBudget", planner: Planner, detail: str = "", objection: str = "") -> CompactionFailed:
     """The error that names the most likely reason why the request cannot fit."""
     window = budget.deps.windows.window_of(planner.info)
     fixed = budget.estimator.estimate(budget.estimator.measure_fixed(planner.system, planner.tools))
@@ -157,7 +160,7 @@ class UnusableSummary(OdinError):
 
 
 async def summarize(
-    budget: ContextBudget, planner: Planner, messages: Sequence[Message], earlier: str, focus: str, most: int
+    budget: "ContextBudget", planner: Planner, messages: Sequence[Message], earlier: str, focus: str, most: int
 ) -> str:
     """Ask the model for a summary of about `most` tokens that continues `earlier`; "" if no model is configured.
 
@@ -178,7 +181,7 @@ async def summarize(
     return render_sections(parse_sections(text))
 
 
-async def _ask_model(budget: ContextBudget, provider: Provider, info: ModelInfo, job: SmallJob, question: str) -> str:
+async def _ask_model(budget: "ContextBudget", provider: Provider, info: ModelInfo, job: SmallJob, question: str) -> str:
     async def connect() -> tuple[Provider, ModelInfo]:
         return provider, info
 
@@ -207,7 +210,7 @@ _MIN_SUMMARIZED = 4
 
 
 class CompactionWorker:
-    def __init__(self, budget: ContextBudget) -> None:
+    def __init__(self, budget: "ContextBudget") -> None:
         self.pruner = Pruner(budget)
         self._budget = budget
         self._deps = budget.deps

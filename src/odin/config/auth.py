@@ -97,7 +97,7 @@ def validate_key(text: str) -> str:
         raise UsageError("No key was given.", "Paste it when you are asked, or pipe it in.")
     if not _is_sendable(key):
         raise UsageError(
-            "That is no key: it has blanks, several lines or letters that cannot be sent.", "Copy it anew."
+            "That is not a key: it has blanks, several lines or letters that cannot be sent.", "Copy it again."
         )
     return key
 

@@ -81,18 +81,18 @@ class CommandLibrary:
     def _read_all(self) -> dict[str, CommandText]:
         found: dict[str, CommandText] = {}
         with self._lock:
-            for source, shelf in self._sources:
-                for text in self._read_source(source, shelf):
+            for source, folder in self._sources:
+                for text in self._read_source(source, folder):
                     self._add(found, text)
         return found
 
     def _read_source(
-        self, source: CommandFolder | ConfiguredCommands, shelf: MarkdownFolder | None
+        self, source: CommandFolder | ConfiguredCommands, folder: MarkdownFolder | None
     ) -> Iterator[CommandText]:
         if isinstance(source, ConfiguredCommands):
             yield from self._read_config(source)
-        elif shelf is not None:
-            for page in shelf.read_files(self._warn):
+        elif folder is not None:
+            for page in folder.read_files(self._warn):
                 yield _make_text(page.name, page.values, page.body, source.source, page.path)
 
     def _read_config(self, written: ConfiguredCommands) -> Iterator[CommandText]:

@@ -88,13 +88,13 @@ def is_reserved(name: str) -> bool:
     return find_slash_command(name) is not None
 
 
-def usage_error(name: str, problem: str) -> UsageError:
+def make_usage_error(name: str, problem: str) -> UsageError:
     """Return an error that names the problem and shows the usage of the command."""
     return UsageError(problem, f"Usage: {_COMMANDS_BY_NAME[name].usage}")
 
 
-def unknown_argument(name: str, argument: str) -> UsageError:
-    return usage_error(name, f"Unknown argument {argument!r}.")
+def make_argument_error(name: str, argument: str) -> UsageError:
+    return make_usage_error(name, f"Unknown argument {argument!r}.")
 
 
 _COMMANDS_BY_NAME = {name: command for command in SLASH_COMMANDS for name in (command.name, *command.aliases)}

@@ -130,7 +130,7 @@ TITLE_JOB = SmallJob(
 
 SUMMARY_JOB = SmallJob(
     "summary",
-    "Summarise the text for an engineer who will not see it. Keep names, paths, numbers, decisions. Plain sentences.",
+    "Summarize the text for an engineer who will not see it. Keep names, paths, numbers, decisions. Plain sentences.",
 )
 
 SUFFICIENCY_JOB = SmallJob(

@@ -365,7 +365,7 @@ def _hook_denial_text_of(message: str) -> str:
 def _unaskable_text_of(call: Call) -> str:
     verdict = call.verdict
     return (
-        f"{call.tool.name} requires confirmation: {verdict.reason} Nobody can be asked here, so nothing was done. "
+        f"{call.tool.name} requires confirmation: {verdict.reason} No user can be asked here, so nothing was done. "
         f"{verdict.hint}".rstrip()
     )
 

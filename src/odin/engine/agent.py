@@ -37,8 +37,8 @@ CANCEL_AGAIN_AFTER_S = 2.0
 _USER_INTERRUPT = "You interrupted it."
 
 _CUT_SHORT_NOTES = {
-    "interrupted": "The user interrupted the turn before this one; what it had begun may be unfinished.",
-    "aborted": "The turn before this one was cut off when the session was closed; what it had begun may be unfinished.",
+    "interrupted": "The user interrupted the turn before this one; its work may be unfinished.",
+    "aborted": "The turn before this one was cut off when the session was closed; its work may be unfinished.",
 }
 """Note to the model with the next prompt, by the exit reason of the turn before it."""
 

@@ -106,7 +106,7 @@ class Approvals:
                 return await answered
         except TimeoutError:
             return AnswerPermission(
-                asked.ask_id, False, f"Nobody answered within {self._confirm_timeout:g} s.", by="timeout"
+                asked.ask_id, False, f"The user did not answer within {self._confirm_timeout:g} s.", by="timeout"
             )
         finally:
             del self._open_approvals[asked.ask_id]
@@ -141,7 +141,7 @@ class Approvals:
     async def ask_questions(
         self, call_id: str, questions: tuple[Question, ...], agent: str
     ) -> tuple[tuple[str, ...], ...] | None:
-        """Return one answer per question, or None if the user cancelled. Raise TimeoutError if nobody answered."""
+        """Return one answer per question, or None if the user cancelled. Raise TimeoutError if no answer came."""
         self._pending += 1
         try:
             async with self._lock:

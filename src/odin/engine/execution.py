@@ -174,8 +174,8 @@ class _UnsandboxedRetry:
         self.stops_turn = self.stops_turn or answer.interrupt
         if not answer.allow:
             why = f": {answer.reason}" if answer.reason else "."
-            who = "Nobody let" if answer.by in ("timeout", "shutdown") else "The user would not let"
-            remark = f"[The sandbox kept it from {output.blocked}. {who} it run outside the sandbox{why}]"
+            who = "No user allowed" if answer.by in ("timeout", "shutdown") else "The user did not allow"
+            remark = f"[The sandbox kept it from {output.blocked}. {who} it to run outside the sandbox{why}]"
             return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
         unsandboxed = SandboxProfile(profile.writes, unsandboxed=True)
         again = await call.tool.run(call.args, msgspec.structs.replace(self._context, sandbox_profile=unsandboxed))

@@ -96,12 +96,12 @@ class TurnHooks:
         self._tasks = tasks
         self._agent = agent
         self._source = source
-        self._has_begun = False
+        self._has_started = False
 
     async def fire_session_start(self, mode: Mode) -> None:
         """Fire `session_start` before the first turn of a session."""
-        if not self._agent and not self._has_begun:
-            self._has_begun = True
+        if not self._agent and not self._has_started:
+            self._has_started = True
             await self._fire_point("session_start", mode, reason=self._source)
 
     @property
@@ -173,7 +173,7 @@ class TurnHooks:
     async def end_session(self) -> None:
         """Fire `session_end` after all background hooks, if `session_start` was fired."""
         await self._tasks.wait_all()
-        if self._has_begun and self.inbox.has_hook_for("session_end"):
+        if self._has_started and self.inbox.has_hook_for("session_end"):
             await self._fire_quietly(HookCall("session_end", self._agent, reason="exit"))
 
     def _fire_in_background(self, call: HookCall) -> None:

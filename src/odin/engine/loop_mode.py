@@ -162,7 +162,7 @@ def summarize_decision(iteration: int, limit: int, decision: LoopDecision) -> st
 
 
 def _build_header(iteration: int, limit: int) -> str:
-    return f"Loop mode, iteration {iteration} of {limit}. Nobody is there to answer: decide for yourself and go on."
+    return f"Loop mode, iteration {iteration} of {limit}. No user is present to answer: decide for yourself and go on."
 
 
 _CONTINUE_NOTE = "Go on from where you are. Keep the to-do list true: mark what is done, cancel what is not needed."

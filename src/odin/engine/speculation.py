@@ -188,7 +188,7 @@ class Speculator:
         started.task.add_done_callback(lambda task: self._slots.release())
 
     async def _run_speculatively(self, started: SpeculativeCall, scope: CallScope) -> RawOutput:
-        """Run the tool up to its bare output. Nobody is asked, and an edit runs only if its files are saved."""
+        """Run the tool up to its bare output. Never ask the user, and an edit runs only if its files are saved."""
         call = started.call
 
         def check_saved() -> None:

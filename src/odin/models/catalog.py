@@ -2,7 +2,7 @@
 configuration, which wins over both.
 
 The table holds what vendors had published in November 2026. Where a vendor charges more for long prompts or busy hours,
-it has the price of a short prompt in a busy hour. A price of 0 that nobody set means unknown, not free. Rows are
+it has the price of a short prompt in a busy hour. A price of 0 that is not configured means unknown, not free. Rows are
 decoded on demand.
 """
 

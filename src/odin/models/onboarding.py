@@ -12,7 +12,7 @@ from odin.core.errors import UsageError
 from odin.core.onboarding import ModelOption
 from odin.models.catalog import default_ref_of
 from odin.models.keys import add_key, add_stored_keys, list_key_providers, list_keys
-from odin.session.store import scan_logs
+from odin.session.log import scan_logs
 
 OFFLINE_OPTION = ModelOption(
     "planner", "offline planner", "offline/planner", "built in; edits and searches without a model"
@@ -44,7 +44,7 @@ class Onboarding:
         self._env: Mapping[str, str] = options.env if options.env is not None else os.environ
         self._config = load(os.path.realpath(options.cwd or get_current_folder()), self._env, options.to_flags())
         self.model = options.model
-        """The model this run is told to use; "" leaves it to what is configured and found."""
+        """The model requested for this run; "" selects the configured or detected one."""
 
     @property
     def is_done(self) -> bool:

@@ -113,10 +113,10 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
 
 
 async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
-    begun, said = time.monotonic(), False
+    started, said = time.monotonic(), False
 
     def after() -> float:
-        return round(time.monotonic() - begun, 2)
+        return round(time.monotonic() - started, 2)
 
     try:
         async with asyncio.timeout(timeout):

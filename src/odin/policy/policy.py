@@ -68,7 +68,10 @@ _LOG_SUFFIX = ".jsonl"
 
 
 class Policy:
-    """Judges the tool calls of one session. Immutable: a changed permission mode makes a new policy."""
+    """Judges the tool calls of one session.
+
+    A changed permission mode makes a new policy that shares the rule set.
+    """
 
     def __init__(
         self,

@@ -484,8 +484,8 @@ class ContractReplyReader:
         if self._prose is not None:
             return self._prose.feed(text)
         shown = self._object.feed(text)
-        begun = self._object.json.lstrip()
-        if begun and not begun.startswith("{"):
+        start = self._object.json.lstrip()
+        if start and not start.startswith("{"):
             self._prose = TextCallFilter(self._tools)
             return self._prose.feed(self._object.json)
         return shown

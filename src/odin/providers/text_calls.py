@@ -69,8 +69,8 @@ def _find_balanced_end(text: str, at: int) -> int:
 
 def _parse_repaired(raw: str) -> Any:
     """Repair trailing commas, invalid escapes such as \\d, and Python literals."""
-    mended = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
-    for candidate in (mended, _BAD_ESCAPE.sub(_fix_escape, mended)):
+    repaired = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
+    for candidate in (repaired, _BAD_ESCAPE.sub(_fix_escape, repaired)):
         try:
             return _JSON_DECODER.decode(candidate)
         except (ValueError, RecursionError):

@@ -307,5 +307,5 @@ _SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
 def _may_begin_events(data: bytes) -> bool:
     """True if an event stream may start with these bytes."""
-    begun = data.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return not begun or any(begun.startswith(field) or field.startswith(begun) for field in _SSE_FIELDS)
+    start = data.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return not start or any(start.startswith(field) or field.startswith(start) for field in _SSE_FIELDS)

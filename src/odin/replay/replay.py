@@ -48,8 +48,8 @@ from odin.replay.recording import (
     truncate_recording,
 )
 from odin.replay.script import script_of
-from odin.session.log import read_log
-from odin.session.store import LOG_NAME, SessionStore
+from odin.session.log import LOG_NAME, read_log
+from odin.session.store import SessionStore
 
 
 class SkippedCalls:

@@ -33,8 +33,7 @@ from odin.core.event import (
 from odin.core.message import Usage
 from odin.core.usage import UsageTotals
 from odin.session.lock import lock_holder_of
-from odin.session.log import LOG_FORMAT, LogHeader, is_session_id
-from odin.session.store import scan_logs
+from odin.session.log import LOG_FORMAT, LogHeader, is_session_id, scan_logs
 
 UsageByBucket = dict[str, UsageTotals]
 """Usage by the tab-separated fields of a `UsageBucket`."""

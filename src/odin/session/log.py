@@ -6,6 +6,7 @@ crash or a full disk stays in place; readers skip it, and the next event starts 
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from odin.core.text import to_valid_unicode_all
 from odin.session.lock import SessionLock
 
 LOG_FORMAT = 1
+LOG_NAME = "main.jsonl"
 _LONGEST_HEADER = 100_000
 ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _HEADER_BYTES = 1_000_000
@@ -257,3 +259,21 @@ def read_log(path: Path) -> Iterator[Envelope]:
                 yield decode(line)
             except (msgspec.MsgspecError, UnicodeError):
                 continue
+
+
+def scan_logs(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Yield id, path and stat result of every log in a project's folder, in no particular order."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if "." in entry.name:
+                    continue
+                path = f"{entry.path}{os.sep}{LOG_NAME}"
+                try:
+                    info = os.stat(path)  # noqa: PTH116 (Path is slower, and there can be thousands)
+                except OSError:
+                    continue
+                if stat.S_ISREG(info.st_mode):
+                    yield entry.name, path, info
+    except OSError:
+        return

@@ -27,8 +27,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.session.index import SessionIndex
-from odin.session.log import is_session_id
-from odin.session.store import LOG_NAME, scan_logs
+from odin.session.log import LOG_NAME, is_session_id, scan_logs
 
 MatchField = Literal["title", "prompt", "answer", "tool", "summary"]
 

@@ -1,10 +1,8 @@
 """Where sessions are stored: `<state>/sessions/<project>/<session>/main.jsonl`."""
 
-import os
-import stat
 import time
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from pathlib import Path
 
 import msgspec
@@ -12,9 +10,18 @@ import msgspec
 from odin.core.errors import LogDamaged, LogTooNew, SessionNotFound, UsageError
 from odin.core.text import to_valid_unicode
 from odin.session.lock import lock_holder_of
-from odin.session.log import ID_CHARS, LOG_FORMAT, LogHeader, SessionLog, has_header, is_session_id, read_header
+from odin.session.log import (
+    ID_CHARS,
+    LOG_FORMAT,
+    LOG_NAME,
+    LogHeader,
+    SessionLog,
+    has_header,
+    is_session_id,
+    read_header,
+    scan_logs,
+)
 
-LOG_NAME = "main.jsonl"
 _PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptQueued"')
 _MAX_NAMED_SESSIONS = 5
 
@@ -169,24 +176,6 @@ def is_log_started(path: Path) -> bool:
             return has_header(file.fileno())
     except OSError:
         return False
-
-
-def scan_logs(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield id, path and stat result of every log in a project's folder, in no particular order."""
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if "." in entry.name:
-                    continue
-                path = f"{entry.path}{os.sep}{LOG_NAME}"
-                try:
-                    info = os.stat(path)  # noqa: PTH116 (Path is slower, and there can be thousands)
-                except OSError:
-                    continue
-                if stat.S_ISREG(info.st_mode):
-                    yield entry.name, path, info
-    except OSError:
-        return
 
 
 def _has_prompt(path: Path) -> bool:

@@ -49,9 +49,9 @@ def encode_frames(rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
 
 
 def _list_events(rendered: RenderedReply, body: dict[str, Any]) -> EventItems:
-    begun: dict[str, Any] = {**_build_response(rendered, body), "status": "in_progress", "output": [], "usage": None}
-    yield "response.created", {"response": begun}
-    yield "response.in_progress", {"response": begun}
+    started: dict[str, Any] = {**_build_response(rendered, body), "status": "in_progress", "output": [], "usage": None}
+    yield "response.created", {"response": started}
+    yield "response.in_progress", {"response": started}
     index = 0
     if rendered.thinking:
         yield from _list_reasoning_events(rendered, body, index)

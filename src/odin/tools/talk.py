@@ -103,12 +103,12 @@ class QuestionTool(Tool[QuestionArgs]):
 
     async def run(self, args: QuestionArgs, ctx: ToolContext) -> ToolOutput:
         if self._ask is None:
-            return fail(f"Nobody can be asked here. {_DECIDE}")
+            return fail(f"No user can be asked here. {_DECIDE}")
         questions = tuple(_build_question(item) for item in args.questions)
         try:
             answers = await self._ask(ctx.call_id, questions)
         except TimeoutError:
-            return fail(f"Nobody answered in time. {_DECIDE}")
+            return fail(f"The user did not answer in time. {_DECIDE}")
         if answers is None:
             return fail("cancelled by user")
         lines = [

@@ -62,7 +62,7 @@ def format_title(text: str) -> str:
 class Notifier:
     """A session observer that notifies about live events only.
 
-    The end of a turn is reported with the next frame, so that a turn that another follows at once notifies nobody.
+    The end of a turn is reported with the next frame, so that a turn does not notify if another follows at once.
     While loop mode is active, only questions notify.
     """
 

@@ -2,7 +2,7 @@
 
 `analyze_command` finds every command a text would run, for deny rules and destructive commands. A text that cannot be
 parsed still yields the commands that were recognized, with `is_complete` False. `is_read_only` is the opposite
-question: True only for simple, known and harmless commands. Everything in between needs approval.
+question: True only for simple, known, read-only commands. Everything in between needs approval.
 
 `find_outside_word` treats every word as a path, whether or not the program does. It cannot see the values of inherited
 variables or the paths in a program's own code; such commands need approval for other reasons.

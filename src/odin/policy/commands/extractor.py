@@ -317,7 +317,7 @@ class CommandExtractor:
             if text == "-c" and index + 1 < len(args) and args[index + 1].text.split("=")[0] not in _SAFE_GIT_SETTINGS:
                 self._read_git_alias(args[index + 1], folder)
             if text.startswith(("--exec-path=", "--config-env")):
-                self.note_doubt("git is told to run other programs")
+                self.note_doubt("a git option may run other programs")
             index += 2 if text in _GIT_VALUED else 1
         verb = args[index].text if index < len(args) else ""
         after = args[index + 1 :]

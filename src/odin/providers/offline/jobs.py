@@ -47,7 +47,7 @@ def gist_of(gathered: CollectedContext, limit: int = GIST_CHARS) -> str:
     share = max(160, limit // max(1, len(gathered.items)))
     wanted = words_of(gathered.focus)
     told = [f"- {title}\n{_pick_lines(body, wanted, share - len(title))}" for title, body in gathered.items]
-    return "\n".join(["(No model summarised this: the lines below are extracts.)", *told])
+    return "\n".join(["(No model summarized this: the lines below are extracts.)", *told])
 
 
 def _pick_lines(body: str, wanted: set[str], room: int) -> str:
@@ -101,7 +101,7 @@ def do_job(job: str, request: Request) -> str:
         return answer_from_page(PageQuestion.parse(text))
     if job == CONTEXT_SUMMARY_JOB.marker:
         return gist_of(CollectedContext.parse(text))
-    return make_offline_summary(text, min(SUMMARY_CHARS, max(200, request.max_tokens * 3))) or "(nothing to summarise)"
+    return make_offline_summary(text, min(SUMMARY_CHARS, max(200, request.max_tokens * 3))) or "(nothing to summarize)"
 
 
 def make_offline_title(text: str) -> str:

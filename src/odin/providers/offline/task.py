@@ -101,7 +101,7 @@ def _normalize_path(path: str) -> str:
 ABILITIES = (
     "search the code, find, list and read files, replace text in one file or everywhere, create a file or append to "
     "one, "
-    "run a command or the tests, answer git questions, outline or summarise a file, and describe the project"
+    "run a command or the tests, answer git questions, outline or summarize a file, and describe the project"
 )
 CONNECT_HINT = (
     "To connect a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `odin models` to see local servers and put "

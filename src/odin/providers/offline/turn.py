@@ -344,7 +344,7 @@ def _reverse_edits(
         lines.append(
             f"`{name}` was not changed back: {extract_reason(answer.text)}"
             if answer.is_error
-            else f"Took back the last change in `{name}`."
+            else f"Reverted the last change in `{name}`."
         )
     return lines
 

@@ -284,10 +284,10 @@ def _render_details(summary: str, body: str) -> str:
 def _render_prompt(entry: PromptEntry, images: str) -> str:
     mode = entry.mode.removesuffix("_mode")
     head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Prompt during the turn")
-    taken_back = " · taken back" if entry.taken_back else ""
+    rewound = " · rewound" if entry.taken_back else ""
     text = "" if entry.continues else f"<p>{_escape_text(entry.text)}</p>"
     kind = "prompt back" if entry.taken_back else "prompt"
-    when = f'<span class="when">{mode} · {format_time(entry.ts)}{taken_back}</span>'
+    when = f'<span class="when">{mode} · {format_time(entry.ts)}{rewound}</span>'
     return f'<section class="{kind}"><h2>{head}</h2>{when}{text}{images}</section>\n'
 
 

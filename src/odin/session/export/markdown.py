@@ -69,13 +69,13 @@ def _render_entry(entry: TranscriptEntry) -> str:
 
 def _render_prompt(entry: PromptEntry) -> str:
     mode = entry.mode.removesuffix("_mode")
-    taken_back = " · taken back" if entry.taken_back else ""
+    rewound = " · rewound" if entry.taken_back else ""
     if entry.continues:
-        return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{taken_back})\n\n"
+        return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{rewound})\n\n"
     head = f"## {entry.number}. Prompt" if entry.number else "### Prompt during the turn"
     quoted = "\n".join(f"> {line}".rstrip() for line in strip_control_codes(entry.text).split("\n"))
     images = "".join(f"\\[image: {_escape_line(image_name_of(image))}\\]\n\n" for image in entry.images)
-    return f"{head} ({mode}, {format_time(entry.ts)}{taken_back})\n\n{quoted}\n\n{images}"
+    return f"{head} ({mode}, {format_time(entry.ts)}{rewound})\n\n{quoted}\n\n{images}"
 
 
 def _render_answer(entry: AnswerEntry) -> str:

@@ -1,4 +1,4 @@
-"""What slash commands print in plain mode: help, custom commands, prompts, and the progress of work they started."""
+"""Text and live views of slash commands in plain mode: help, custom commands, prompts, compaction, user shell."""
 
 import os
 import time

@@ -9,7 +9,7 @@ from odin.core.client import Client, Sessions
 from odin.core.errors import UsageError
 from odin.core.event import Event, Mode, Redone, Rewound
 from odin.core.op import Prompt, Redo, Rewind
-from odin.core.slash_commands import usage_error
+from odin.core.slash_commands import make_usage_error
 from odin.ui.plain import command_views as views
 from odin.ui.slash_commands.actions import (
     ACTIONS,
@@ -107,7 +107,7 @@ class PlainCommands:
         """Return the views that print something about this event."""
         return [view for view in (self.user_shell, self.compaction, self._loop_view) if view.wants(event)]
 
-    def knows(self, name: str) -> bool:
+    def has_command(self, name: str) -> bool:
         return name in self._handlers
 
     async def run(self, name: str, rest: str) -> str:
@@ -162,7 +162,7 @@ class PlainCommands:
     async def _steer(self, rest: str) -> None:
         """Send a message to the running turn; without one it is an ordinary prompt."""
         if not rest:
-            raise usage_error("steer", "/steer needs a message.")
+            raise make_usage_error("steer", "/steer needs a message.")
         prompt = Prompt(os.urandom(6).hex(), rest, self.mode, delivery="steer")
         await self._client.submit(prompt)
         if any(item.id == prompt.id for item in (await self._client.snapshot()).queue):

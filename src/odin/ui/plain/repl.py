@@ -311,7 +311,7 @@ class _PlainRepl:
         elif name == "editor":
             await self._edit_draft(rest or " ", outside=True)
             return
-        elif self._commands.knows(name):
+        elif self._commands.has_command(name):
             await self._run_command(name, rest)
             return
         if text.strip():

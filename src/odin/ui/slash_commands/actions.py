@@ -22,7 +22,7 @@ from odin.core.op import (
     SetLoop,
     SetModel,
 )
-from odin.core.slash_commands import unknown_argument, usage_error
+from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.ui.event_lines import SCOPE_WORDS
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, find_rule, parse_rule
 from odin.ui.slash_commands.prompts import change_queued_prompt, describe_loop_status, find_prompt
@@ -37,7 +37,7 @@ _NOTHING_COMPACTED = (
 
 
 class CommandContext(Struct, frozen=True):
-    """What actions work on. `mode` is the mode of the next prompt; `expect_turn` is called before a turn is started."""
+    """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts."""
 
     sessions: Sessions
     mode: Mode
@@ -81,7 +81,7 @@ async def set_loop(ctx: CommandContext, rest: str) -> str:
         ctx.expect_turn()
         await ctx.client.submit(SetLoop(True, goal.strip(), ctx.mode))
     elif verb:
-        raise unknown_argument("loop", verb)
+        raise make_argument_error("loop", verb)
     return describe_loop_status(await ctx.client.get_loop_status())
 
 
@@ -96,7 +96,7 @@ async def compact(ctx: CommandContext, rest: str) -> str:
 
 async def rename_session(ctx: CommandContext, title: str) -> str:
     if not title:
-        raise usage_error("rename", "/rename needs a title.")
+        raise make_usage_error("rename", "/rename needs a title.")
     await ctx.sessions.rename(await ctx.get_session_id(), title)
     return f"Renamed this session to {escape_hidden(title)}"
 
@@ -104,7 +104,7 @@ async def rename_session(ctx: CommandContext, title: str) -> str:
 async def delete_session(ctx: CommandContext, session: str) -> str:
     """Delete the session with exactly this ID. Return "" if there is none: parts of an ID or title delete nothing."""
     if not session:
-        raise usage_error("delete", "/delete needs a session ID.")
+        raise make_usage_error("delete", "/delete needs a session ID.")
     if not any(item.id == session for item in await ctx.sessions.list_sessions()):
         return ""
     await ctx.sessions.delete(session)
@@ -161,7 +161,7 @@ async def change_rules(ctx: CommandContext, rest: str) -> str:
         rule = find_rule(await ctx.client.list_rules(), text.strip())
         await ctx.client.submit(RemoveRule(rule.number))
         return f"Rule removed: {rule.action} {escape_hidden(rule.text)}"
-    raise unknown_argument("rules", verb)
+    raise make_argument_error("rules", verb)
 
 
 # --- /show, /list and /switch ---
@@ -190,17 +190,17 @@ async def show_setting(ctx: CommandContext, rest: str) -> str:
         return f"Mode: {ctx.mode.removesuffix('_mode')}. Permission mode: {info.permission_mode}"
     if word == "sandbox":
         return f"Sandbox: {escape_hidden(info.sandbox) or 'none'}"
-    raise unknown_argument("show", rest)
+    raise make_argument_error("show", rest)
 
 
 async def list_items(ctx: CommandContext, rest: str) -> str:
     if rest.casefold() != "tools":
-        raise unknown_argument("list", rest)
+        raise make_argument_error("list", rest)
     return ", ".join((await ctx.client.get_info()).tools)
 
 
 async def switch_setting(ctx: CommandContext, rest: str) -> str:
-    raise unknown_argument("switch", rest)
+    raise make_argument_error("switch", rest)
 
 
 ACTIONS: dict[str, Action] = {

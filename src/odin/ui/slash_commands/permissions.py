@@ -6,7 +6,7 @@ from odin.core.client import Client
 from odin.core.errors import UsageError
 from odin.core.op import AddRule, SetPermissionMode
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.core.slash_commands import unknown_argument
+from odin.core.slash_commands import make_argument_error
 from odin.ui.terminal import escape_hidden
 
 _ADD_USAGE = "Usage: /rules add [--deny|--ask] [--project|--user] RULE, for example /rules add Bash(git push:*)"
@@ -96,7 +96,7 @@ class PermissionModeSwitch:
             await self._submit_mode(client, self._previous_mode)
             return f"Permission prompts are on. Permission mode: {self.mode}"
         if word:
-            raise unknown_argument("yolo", word)
+            raise make_argument_error("yolo", word)
         return f"/yolo is {'on' if self.mode == BYPASS else 'off'}. Permission mode: {self.mode}"
 
     async def _submit_mode(self, client: Client, mode: str) -> None:

@@ -7,7 +7,7 @@ from odin.core.client import Client, LoopStatus, QueuedPrompt, TurnRecord
 from odin.core.errors import UsageError
 from odin.core.event import Delivery, FileChange, Redone, Rewound, SkippedFile
 from odin.core.op import ChangePrompt, DropPrompt, Rewind
-from odin.core.slash_commands import unknown_argument
+from odin.core.slash_commands import make_argument_error
 from odin.ui.terminal import escape_hidden, shorten
 
 _QUEUE_USAGE = "/queue edit N TEXT, /queue drop N, /queue steer N, /queue send N"
@@ -29,7 +29,7 @@ async def change_queued_prompt(client: Client, rest: str) -> str:
     verb, _, more = rest.partition(" ")
     number, _, text = more.strip().partition(" ")
     if verb not in ("edit", "drop", "steer", "send"):
-        raise unknown_argument("queue", verb)
+        raise make_argument_error("queue", verb)
     snapshot = await client.snapshot()
     item = _find_queued_prompt(snapshot.queue, number)
     if verb == "drop":
@@ -60,7 +60,7 @@ def find_prompt(turns: Sequence[TurnRecord], number: str) -> TurnRecord:
 def parse_force(words: list[str]) -> bool:
     """Parse the arguments of /redo."""
     if unknown := [word for word in words if word != "force"]:
-        raise unknown_argument("redo", unknown[0])
+        raise make_argument_error("redo", unknown[0])
     return "force" in words
 
 
@@ -68,7 +68,7 @@ def parse_rewind(words: list[str], turns: Sequence[TurnRecord], command: str) ->
     """Parse the arguments of /rewind or /undo."""
     number = words.pop(0) if words and words[0].isdecimal() else "1"
     if unknown := [word for word in words if word not in ("files", "chat", "force")]:
-        raise unknown_argument(command, unknown[0])
+        raise make_argument_error(command, unknown[0])
     both = ("files" in words) == ("chat" in words)
     return Rewind(
         find_prompt(turns, number).id,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from odin.core.client import ExportFormat, SessionMatch, SessionSummary
-from odin.core.slash_commands import usage_error
+from odin.core.slash_commands import make_usage_error
 from odin.ui.terminal import escape_hidden, shorten, width_of
 
 MAX_SESSIONS_LISTED = 20
@@ -97,7 +97,7 @@ def parse_export(words: list[str]) -> tuple[ExportFormat, str]:
         chosen = [_EXPORT_FORMATS[rest.pop(0)]]
     paths = [word for word in rest if not (word.startswith("--") and word[2:] in _EXPORT_FORMATS)]
     if len(chosen) > 1 or len(paths) > 1 or any(path.startswith("--") for path in paths):
-        raise usage_error("export", "Too many arguments or an unknown option.")
+        raise make_usage_error("export", "Too many arguments or an unknown option.")
     path = paths[0] if paths else ""
     return (chosen[0] if chosen else format_of(path)), path
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from odin.core.client import AvailableModel, ContextReport, SessionInfo, Snapshot
-from odin.core.slash_commands import unknown_argument, usage_error
+from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.ui.format import format_usd
 from odin.ui.terminal import escape_hidden, shorten
@@ -48,7 +48,7 @@ def parse_budget(text: str) -> float:
     try:
         return float(text.removeprefix("$"))
     except ValueError:
-        raise usage_error("budget", f"Not an amount in US dollars: {text!r}.") from None
+        raise make_usage_error("budget", f"Not an amount in US dollars: {text!r}.") from None
 
 
 def describe_budget(amount: float) -> str:
@@ -175,7 +175,7 @@ def _parse_days(word: str) -> int:
     if word in _DAY_WORDS:
         return _DAY_WORDS[word]
     if not number.isdecimal() or len(number) > 4:
-        raise unknown_argument("stats", word)
+        raise make_argument_error("stats", word)
     return int(number)
 
 

@@ -230,7 +230,7 @@ class _ModelUsage:
 
 
 class _TurnTotals:
-    """What the result message needs from the running turn."""
+    """Data of the running turn for its result message."""
 
     def __init__(self) -> None:
         self.calls: dict[str, ToolCall] = {}

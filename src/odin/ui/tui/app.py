@@ -396,9 +396,11 @@ class OdinApp(App[int], inherit_bindings=False):
         self.transcript.set_palette(self.palette, self.settings.diff)
         self.request_frame()
 
-    async def send_prompt(self, text: str, lane: Delivery | None = None, attached: Sequence[Attachment] = ()) -> bool:
+    async def send_prompt(
+        self, text: str, delivery: Delivery | None = None, attached: Sequence[Attachment] = ()
+    ) -> bool:
         return await self.submit(
-            Prompt(os.urandom(6).hex(), text, self.mode, delivery=lane, attachments=tuple(attached))
+            Prompt(os.urandom(6).hex(), text, self.mode, delivery=delivery, attachments=tuple(attached))
         )
 
     async def run_command(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:

@@ -11,7 +11,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, PermissionModeChanged
 from odin.core.message import Attachment
-from odin.core.slash_commands import find_slash_command, unknown_argument
+from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
 from odin.ui.format import format_usd
 from odin.ui.slash_commands.actions import ACTIONS, CommandContext, change_rules, resolve_synonym
@@ -226,7 +226,7 @@ def _parse_on_off(word: str, toggled: bool, command: str) -> bool:
     if word.casefold() in ("on", "off"):
         return word.casefold() == "on"
     if word:
-        raise unknown_argument(command, word)
+        raise make_argument_error(command, word)
     return toggled
 
 

@@ -8,7 +8,7 @@ from odin.core.errors import SessionNotFound
 from odin.core.event import Envelope, Mode, Redone, Rewound
 from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
-from odin.core.slash_commands import usage_error
+from odin.core.slash_commands import make_usage_error
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
 from odin.ui.slash_commands.prompts import describe_loop_status, describe_rewind, parse_force, parse_rewind
 from odin.ui.terminal import escape_hidden
@@ -190,7 +190,7 @@ class TurnCommands:
 
     async def _steer(self, rest: str, attached: Sequence[Attachment]) -> None:
         if not rest and not attached:
-            raise usage_error("steer", "/steer needs a message.")
+            raise make_usage_error("steer", "/steer needs a message.")
         await self._app.send_prompt(rest, "steer", attached)
 
     async def _handle_loop(self, rest: str) -> None:

@@ -33,11 +33,11 @@ from odin.ui.tui.transcript_layout import (
     BlockLayout,
     BlockSelection,
     LineCache,
+    find_word_at,
     move_selection,
     select_blocks,
     selected_text_of,
     style_selection,
-    word_at,
 )
 from odin.ui.tui.transcript_model import TranscriptModel
 
@@ -544,7 +544,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _select_word(self, block: TranscriptBlock, place: int, event: events.Click) -> None:
         lines = self.block_layout.lines_of(block)
-        span = word_at(lines[place], event.x - MARGIN) if place < len(lines) else None
+        span = find_word_at(lines[place], event.x - MARGIN) if place < len(lines) else None
         if span is not None:
             line = self.scroll_offset.y + event.y
             selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))

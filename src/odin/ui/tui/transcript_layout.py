@@ -256,12 +256,12 @@ def selected_text_of(layout: BlockLayout, selection: Selection, margin: int) -> 
     selected: list[str] = []
     for line in range(max(first, 0), min(last, total - 1) + 1):
         located = layout.block_at(line)
-        text = _text_at(layout, *located) if located is not None else ""
+        text = _get_text_at(layout, *located) if located is not None else ""
         selected.append(_cut_selection(text, selection, line, margin))
     return "\n".join(selected)
 
 
-def _text_at(layout: BlockLayout, block: TranscriptBlock, line: int) -> str:
+def _get_text_at(layout: BlockLayout, block: TranscriptBlock, line: int) -> str:
     lines = layout.lines_of(block)
     return lines[line].text if line < len(lines) else ""
 
@@ -282,7 +282,7 @@ def find_word(text: str, index: int) -> tuple[int, int] | None:
     return None
 
 
-def word_at(strip: Strip, x: int) -> tuple[int, int] | None:
+def find_word_at(strip: Strip, x: int) -> tuple[int, int] | None:
     """Return the start and end of the word at cell `x` of a drawn line."""
     cells = [strip.index_to_cell_position(index) for index in range(len(strip.text))]
     return find_word(strip.text, next((i for i in range(len(cells) - 1, -1, -1) if cells[i] <= x), -1))

@@ -119,7 +119,7 @@ def _is_help_request(name: str, texts: Sequence[str]) -> bool:
 
 
 def _unwrap(name: str, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None:
-    """Return the command that a harmless wrapper such as `timeout` runs, or None if this is not a wrapper."""
+    """Return the command that a transparent wrapper such as `timeout` runs, or None if this is not a wrapper."""
     texts = [word.text for word in words]
     match name:
         case "timeout":

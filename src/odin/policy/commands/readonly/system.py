@@ -1,6 +1,6 @@
 """Read-only commands about the machine and its processes, and version queries of development tools.
 
-Environment variables of processes are never shown. A version query is not always harmless: some tools first load a
+Environment variables of processes are never shown. A version query is not always safe: some tools first load a
 file of the project that may name the program to run. If such a file exists, the query needs approval.
 """
 

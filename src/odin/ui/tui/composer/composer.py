@@ -208,22 +208,22 @@ class Composer(TextArea):
             self.prompt_history.add(draft)
             self.show_toast("The unsent prompt is in the history: press Up on the first line to get it back.")
 
-    def send_draft(self, draft: PromptDraft, lane: Delivery | None = None) -> None:
+    def send_draft(self, draft: PromptDraft, delivery: Delivery | None = None) -> None:
         self.prompt_history.add(draft)
-        self.post_message(DraftSent(draft, lane, self._get_mode()))
+        self.post_message(DraftSent(draft, delivery, self._get_mode()))
 
-    def action_send(self, lane: Delivery | None = None) -> None:
+    def action_send(self, delivery: Delivery | None = None) -> None:
         draft = self.draft
         if self.searching:
             self.action_choose()
-        elif lane is None and self._continue_line():
+        elif delivery is None and self._continue_line():
             return
         elif not draft.is_empty and self._edited_prompt is not None:
             self.post_message(QueuedPromptEdited(self._edited_prompt, draft, self._get_mode()))
             self._cancel_edit()
         elif not draft.is_empty:
             self.show_draft(PromptDraft())
-            self.send_draft(draft, lane)
+            self.send_draft(draft, delivery)
 
     def _continue_line(self) -> bool:
         """Replace a backslash at the end of the current line with a line break; False if there is none."""

@@ -35,7 +35,7 @@ _COMMAND_S = 0.5
 
 class SubmittedDraft(Struct, frozen=True):
     draft: PromptDraft
-    lane: Delivery | None
+    delivery: Delivery | None
     mode: Mode | None
 
 
@@ -50,10 +50,10 @@ class SubmitQueue:
         self._open = asyncio.Event()
         self._switch_lock = asyncio.Lock()
 
-    def put(self, draft: PromptDraft, lane: Delivery | None, mode: Mode) -> None:
+    def put(self, draft: PromptDraft, delivery: Delivery | None, mode: Mode) -> None:
         """Queue a draft. Before the session is open, `mode` is used only if the user chose it."""
         known = self._open.is_set() or self._app.is_mode_chosen
-        self._drafts.put_nowait(SubmittedDraft(draft, lane, mode if known else None))
+        self._drafts.put_nowait(SubmittedDraft(draft, delivery, mode if known else None))
 
     def begin(self) -> None:
         """Start submitting: the session is open and its events are being followed."""
@@ -124,7 +124,11 @@ class SubmitQueue:
         attached = submitted.draft.list_images()
         left_over = self._queue_panel.queued.left_over
         prompt = Prompt(
-            os.urandom(6).hex(), text, submitted.mode or self._app.mode, delivery=submitted.lane, attachments=attached
+            os.urandom(6).hex(),
+            text,
+            submitted.mode or self._app.mode,
+            delivery=submitted.delivery,
+            attachments=attached,
         )
         await client.submit(prompt)
         for queued in left_over:
@@ -219,7 +223,7 @@ class InputPanel(Vertical):
 
     def on_composer_draft_sent(self, message: DraftSent) -> None:
         message.stop()
-        self.submit_queue.put(message.draft, message.lane, message.mode)
+        self.submit_queue.put(message.draft, message.delivery, message.mode)
 
     async def on_composer_queued_prompt_edited(self, message: QueuedPromptEdited) -> None:
         message.stop()
@@ -256,5 +260,5 @@ class InputPanel(Vertical):
 
     def on_queue_panel_injected(self, message: QueuePanel.Injected) -> None:
         message.stop()
-        subject = "1 queued prompt was" if message.count == 1 else f"{message.count} queued prompts were"
-        self.odin.show_toast(f"{subject} added to the conversation; the model reads it with your next prompt.")
+        subject = "1 queued prompt" if message.count == 1 else f"{message.count} queued prompts"
+        self.odin.show_toast(f"{subject} joined the conversation. The model reads it with your next prompt.")

@@ -17,12 +17,12 @@ BYPASS = "bypassPermissions"
 
 
 class DraftSent(Message, namespace="composer"):
-    """The user sent the draft. `lane` is None for the default delivery."""
+    """The user sent the draft. `delivery` is None for the default delivery."""
 
-    def __init__(self, draft: PromptDraft, lane: Delivery | None, mode: Mode) -> None:
+    def __init__(self, draft: PromptDraft, delivery: Delivery | None, mode: Mode) -> None:
         super().__init__()
         self.draft = draft
-        self.lane: Delivery | None = lane
+        self.delivery: Delivery | None = delivery
         self.mode: Mode = mode
 
 
