@@ -1,4 +1,4 @@
-"""One prompt with twenty tool turns, by Odin and by the smallest possible agent, in one pass against one server."""
+"""Compare Odin with a minimal agent on one prompt with twenty tool turns, against the same scripted server."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ODIN = [PYTHON, "-I", "-c", "import sys; from odin.entry import main; sys.exit(m
 
 
 class Run(NamedTuple):
-    """One run of an agent: when it started and ended, its peak memory, and the requests the server saw."""
+    """One run of an agent: start and end time, its peak memory, and the requests the server saw."""
 
     started: float
     ended: float
@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
 
 class Server:
-    """The scripted server in a process of its own, so that it does not share time with what is measured."""
+    """The scripted server. It runs in its own process so that its work is not measured."""
 
     def __init__(self, folder: Path, turns: int = TURNS) -> None:
         calls = [
@@ -67,7 +67,7 @@ class Server:
 
 
 def timed(argv: list[str], env: dict[str, str], cwd: Path) -> tuple[float, float, float]:
-    """Start, end and peak memory (MB) of one process."""
+    """Run one process; return its start time, end time and peak memory in MB."""
     started = time.monotonic()
     process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -125,7 +125,7 @@ def exit_ms(run: Run) -> float:
 
 
 def version_ms(rounds: int) -> tuple[float, float]:
-    """`odin --version` and bare Python, taking turns."""
+    """Time `odin --version` and an empty Python program in alternating runs."""
     env = {"PATH": os.environ["PATH"]}
     samples: dict[str, list[float]] = {"odin": [], "python": []}
     for _ in range(rounds * 3):
@@ -136,7 +136,7 @@ def version_ms(rounds: int) -> tuple[float, float]:
 
 
 def fold_ms(events: int = 2000) -> float:
-    """Reading a log of so many events and folding it into state."""
+    """Time reading a log with this many events and folding it into a state."""
     from odin.core.event import Envelope, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
     from odin.core.message import ReplyMessage, Text, ToolCall, Usage
     from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log

@@ -1,6 +1,6 @@
-"""The terminal app at work: from its start to the first key on the screen, and keys while a model writes very fast.
+"""Time the terminal app: from its start to the first echoed key, and key echo while a model streams very fast.
 
-`rows()` gives the figures to `run.py`; run by itself, this file prints them.
+`run.py` calls `rows()`; run directly, this file prints the results.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ FLOOR = "import textual.app, textual.widgets"
 
 
 class App:
-    """Odin in a terminal; whatever it draws can be waited for."""
+    """Odin in a pseudo terminal, with methods to wait for output."""
 
     def __init__(self, home: Path, env: dict[str, str]) -> None:
         project = home / "work"
@@ -47,7 +47,7 @@ class App:
         os.write(self.fd, text.encode())
 
     def until(self, wanted: bytes, said: bytes = b"") -> tuple[float, bytes]:
-        """When it was drawn, and everything drawn until then."""
+        """Wait for the text; return the time at which it was drawn and all output up to then."""
         end = time.monotonic() + PATIENCE_S
         while wanted not in said:
             left = end - time.monotonic()
@@ -67,7 +67,7 @@ class App:
 
 
 def _start_ms(home: Path, env: dict[str, str]) -> float:
-    """A key typed before there is a screen, until it stands on it."""
+    """Time from start until the app shows a key that was typed before its first frame."""
     app = App(home, env)
     try:
         _, said = app.until(b"\x1b[?1049h")
@@ -85,7 +85,7 @@ def _floor_ms() -> float:
 
 
 def _echo_ms(home: Path, env: dict[str, str]) -> list[float]:
-    """How long keys take to be seen while the answer streams in."""
+    """Time from pressing a key until it is shown, while a reply streams in."""
     app = App(home, env)
     try:
         app.until(b"edit")

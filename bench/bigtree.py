@@ -1,4 +1,4 @@
-"""The first request from a folder with very many files, beside an empty one: nothing may walk through it."""
+"""Time to the first request in a folder with very many files and in an empty one. Start-up must not walk the tree."""
 
 import statistics
 import tempfile

@@ -1,6 +1,6 @@
-"""What one operation of the file cache costs when it is small and when it is full: the same.
+"""Compare the cost of a file cache operation in a small and in a full cache. Both should be equal.
 
-`rows()` gives the figures to `run.py`; run by itself, this file prints them.
+`run.py` calls `rows()`; run directly, this file prints the results.
 """
 
 import sys
@@ -30,7 +30,7 @@ class Figure(NamedTuple):
 
 
 class _Stat(NamedTuple):
-    """What the system says of a file that has not changed for long."""
+    """The stat result of a file that has not changed recently."""
 
     st_size: int = len(_TEXT)
     st_mtime_ns: int = 1
@@ -52,7 +52,7 @@ def _full(policy: EvictionPolicy, entries: int) -> FileCache:
 
 
 class _Filled:
-    """A full cache and the operations on it. Names go on where they ended, so that every insert is a new file."""
+    """A full cache and the operations on it. File names are numbered on, so that every insert adds a new file."""
 
     def __init__(self, policy: EvictionPolicy, entries: int) -> None:
         self.cache = _full(policy, entries)
@@ -80,14 +80,14 @@ class _Filled:
 
 
 def _cost(work: Callable[[], None]) -> float:
-    """Microseconds of one call."""
+    """Return the duration of one call in microseconds."""
     started = time.perf_counter()
     work()
     return (time.perf_counter() - started) / _CALLS * 1e6
 
 
 def _compare(policy: EvictionPolicy) -> list[Figure]:
-    """Few and many take turns, and of each the best round counts: noise only ever adds."""
+    """Measure few and many files in turn and return the best round of each, because noise only adds time."""
     few, many = _Filled(policy, FEW), _Filled(policy, MANY)
     figures: list[Figure] = []
     for name in ("get", "insert_and_evict", "insert_and_tell"):
@@ -99,7 +99,7 @@ def _compare(policy: EvictionPolicy) -> list[Figure]:
 
 
 def rows() -> list[Figure]:
-    """(what, value, floor, bound, unit, by_ratio) for each operation and policy."""
+    """Return (label, value, floor, bound, unit, by_ratio) for each operation and policy."""
     policies: tuple[EvictionPolicy, ...] = ("lfu", "hybrid")
     return [figure for policy in policies for figure in _compare(policy)]
 

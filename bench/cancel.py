@@ -1,7 +1,7 @@
-"""How long it takes until everything has stopped, from the moment a person says so, in another thread.
+"""Time from an interrupt, sent by another thread, until everything has stopped.
 
-It is over when the turn has ended and none of its processes runs any more. The figure is the slowest of some rounds.
-`rows()` gives the figures to `run.py`; run by itself, this file prints them.
+That is when the turn has ended and none of its processes runs. The result is the slowest of several rounds.
+`run.py` calls `rows()`; run directly, this file prints the results.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ bash -c "$deaf" &
 setsid bash -c "$deaf" &
 while :; do sleep 1000; done
 """
-"""Children and grandchildren that ignore every signal that can be ignored, one family in a session of its own."""
+"""Children and grandchildren that ignore all signals they can ignore; one family runs in its own session."""
 
 PROCESSES = 8
-"""The shell with its sleep, and two families of three: child, grandchild, and its sleep."""
+"""The shell and its sleep, and two families of child, grandchild and sleep."""
 
 _PROC = Path("/proc")
 
 
 def _in(folder: Path) -> int:
-    """How many of the families' processes work in that folder. One that ended and was not collected yet does not."""
+    """Count the processes of the families whose working directory is the folder, without zombies."""
     return sum(_works_in(process, folder) for process in _PROC.glob("[0-9]*"))
 
 
@@ -54,7 +54,7 @@ async def _until(true: Callable[[], bool]) -> None:
 
 
 async def _stopped(script: Any, begun: Callable[[Any, Path], Awaitable[None]]) -> float:
-    """Milliseconds from the word of another thread until the turn is over and its processes are gone."""
+    """Milliseconds from the interrupt by another thread until the turn has ended and its processes are gone."""
     from odin.app import open_session
     from odin.config import Options
     from odin.core.event import TurnEnded

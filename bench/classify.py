@@ -1,7 +1,7 @@
-"""What it takes to judge a command, once the first has been judged: the median, and the slowest of many.
+"""Time the permission decision for a command, after a first one has loaded the code: median and slowest.
 
-`rows()` gives the figures to `run.py`; run by itself, this file prints them. Judging stands before every command, and
-a person waits for it, so the bound is one millisecond for a typical command.
+`run.py` calls `rows()`; run directly, this file prints the results. The user waits for the decision before every
+command, so the bound is one millisecond for a typical command.
 """
 
 import gc
@@ -32,7 +32,7 @@ TYPICAL = (
     "FOO=1 timeout 60 cargo test --all main",
     "docker compose up -d && sleep 2 && curl -s localhost:8080/main",
 )
-"""Each holds the word `main`, which is another one every time, so that nothing is remembered from the time before."""
+"""The word `main` in each is replaced by a new word in every round, so that no cache applies."""
 
 RULES = ("Bash(npm run:*)", "Bash(make:*)", "Read(~/notes/**)", "Edit(src/**)")
 DENIED = ("Bash(git push:*)", "Bash(curl:*)", "Read(secrets/**)")

@@ -1,7 +1,6 @@
-"""What 100 MB of one command's output cost: memory, and time beside a shell that writes the same to a file.
+"""Memory and time of a command with 100 MB of output, compared with a shell that writes the output to a file.
 
-`rows()` gives the figures to `run.py`; run by itself, this file prints them. With `--child COMMAND` it is the process
-that is measured.
+`run.py` calls `rows()`; run directly, this file prints the results. With `--child COMMAND` it is the measured process.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def _peak_mb() -> float:
-    """The most this process has held. On Linux `getrusage` would also count what its parent held before it began."""
+    """Return the peak memory of this process. On Linux `getrusage` includes the parent's before the fork."""
     if _STATUS.exists():
         (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
@@ -34,7 +33,7 @@ def _peak_mb() -> float:
 
 
 async def _child(command: str, folder: str) -> dict[str, float]:
-    """Run the tool as the engine does and say how much the peak grew, and how long it took."""
+    """Run the tool as the engine does; print the growth of the peak memory and the duration."""
     from odin.core.tool import ToolContext
     from odin.sandbox.runner import ProcessRunner
     from odin.tools.commands import ExecuteArgs, ExecuteCommandTool

@@ -1,4 +1,4 @@
-"""How long an edit of a 1 MB file takes inside the engine, from the gate to the result, sync to disk included."""
+"""Time an edit of a 1 MB file in the engine, from the permission check to the result, including the sync to disk."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ def text(size: int = SIZE) -> str:
 
 
 def script(path: Path, rounds: int) -> list[Turn]:
-    """Read a little around the middle, then change one line there again and again."""
+    """A script that reads a few lines in the middle of the file and then edits one of them repeatedly."""
     middle = path.read_text().count("\n") // 2
     turns = [call("Read", {"file_path": str(path), "offset": middle, "limit": 20})]
     old = f"line {middle + 3}: value"
@@ -44,7 +44,7 @@ def script(path: Path, rounds: int) -> list[Turn]:
 
 
 async def edits_ms(folder: Path, rounds: int = ROUNDS) -> list[float]:
-    """The time from ToolStarted to ToolEnded of each edit."""
+    """Return the time from ToolStarted to ToolEnded of each edit."""
     path = folder / "work" / "large.py"
     path.parent.mkdir()
     path.write_text(text())
@@ -72,9 +72,9 @@ async def edits_ms(folder: Path, rounds: int = ROUNDS) -> list[float]:
 
 
 def floor_ms(folder: Path, rounds: int = ROUNDS) -> tuple[float, float]:
-    """The least a careful edit takes: read, check the hash, replace once, write beside it, sync, rename.
+    """Time a minimal safe edit: read, check the hash, replace once, write a temporary file, sync, rename.
 
-    And the part of the sync alone.
+    Also return the time of the sync alone.
     """
     path, beside = folder / "floor.py", folder / "floor.new"
     path.write_text(text())
@@ -110,7 +110,7 @@ def _put(beside: Path, path: Path, data: bytes) -> float:
 
 
 def rows() -> list[Row]:
-    """The bound is 20 ms whatever the machine is doing; the floor beside it tells a slow machine from a slow edit."""
+    """The bound is 20 ms under any load. The floor shows whether the machine or the edit is slow."""
     with tempfile.TemporaryDirectory(prefix="odin-edit-") as name:
         folder = Path(name).resolve()
         times = asyncio.run(edits_ms(folder))

@@ -1,7 +1,6 @@
-"""What a long session costs: going on with it, adding to it, its memory turn by turn, and doing nothing in it.
+"""Cost of a long session: resume, append, memory per turn, and idle time.
 
-`rows()` gives the figures to `run.py`; run by itself, this file prints them. With `--child PART …` it is the process
-that is measured.
+`run.py` calls `rows()`; run directly, this file prints the results. With `--child PART …` it is the measured process.
 """
 
 import asyncio
@@ -22,18 +21,18 @@ from row import Row, table
 EVENTS = 20_000
 TURNS = int(os.environ.get("ODIN_BENCH_TURNS", "2000"))
 WARM = 300
-"""Turns before memory is first looked at: by then every part has been loaded and the window has been full."""
+"""Turns before the first memory measurement. By then all code is loaded and the context window has been full."""
 WINDOW = 48_000
 IDLE_S = 20.0
 ROUNDS = 5
 EARLY, LATE, BATCH = 100, 100_000, 2_000
 
 
-# --- one session, written as the engine writes it ---
+# --- a session log as the engine writes it ---
 
 
 def _events(turn: int) -> list[Any]:
-    """One prompt with three calls: what an ordinary turn leaves in the log, ten events of it."""
+    """The ten events of an ordinary turn: one prompt with three tool calls."""
     from odin.core.event import CachedFile as File
     from odin.core.event import FileCached, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
     from odin.core.message import ReplyMessage, Text, ToolCall, Usage
@@ -56,7 +55,7 @@ def _events(turn: int) -> list[Any]:
 
 
 def _write_log(state: Path, project: Path) -> tuple[str, int]:
-    """A session of about EVENTS events, as a person would resume it."""
+    """Write a session of about EVENTS events."""
     from odin.core.event import Envelope, SessionOpened
     from odin.session.store import SessionStore
 
@@ -73,11 +72,11 @@ def _write_log(state: Path, project: Path) -> tuple[str, int]:
     return "long", seq
 
 
-# --- the processes that are measured ---
+# --- the measured processes ---
 
 
 async def _child_resume(project: str, state: str, session: str) -> dict[str, float]:
-    """The time from asking for the session to being able to prompt it, with everything loaded before."""
+    """Time from opening the session until it accepts a prompt, with all modules already loaded."""
     from odin.app import open_session
     from odin.config import Options
 
@@ -93,8 +92,10 @@ async def _child_resume(project: str, state: str, session: str) -> dict[str, flo
 
 
 def _child_append(folder: str) -> dict[str, float]:
-    """Recording one event, early and late in a session: append, fold, publish. All kinds of events count alike, and
-    processor time is taken, so that none can hide behind the others and the disk is left out."""
+    """Time recording one event (append, fold, publish) early and late in a session.
+
+    All event types have equal weight. CPU time is measured, which excludes the disk.
+    """
     from odin.engine.event_bus import EventBus
     from odin.engine.recorder import Recorder
     from odin.session.state import SessionState
@@ -127,7 +128,7 @@ def _rss_kb() -> int:
 
 
 async def _child_memory(project: str, state: str, url: str) -> dict[str, float]:
-    """Prompt after prompt, each with a command whose output is a megabyte."""
+    """Measure memory over many prompts, each with a command that prints one megabyte."""
     from odin.app import open_session
     from odin.config import Options
     from odin.core.event import TurnEnded
@@ -158,7 +159,7 @@ async def _child_memory(project: str, state: str, url: str) -> dict[str, float]:
 
 
 async def _child_idle(project: str, state: str, session: str) -> dict[str, float]:
-    """Processor time of a session in which nothing happens, in percent."""
+    """Return the CPU usage of an idle session in percent."""
     from odin.app import open_session
     from odin.config import Options
 
@@ -187,7 +188,7 @@ def _measured(part: str, *args: str, home: Path) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-# --- the figures ---
+# --- results ---
 
 
 def _memory(home: Path, project: Path, state: Path) -> dict[str, float]:

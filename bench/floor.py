@@ -1,6 +1,6 @@
-"""The smallest agent loop that can be written with the standard library: what everything else is compared with.
+"""A minimal agent loop in the standard library, the baseline of the benchmarks.
 
-One shell tool, streamed Chat Completions over one kept connection, no session, no safety, no screen.
+One shell tool, streamed Chat Completions over one connection; no session, no permissions, no user interface.
 
     floor.py BASE_URL PROMPT
 """

@@ -1,4 +1,4 @@
-"""Reads a git repository without touching it: commits, what each changed, and the bytes of files."""
+"""Read commits, their changes and file contents from a git repository without changing it."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ABSENT = "000000"
 
 
 class Change(NamedTuple):
-    """One path in one commit. Modes and blobs are git's; `ABSENT` is the mode of what is not there."""
+    """A change of one path in one commit, with git's modes and blob ids; `ABSENT` is the mode of a missing file."""
 
     path: bytes
     old_mode: str
@@ -30,7 +30,7 @@ class Commit(NamedTuple):
 
 
 class Repository:
-    """A repository on disk. Locks, replacements, lazy fetches and the user's configuration stay out of it."""
+    """A repository on disk, read without locks, replace refs, lazy fetches and the user's configuration."""
 
     def __init__(self, path: Path) -> None:
         self._git = ["git", "--no-optional-locks", "-c", "safe.directory=*", "-C", str(path)]
@@ -69,13 +69,13 @@ class Repository:
         return data
 
     def line(self, upto: str) -> list[tuple[str, str]]:
-        """The first-parent history, oldest first: each commit with its parent, "" for a first one."""
+        """Return the first-parent history, oldest first, as (commit, parent) pairs. A root commit has the parent ""."""
         rows = self.run("rev-list", "--first-parent", "--reverse", "--parents", upto, "--").decode().splitlines()
         names = [row.split() for row in rows]
         return [(row[0], row[1] if len(row) > 1 else "") for row in names]
 
     def tree(self, commit: str) -> dict[bytes, tuple[str, str]]:
-        """Every path of a commit with its mode and blob."""
+        """Return the mode and blob of every path in a commit."""
         found: dict[bytes, tuple[str, str]] = {}
         for entry in self.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
             if entry:
@@ -85,7 +85,7 @@ class Repository:
         return found
 
     def commits(self, line: list[tuple[str, str]]) -> Iterator[Commit]:
-        """What each of these commits changed against its first parent. A rename is a deletion and a new file."""
+        """Return the changes of each commit against its first parent. A rename is a deletion and a new file."""
         with tempfile.TemporaryFile() as asked:
             asked.write("".join(f"{name} {parent}".rstrip() + "\n" for name, parent in line).encode())
             asked.seek(0)

@@ -1,11 +1,11 @@
-"""Plays the history of a git repository through Odin and compares every file with its commit, byte for byte.
+"""Replay the history of a git repository through Odin and compare every file with its commit, byte for byte.
 
     history.py REPO [--commits N] [--from REV] [--upto REV] [--most-changes N] [--whole-every N] [--seed N] [--json]
 
 Each commit's changes become Read, EditTool, MultiEditTool, WriteFile and Delete calls of the scripted model, run by the
-whole engine in a scratch folder; the repository is only read. What no model could say (binary files, links, modes,
-bytes that are not UTF-8) is put there by this program, counted and printed. Exits with 1 when a file differs or a tool
-refuses.
+engine in a scratch folder; the repository is only read. Changes that tool calls cannot express (binary files, links,
+modes, bytes that are not UTF-8) are written by this program, counted and printed. The exit code is 1 if a file differs
+or a tool fails.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LONGEST_TURN_S = 600
 
 
 async def one_session(server: ScriptedServer, workspace: Path, home: Path, number: int) -> None:
-    """One session of the whole engine, from opening to closing: one prompt that works through a part of the history."""
+    """Run one session from opening to closing; its one prompt replays a part of the history."""
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "ODIN_LOCAL_PORTS": "", **server.env("anthropic")}
     state = str(home / f"state-{number}")
     client = await open_session(Options(cwd=str(workspace), env=env, yes=True, max_turns=0, state_dir=state))
@@ -75,9 +75,9 @@ def replay_history(
     whole_every: int = 200,
     seed: int = 0,
 ) -> Tally:
-    """The last `commits` commits of the first-parent history, or those after `since`, or all of it.
+    """Replay the last `commits` commits of the first-parent history, those after `since`, or all.
 
-    With `most_changes` only so many of the last ones that they change about so many files.
+    `most_changes` limits them to the last commits that together change about this many files.
     """
     repository = Repository(repo)
     try:
@@ -115,7 +115,7 @@ def _chosen(repository: Repository, upto: str, since: str, commits: int, changes
 
 
 def rows(repo: Path = HERE.parent, commits: int = 40) -> list[Row]:
-    """For `make bench`: this repository's own history, and a made one with everything odd in it."""
+    """For `make bench`: replay the history of this repository and a generated one with all unusual cases."""
     with tempfile.TemporaryDirectory(prefix="odin-odd-") as name:
         build(Path(name, "odd"), 200)
         tallies = {"own": replay_history(repo, commits=commits), "odd": replay_history(Path(name, "odd"))}

@@ -1,6 +1,6 @@
-"""Processor time of the app and of a plain chat in which nothing happens: at the prompt, and while a model is silent.
+"""CPU time of the idle app and plain mode: at the prompt, and while waiting for a model.
 
-`rows()` gives the figures to `run.py`; run by itself, this file prints them.
+`run.py` calls `rows()`; run directly, this file prints the results.
 """
 
 import os
@@ -23,13 +23,13 @@ PATIENCE_S = 30.0
 
 
 def _processor_s(pid: int) -> float:
-    """What the process has used so far."""
+    """Return the CPU time that the process has used so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _heard(fd: int, seconds: float, until: Callable[[bytes], bool] = lambda said: False) -> bytes:
-    """What the terminal shows for so long, or until it shows what is waited for."""
+    """Return the terminal output up to the expected text or the time limit."""
     said, end = b"", time.monotonic() + seconds
     while not until(said) and (left := end - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:

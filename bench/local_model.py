@@ -1,4 +1,4 @@
-"""Sixteen small everyday tasks for a small local model, each scored by looking at the files or at the answer.
+"""Sixteen small everyday tasks for a small local model, each scored by the resulting files or the answer.
 
     python bench/local_model.py http://127.0.0.1:8080 [task …]
 
@@ -64,7 +64,7 @@ def _others_untouched(folder: Path, *changed: str) -> bool:
 
 
 def _has_lines(folder: Path, name: str, expected: str) -> bool:
-    """Whether the file has the expected lines, blank ones aside, and all other files are untouched."""
+    """True if the file has the expected lines, ignoring blank ones, and all other files are unchanged."""
     lines = [line for line in _read(folder, name).splitlines() if line.strip()]
     return lines == [line for line in expected.splitlines() if line.strip()] and _others_untouched(folder, name)
 
@@ -97,7 +97,7 @@ def _listed(folder: Path, answer: str) -> bool:
 
 
 def _added(folder: Path, answer: str) -> bool:
-    """Each function once: one that was written again beside the new one is no clean addition."""
+    """True if every function occurs once. An addition that duplicates an existing function fails."""
     names = sorted(node.name for node in _functions(folder, "mathx.py"))
     works = "import mathx as m; assert m.is_even(4) and not m.is_even(3) and m.add(1, 2) == 3; m.average([1])"
     return names == ["add", "average", "is_even"] and _runs(folder, works) and _others_untouched(folder, "mathx.py")
@@ -164,7 +164,7 @@ def write_project(folder: Path) -> None:
 
 
 def run_odin(port: int, folder: Path, prompt: str) -> str:
-    """The answer Odin prints. Everything is allowed: the folder is a fresh one made for this task."""
+    """Return the answer that Odin prints. Everything is allowed, because the folder was created for this task."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "XDG_STATE_HOME")}
     env = {"HOME": str(folder.parent), **kept, "ODIN_LOCAL_PORTS": str(port)}
     command = [sys.executable, "-I", "-m", "odin", "-p", prompt, "--yes", "--max-turns", "16"]

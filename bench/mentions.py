@@ -1,8 +1,8 @@
-"""Completing `@path` among three hundred thousand files: how long a key takes, and for how long others must wait.
+"""Complete `@path` among 300,000 files: time per key, and how long the event loop is blocked.
 
-The tree is real, with everything that makes a careless walk wait or turn in circles. Beside it stands the least any
-program could take: ripgrep listing the same files, and one look through all of the names for a word that is in none.
-Waiting is measured in the time of the processor, so that other programs do not count.
+The tree is on disk and contains links in cycles and other traps for a naive walk. The floor is ripgrep listing the
+same files, and one search of all names for a word that does not occur. Blocking is measured in CPU time, so that other
+programs do not count.
 """
 
 import asyncio
@@ -59,9 +59,9 @@ def _listed(root: Path) -> tuple[float, str]:
 
 
 async def _typed(root: Path, names: str) -> tuple[float, float, list[float], list[float], float]:
-    """Milliseconds: the first answer, all paths known, each further key, a bare look, and the longest wait of others.
+    """Return milliseconds: first answer, index complete, each further key, a bare search, and the longest blocking.
 
-    Keys and looks take turns.
+    Keys and bare searches alternate.
     """
     finder = FileFinder(str(root), recent=list, env=dict(os.environ))
     longest, over = 0.0, asyncio.Event()

@@ -1,10 +1,10 @@
-"""Makes a git repository whose history holds what real ones hold and tidy ones do not.
+"""Generate a git repository with the unusual files and commits that real repositories contain.
 
     odd_history.py FOLDER [--commits N] [--seed N] [--source FOLDER]
 
 CRLF, mixed and lone CR line ends, byte order marks, UTF-16, Latin-1, GBK and Shift-JIS, tabs and trailing spaces, form
 feeds, missing final newlines, long lines, empty and binary files, links, modes, renames, files that become folders and
-folders that become files, merges with two and three parents, commits without changes. `--source` begins with the text
+folders that become files, merges with two and three parents, commits without changes. `--source` starts with the text
 files of a folder, for a history of realistic size.
 """
 
@@ -61,7 +61,7 @@ Tree = dict[bytes, File]
 
 
 class Author:
-    """Writes and changes files, as chance has it."""
+    """Writes and changes files at random."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
@@ -157,7 +157,7 @@ class Author:
 
 
 class Story:
-    """The trees of a history, one commit after the other."""
+    """Generates the trees of a history, commit by commit."""
 
     def __init__(self, seed: int, start: Tree) -> None:
         self._chance = Random(seed)
@@ -198,7 +198,7 @@ class Story:
             self.tree[self._path() + "-café".encode("latin-1")] = self._author.new_file()
 
     def _swap(self, path: bytes) -> None:
-        """A file becomes a folder with files in it, or a folder becomes a file."""
+        """Replace a file by a folder with files, or a folder by a file."""
         folder = path.rpartition(b"/")[0]
         if folder and self._chance.random() < 0.5:
             for other in [name for name in self.tree if name.startswith(folder + b"/")]:
@@ -235,7 +235,7 @@ def begin(source: Path | None) -> Tree:
 
 
 def stream(story: Story, commits: int) -> "list[bytes]":
-    """The history in the language of git fast-import."""
+    """Return the history as a git fast-import stream."""
     out: list[bytes] = [b"feature done\n"]
     before: Tree = {}
     for number in range(1, commits + 1):
@@ -263,7 +263,7 @@ def _quoted(path: bytes) -> bytes:
 
 
 def build(folder: Path, commits: int = 120, seed: int = 1, source: Path | None = None) -> None:
-    """A bare repository in `folder`, the same for the same numbers."""
+    """Create a bare repository in `folder`. The same arguments give the same repository."""
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
     data = b"".join(stream(Story(seed, begin(source)), commits))
     subprocess.run(["git", "-C", str(folder), "fast-import", "--quiet"], input=data, check=True)

@@ -1,7 +1,7 @@
-"""Says a change of one file the way a model would: which calls turn these bytes into those.
+"""Express a change of one file as the tool calls that a model would make.
 
-What is chosen varies (exact line ends or plain ones, much context or little, part of a line, one call or several), so
-that over a history every way is taken. What a model cannot say is `Unsayable`, with the reason.
+The form varies at random (exact or plain line ends, much or little context, part of a line, one call or several), so
+that a history covers every form. A change that tool calls cannot express raises `Unsayable` with the reason.
 """
 
 from difflib import SequenceMatcher
@@ -23,7 +23,7 @@ Lines = tuple[int, int]
 
 
 class Unsayable(Exception):
-    """The change cannot be put into JSON text. The message is the reason, for the count."""
+    """The change cannot be expressed in JSON text. The message is the reason, which the tally counts."""
 
 
 class Call(NamedTuple):
@@ -32,14 +32,14 @@ class Call(NamedTuple):
 
 
 class Phrased(NamedTuple):
-    """The calls, and the lines of the old file (from 1) that must have been read before. None: no reading needed."""
+    """The calls, and the lines of the old file (from 1) that must be read first, or None."""
 
     calls: list[Call]
     reads: list[Lines] | None
 
 
 class _Hunk(NamedTuple):
-    """Lines i1 to i2 of the old become lines j1 to j2 of the new."""
+    """Lines i1 to i2 of the old file become lines j1 to j2 of the new one."""
 
     i1: int
     i2: int
@@ -82,15 +82,17 @@ def _as_content(after: bytes) -> str:
 
 
 def _anew(path: str, after: bytes) -> Phrased:
-    """Another encoding or no byte order mark any more: the file must go and come again."""
+    """Delete and recreate the file, because its encoding or byte order mark changes."""
     content = _as_content(after)
     gone = Call("Delete", {"paths": [path], "reason": "its encoding changes"})
     return Phrased([gone, Call("WriteFile", {"file_path": path, "content": content})], None)
 
 
 def _in_the_encoding_of(old: DecodedText, after: bytes) -> str | None:
-    """The new text, or None when the old file's encoding has no such bytes. Judged without the code that is on trial:
-    if that lost a byte, a change it cannot make must not turn into one it can."""
+    """Return the new text, or None if the old file's encoding cannot represent it.
+
+    This does not use the code under test, so that a bug there cannot hide a change.
+    """
     if not after.startswith(old.bom) or (not old.is_wide and b"\0" in after[:8192]):
         return None
     body = after[len(old.bom) :]
@@ -150,7 +152,7 @@ class _Phrasing:
     # --- the whole file ---
 
     def _whole(self) -> Phrased | None:
-        """WriteFile, when what it keeps of the old file's style is what is wanted."""
+        """Use WriteFile if the style that it keeps from the old file is the wanted one."""
         for content in self._chance.sample([self._text, self._text.replace("\r\n", "\n")], 2):
             if _sayable(content) and (self._old.valid or content.isascii()) and self._kept_style(content) == self._text:
                 return Phrased([Call("WriteFile", {"file_path": self._path, "content": content})], None)
@@ -165,7 +167,7 @@ class _Phrasing:
     # --- one text everywhere ---
 
     def _everywhere(self) -> Phrased | None:
-        """replace_all, when one word became another in every place."""
+        """Use replace_all if one word was replaced everywhere."""
         if len(self._found) < 2 or any(hunk.i2 - hunk.i1 != hunk.j2 - hunk.j1 for hunk in self._found):
             return None
         first = self._found[0]
@@ -228,7 +230,7 @@ class _Phrasing:
             up, down = up + 1 + up // 2, down + 1 + down // 2
 
     def _worded(self, old: str, new: str, text: str, at: int) -> tuple[str, str] | None:
-        """The two strings for EditTool, or None when they would not do this and only this."""
+        """Return the two strings for EditTool, or None if they would not make exactly this change."""
         plain = (old.replace("\r\n", "\n"), new.replace("\r\n", "\n"))
         if self._chance.random() < 0.5 and plain != (old, new) and self._plain_enough(old, new, plain, text):
             return plain
@@ -242,13 +244,13 @@ class _Phrasing:
         return old, new
 
     def _plain_enough(self, old: str, new: str, plain: tuple[str, str], text: str) -> bool:
-        """Whether plain line feeds, which is what Read shows, say the same: all ends here are CRLF before and after."""
+        """True if plain line feeds, as Read shows them, are equivalent: all line ends are CRLF before and after."""
         crlf = all(part.count("\n") == part.count("\r\n") == part.count("\r") for part in (old, new))
         unique = _once(text.replace("\r\n", "\n"), plain[0]) and plain[0] not in text
         return crlf and unique and plain[0] != plain[1] and "\n" in plain[0] and self._fits(*plain)
 
     def _inside_line(self, hunk: _Hunk, text: str) -> tuple[str, str] | None:
-        """Only the part of one line that differs, and a little beside it."""
+        """Edit only the part of one line that differs, with a little context."""
         if hunk.i2 - hunk.i1 != 1 or hunk.j2 - hunk.j1 != 1:
             return None
         line, other = self._a[hunk.i1], self._b[hunk.j1]
@@ -272,7 +274,10 @@ class _Phrasing:
 
 
 def _smallest(line: str, other: str) -> tuple[int, int, int] | None:
-    """Where two lines differ: start, end in the first, end in the second. None when their ends or nothing differs."""
+    """Return where two lines differ (start, end in the first, end in the second).
+
+    Return None if they are equal or differ only in the line end.
+    """
     body, changed = line.rstrip("\r\n"), other.rstrip("\r\n")
     if body == changed or line[len(body) :] != other[len(changed) :]:
         return None
@@ -286,7 +291,7 @@ def _smallest(line: str, other: str) -> tuple[int, int, int] | None:
 
 
 def _only_one(text: str, old: str) -> bool:
-    """Whether it stands in one place, also when line ends count as equal, and no second one overlaps it."""
+    """True if the text occurs once, also with line ends normalized and with overlapping matches counted."""
     if not _once(text, old):
         return False
     return "\r" in old or "\r" not in text or _once(text.replace("\r\n", "\n"), old)
@@ -298,14 +303,14 @@ def _once(text: str, old: str) -> bool:
 
 
 def _end_at(text: str, start: int) -> str:
-    """The line end in use at a place: the next one, or else the one before."""
+    """Return the next line end after the position, else the one before it."""
     at = text.find("\n", start)
     at = at if at >= 0 else text.rfind("\n")
     return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
 
 
 def _same_lines(hunks: list[_Hunk], a: int, b: int) -> list[Lines]:
-    """Pairs of line numbers (old, new) that are the same line."""
+    """Yield or return pairs of line numbers (old, new) of unchanged lines."""
     pairs: list[Lines] = []
     i = j = 0
     for hunk in [*hunks, _Hunk(a, a, b, b)]:

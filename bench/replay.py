@@ -1,4 +1,4 @@
-"""The model's part in replaying a history: it says each commit's calls and compares what became of them."""
+"""The scripted model that replays a history: makes the tool calls of each commit and compares the files."""
 
 import json
 import os
@@ -22,13 +22,13 @@ REPLY_CHARS = 400_000
 PAGE_LINES = 1900
 PAGE_CHARS = 40_000
 MOST_PARTS = 20
-"""Who needs more parts of a file than this reads all of it: what was read in very many parts is forgotten."""
+"""An edit that needs more parts of a file than this reads all of it, because Odin does not remember very many parts."""
 LOOK_LINES = 3
-"""What a glance reads. Of a binary file it gets an error, which is what it should."""
+"""Number of lines in a short read. For a binary file the expected result is an error."""
 
 
 class Tally:
-    """What was done, what could not be said, and what went wrong."""
+    """Counts of the calls made, the changes that calls cannot express, and the failures."""
 
     def __init__(self) -> None:
         self.commits = 0
@@ -61,7 +61,7 @@ class Tally:
 
 
 class Replay:
-    """The model's part: asked for the next reply, it checks what became of the last one and says the next calls."""
+    """The scripted model. Before each reply it checks the results of the last one."""
 
     def __init__(
         self, repository: Repository, commits: Iterator[Commit], tree: Worktree, *, whole_every: int = 0, seed: int = 0
@@ -86,17 +86,17 @@ class Replay:
         self._steps = self._files = self._chars = 0
 
     def start_from(self, commit: str) -> None:
-        """Put the tree of a commit there, without the model."""
+        """Write the tree of a commit to the folder, without tool calls."""
         self._expected = self._repository.tree(commit)
         for path, (mode, blob) in self._expected.items():
             self._put(path, mode, blob)
 
-    # --- what the server asks ---
+    # --- replies ---
 
     def play(self, seen: SeenRequest) -> Turn:
         try:
             return self._next(seen)
-        except Exception as error:  # the session ends in order; who plays it raises this
+        except Exception as error:  # let the session end normally; the caller raises this
             self.failure, self.done = error, True
             return say("The replay failed.")
 
@@ -129,7 +129,7 @@ class Replay:
             self._begin(self._commit)
 
     def _depends_on_reading(self) -> bool:
-        """Whether calls that are still to be said were planned on what this session has read."""
+        """True if calls that are not yet sent depend on what this session has read."""
         return any(call.name not in ("WriteFile", "Delete") for calls in self._replies for call in calls)
 
     def _full(self) -> bool:
@@ -203,7 +203,7 @@ class Replay:
         return [*(reads or self._look_again(change.path)), *phrased.calls]
 
     def _look_again(self, path: bytes) -> list[Call]:
-        """Read what this program changed behind the model's back, as a tool would tell it to."""
+        """Read the files that this program changed itself, as a tool error would request."""
         if path not in self._meddled:
             return []
         self._meddled.discard(path)
@@ -216,7 +216,7 @@ class Replay:
             raise Unsayable("name that is not UTF-8") from None
 
     def _reads(self, name: bytes, path: str, before: bytes, needed: list[Lines]) -> list[Call]:
-        """The Read calls before an edit: none for a file that is known, all of a small one, parts of a large one."""
+        """Return the Read calls before an edit: none for a known file, all of a small one, parts of a large one."""
         if not is_plain_text(path, before[:16]):
             return [_raw_lines(path, first, last) for first, last in needed]
         lines = before.count(b"\n") + 1
@@ -234,10 +234,10 @@ class Replay:
         ]
         return list({json.dumps(call.args): call for call in calls}.values())
 
-    # --- what no model can say ---
+    # --- changes that tool calls cannot express ---
 
     def _put_unsaid(self) -> None:
-        """Folders that became empty go, as git does it, and what cannot be said is done here."""
+        """Remove empty folders, as git does, and make the changes that tool calls cannot express."""
         for change in self._unsaid:
             if change.new_mode == ABSENT:
                 self._put(change.path, ABSENT, "")
@@ -254,7 +254,7 @@ class Replay:
             self._meddled.add(path)
         self._tree.put(path, mode, b"" if mode in (ABSENT, SUBMODULE) else self._repository.blob(blob))
 
-    # --- the proof ---
+    # --- comparison ---
 
     def _compare(self, commit: Commit) -> None:
         for change in commit.changes:
@@ -283,7 +283,7 @@ class Replay:
             self._put(path, mode, blob)
 
     def compare_tree(self, commit: Commit) -> None:
-        """Every file of the commit, and no file beside them."""
+        """Check that the folder has exactly the files of the commit."""
         self._expected = self._repository.tree(commit.name)
         for path in self._expected:
             self._compare_one(commit, path)
@@ -294,7 +294,7 @@ class Replay:
 
 
 def _in_replies(calls: list[Call]) -> Iterator[list[Call]]:
-    """So many calls, and so much text, as a model might put into one reply."""
+    """Group the calls into replies of a realistic number of calls and size."""
     batch: list[Call] = []
     size = 0
     for call in calls:
@@ -309,13 +309,13 @@ def _in_replies(calls: list[Call]) -> Iterator[list[Call]]:
 
 
 def _raw_lines(path: str, first: int, last: int) -> Call:
-    """What Read shows as cells or pages, Grep shows as it is."""
+    """True for files that Read shows as cells or pages; Grep shows their raw lines."""
     count = last - first + 1
     return Call("Grep", {"pattern": "^", "path": path, "offset": first, "limit": count, "head_limit": count + 1})
 
 
 def _pages(data: bytes, first: int, last: int) -> Iterator[Lines]:
-    """The lines `first` to `last` in parts that Read shows whole."""
+    """Split the lines `first` to `last` into parts that Read shows completely."""
     lines = data.split(b"\n")
     last = min(last, len(lines) - (not lines[-1]))
     start, size = first, 0

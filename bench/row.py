@@ -1,13 +1,13 @@
-"""One line of the table that `make bench` prints, and whether its bound is met."""
+"""A row of the table that `make bench` prints, with its bound."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """What Odin takes and, where there is one, what the floor takes: the least any program could take.
+    """A measured value of Odin and, if there is one, the floor: the minimum for any program.
 
-    `by_ratio` says that the bound is a multiple of the floor; `allowance` comes on top of that, in the row's unit.
+    With `by_ratio` the bound is a multiple of the floor; `allowance` is added to it, in the row's unit.
     """
 
     what: str

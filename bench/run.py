@@ -1,10 +1,10 @@
-"""`make bench`: Odin beside the least that any program could take, in one pass on one machine.
+"""`make bench`: compare Odin with the minimum for any program, in one pass on one machine.
 
-Ratios are what counts: these machines are noisy, so the two take turns and medians are compared. Exits with 1 when a
-bound is missed.
+Machines are noisy, so both run alternately and the ratio of the medians counts. The exit code is 1 if a bound is
+missed.
 
     run.py [--only GROUP]... [--rounds N] [--floor FILE] [--files N] [--json]
-    run.py --sizes        what each tool adds to the first request
+    run.py --sizes        print the size of each tool in the first request
 """
 
 import argparse
@@ -37,7 +37,7 @@ GROUPS = (
 
 
 def measure(group: str, args: argparse.Namespace) -> list[Row]:
-    """Each group is a module with a function `rows`."""
+    """Measure each group. A group is a module with a function `rows`."""
     module = importlib.import_module(group)
     if group == "agent":
         return module.rows(args.rounds, args.floor)

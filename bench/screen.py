@@ -1,7 +1,7 @@
-"""What a frame of the terminal app costs: at the beginning and far into an answer, in a short and in a long session.
+"""Cost of a frame of the terminal app: early and late in a reply, in a short and in a long session.
 
-Processor time is measured, so that other programs do not count. `rows()` gives the figures to `run.py`; run by itself,
-this file prints them.
+CPU time is measured, so that other programs do not count. `run.py` calls `rows()`; run directly, this file prints the
+results.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def _text(first: int, count: int) -> str:
 
 
 def _past(messages: int) -> Iterator[AnyEvent]:
-    """Turns of four messages each: a prompt, a reply with a call, its result, an answer."""
+    """Return turns of four messages: a prompt, a reply with a tool call, the result, an answer."""
     output = "\n".join(f"{number:>5}  what the file says on this line" for number in range(60))
     for turn in range(messages // 4):
         call = ToolCall(f"c{turn}", "Read", {"file_path": f"/project/file{turn}.py"})
@@ -80,7 +80,7 @@ def _story(events: Iterator[AnyEvent]) -> TranscriptModel:
 
 
 def _frame(view: TranscriptView) -> None:
-    """What happens for every frame: the news are taken over, and each line of the screen is drawn."""
+    """Do the work of one frame: apply new events and draw each line of the screen."""
     view.sync()
     for line in range(view.size.height):
         view.render_line(line)
@@ -93,7 +93,7 @@ def _ms(work: Callable[[], object]) -> float:
 
 
 def _stream(view: TranscriptView, story: TranscriptModel, frames: int, first: int) -> list[float]:
-    """The cost of each frame while so many lines arrive."""
+    """Return the cost of each frame while this many lines arrive."""
     costs: list[float] = []
     for frame in range(frames):
         for line in range(LINES_A_FRAME):
@@ -104,7 +104,7 @@ def _stream(view: TranscriptView, story: TranscriptModel, frames: int, first: in
 
 
 async def _streaming(view: TranscriptView) -> tuple[float, float]:
-    """The median frame of the first lines, and of those around the 10,000th."""
+    """Return the median frame cost for the first lines and around line 10,000."""
     story = _story(iter([TurnStarted("t", "Write much.", "edit_mode")]))
     view.show(story)
     costs = _stream(view, story, 10_000 // LINES_A_FRAME + FRAMES, 0)
@@ -112,7 +112,7 @@ async def _streaming(view: TranscriptView) -> tuple[float, float]:
 
 
 async def _one_piece(view: TranscriptView) -> tuple[float, float]:
-    """The same of a paragraph that does not end: nothing in it is final for long."""
+    """Measure the same for one endless paragraph, which must be laid out again as it grows."""
     story = _story(iter([TurnStarted("t", "Write much.", "edit_mode")]))
     view.show(story)
     costs: list[float] = []
@@ -124,7 +124,7 @@ async def _one_piece(view: TranscriptView) -> tuple[float, float]:
 
 
 async def _kept(view: TranscriptView) -> float:
-    """What a turn leaves in memory beside the words of its output, in a session of thousands of turns."""
+    """Return the memory that a turn retains besides its text, in a session of thousands of turns."""
     story = _story(iter(()))
     view.show(story)
     before = 0

@@ -1,4 +1,4 @@
-"""Grep and Glob over 20,000 files, each beside the bare `rg` command."""
+"""Compare Grep and Glob over 20,000 files with the plain `rg` command."""
 
 import asyncio
 import statistics
@@ -63,7 +63,7 @@ async def _measure(root: Path) -> list[Row]:
 
 
 async def _in_turns(tool: Tool[Any], args: dict[str, Any], command: list[str], root: Path) -> tuple[float, float]:
-    """Medians in milliseconds of the tool's `run` and of the command, whose output is read as well."""
+    """Return the median milliseconds of the tool's `run` and of the command, including reading its output."""
     where = ToolContext(str(root), str(root), "bench", "", "call", "edit_mode", lambda _: None)
     odin: list[float] = []
     floor: list[float] = []

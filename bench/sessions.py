@@ -1,4 +1,4 @@
-"""Thousands of sessions: how long a list of them takes, warm and from nothing, and a search through all they said."""
+"""Time listing thousands of sessions, with and without the index, and a full-text search of all of them."""
 
 import os
 import statistics
@@ -24,7 +24,7 @@ NEEDLE = "xylophone"
 
 
 def write_session(folder: Path, number: int) -> int:
-    """One session of a few turns, each with a result of some size. Gives its bytes."""
+    """Write a session of a few turns, each with a large tool result; return its size in bytes."""
     session = f"{20260101000000000 + number}"
     lines = [msgspec.json.encode(LogHeader(LOG_FORMAT, session, "/w", float(number)))]
     needle = f" {NEEDLE}" if number % 500 == 7 else ""
@@ -61,7 +61,7 @@ def _rebuilt(folder: Path) -> None:
 
 
 def _looked_at(folder: Path) -> None:
-    """The floor: ask the file system for the size and time of every log. No list that is true can do without."""
+    """The floor: stat every log file, which every correct listing must do."""
     for entry in os.scandir(folder):
         if "." not in entry.name:
             os.stat(f"{entry.path}/{LOG_NAME}")  # noqa: PTH116

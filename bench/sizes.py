@@ -1,4 +1,4 @@
-"""What the first request in edit mode is made of, in bytes, largest part first."""
+"""Print the parts of the first request in edit mode with their size in bytes, largest first."""
 
 import json
 import tempfile

@@ -1,8 +1,8 @@
-"""What it saves to begin calls while the model still writes, and what it costs when none can be begun.
+"""Time saved by speculative calls, and their overhead if no call can run speculatively.
 
-The reply calls three commands of one second each and stays open for two seconds after them. Begun early and together
-they are over before the reply is; without that they begin when it ends. `rows()` gives the figures to `run.py`; run by
-itself, this file prints them.
+The reply calls three commands of one second each and stays open for two seconds after them. With speculation the
+commands finish before the reply ends; without it they start when it ends. `run.py` calls `rows()`; run directly, this
+file prints the results.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def _answers_a_call(seen: Any) -> bool:
 
 
 def _three_commands() -> Any:
-    """A script: the reply is held open after its calls for as long as STREAM_S, then the model answers."""
+    """A script whose reply stays open for STREAM_S seconds after its calls; then the model answers."""
     from odin.testing import call, reply, say
 
     looks = [call("ExecuteCommand", {"command": f"sleep {COMMAND_S}"}, id=f"c{number}") for number in range(COMMANDS)]
@@ -47,7 +47,7 @@ def _three_commands() -> Any:
 
 
 def _todos() -> Any:
-    """A script of calls that never begin early."""
+    """A script of calls that never run speculatively."""
     from odin.testing import call, say
 
     todos = [{"content": "look", "status": "pending"}]
@@ -59,7 +59,7 @@ def _todos() -> Any:
 
 
 async def _turns(script: Any, count: int, *, speculate: bool) -> list[float]:
-    """How long each of so many turns takes, in milliseconds."""
+    """Return the duration of each turn in milliseconds."""
     from odin.app import open_session
     from odin.config import Options
     from odin.core.event import TurnEnded

@@ -1,4 +1,4 @@
-"""Trees of files to search in, the same ones every time."""
+"""Generate reproducible file trees for the search benchmarks."""
 
 import os
 import random
@@ -29,7 +29,7 @@ _DEEPEST = 30
 
 
 def source_tree(root: Path, files: int) -> None:
-    """Sources as in a large repository: folders up to thirty deep, a tenth of it ignored, ages spread over a year."""
+    """Create sources as in a large repository: up to thirty folders deep, a tenth ignored, ages spread over a year."""
     chance = random.Random(7)
     folders = [root / name for name in _TOP]
     while len(folders) < files // 20:
@@ -50,7 +50,7 @@ def source_tree(root: Path, files: int) -> None:
 
 
 def crowded_tree(root: Path, files: int) -> None:
-    """Ten small files in each folder, and what makes a careless walk wait or turn in circles."""
+    """Create ten small files per folder, plus link cycles and other traps for a naive walk."""
     for number in range(files // 10):
         folder = root / f"a{number % 100}" / f"b{number}"
         folder.mkdir(parents=True)

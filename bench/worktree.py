@@ -1,4 +1,4 @@
-"""The scratch folder a history is replayed in. Names are bytes, as git's are."""
+"""The scratch folder for replaying a history. Names are bytes, as in git."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Worktree:
         self._root = os.fsencode(root)
 
     def put(self, path: bytes, mode: str, data: bytes) -> None:
-        """Make a path what git says it is."""
+        """Write a path with git's mode and content."""
         target = self._at(path)
         if os.path.lexists(target) and (os.path.islink(target) or not os.path.isdir(target)):
             os.unlink(target)
@@ -28,7 +28,7 @@ class Worktree:
         self.set_executable(path, mode == "100755")
 
     def set_executable(self, path: bytes, wanted: bool) -> bool:
-        """Set or clear the bit. True when that changed something."""
+        """Set or clear the executable bit; True if it changed."""
         target = self._at(path)
         if os.path.islink(target) or not os.path.isfile(target):
             return False
@@ -39,7 +39,7 @@ class Worktree:
         return True
 
     def remove_empty(self, path: bytes) -> None:
-        """Remove the folders above a path that hold nothing any more."""
+        """Remove the empty folders above a path."""
         folder = os.path.dirname(path)
         while folder:
             try:
@@ -49,7 +49,7 @@ class Worktree:
             folder = os.path.dirname(folder)
 
     def present(self, path: bytes) -> bytes | None:
-        """What is at a path: the bytes of a file, the target of a link, None when there is nothing."""
+        """Return the bytes of a file, the target of a link, or None if the path does not exist."""
         target = self._at(path)
         if os.path.islink(target):
             return os.readlink(target)

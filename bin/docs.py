@@ -1,9 +1,9 @@
-"""Keeps the documentation in step with the code: writes the generated parts, or checks that they are current.
+"""Write the generated parts of the documentation, or check that they are up to date.
 
-    docs.py           check; exits with 1 and names what is stale, broken or missing
-    docs.py --write   bring the generated parts up to date
+    docs.py           check; lists stale, broken and missing parts and exits with 1
+    docs.py --write   update the generated parts
 
-A generated part stands in a page between `<!-- generated:NAME -->` and `<!-- /generated -->`.
+A generated part is the text between `<!-- generated:NAME -->` and `<!-- /generated -->`.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from odin.commands.completions import parser_of
 from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
 from odin.core import event, op
-from odin.core.registry import ALIASES
 from odin.core.slash_commands import SLASH_COMMANDS
+from odin.core.tool import ALIASES
 from odin.engine.event_bus import BUS_NAMES, sources_of
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.talk import AgentTool
@@ -91,7 +91,7 @@ def builtins() -> str:
 
 
 def commands() -> str:
-    """The help of every subcommand, by the names of which it is found."""
+    """Return the help text of every subcommand by its full name."""
     lines: list[str] = []
     for name, module in COMMANDS.items():
         parser = parser_of(name, module)

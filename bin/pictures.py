@@ -1,6 +1,7 @@
-"""The pictures of the terminal app in the README: the real app over a real session, with a model that follows a script.
+"""Draw the README pictures of the terminal app: the real app and a real session with a scripted model.
 
-Run by hand (`.venv/bin/python bin/pictures.py`) when the app looks different; look at what came out before it is kept.
+Run by hand (`.venv/bin/python bin/pictures.py`) when the look of the app changes.
+Check the pictures before you commit them.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ OTHERS = (
 
 
 class Model:
-    """Plays the model. The last answer stays unfinished, so that the picture shows Odin at work."""
+    """The scripted model. Its last answer stays unfinished, so that the picture shows a running turn."""
 
     def __init__(self, work: Path) -> None:
         self.file = str(work / "cart.py")
@@ -82,7 +83,7 @@ class Model:
 
 
 class Hands:
-    """The app and somebody who uses it."""
+    """The app and a simulated user."""
 
     def __init__(self, app: OdinApp, pilot: Pilot[Any], model: Model, home: Path) -> None:
         self.app = app
@@ -111,7 +112,7 @@ class Hands:
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())  # pyright: ignore[reportPrivateUsage]
 
     async def take(self, name: str) -> None:
-        """Write what is on the screen, without fonts from elsewhere and without this machine's paths."""
+        """Write the screen as SVG, without external fonts and without local paths."""
         await self._pilot.pause(0.8)
         svg = self.app.export_screenshot(title="odin")
         svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
@@ -125,7 +126,7 @@ class Hands:
 
 @asynccontextmanager
 async def opened(size: tuple[int, int], theme: ThemeSetting = "dark", **options: Any) -> AsyncGenerator[Hands]:
-    """The app in a project of its own, which is gone afterwards."""
+    """Open the app in a temporary project."""
     folder = tempfile.TemporaryDirectory(prefix="", dir="/tmp")
     home = Path(folder.name)
     work = home / "shop"

@@ -1,6 +1,6 @@
-"""A real run for the README: Odin without a model in a small project, as text and as a picture.
+"""Record a real offline run of Odin in a small project for the README, as text and as a picture.
 
-The offline planner is deterministic, so `make docs-check` notices when what users see has changed.
+The offline planner is deterministic, so `make docs-check` detects changes of the visible output.
 """
 
 import html
@@ -30,7 +30,7 @@ COMMANDS = (
 
 @cache
 def recorded() -> tuple[str, ...]:
-    """The lines of a terminal in which the commands were run one after the other."""
+    """Run the commands one after the other and return the terminal's lines."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         work = Path(name).resolve() / "shop"
@@ -59,7 +59,7 @@ def as_text() -> str:
 
 
 def as_picture() -> str:
-    """The same lines in a terminal window, as SVG."""
+    """Return the lines as an SVG picture of a terminal window."""
     lines = [line for text in recorded() for line in _wrapped(text)]
     height = 20 * len(lines) + 66
     rows: list[str] = []

@@ -111,7 +111,7 @@ def test_an_unknown_key_is_reported_with_a_suggestion_and_the_work_goes_on(run_o
 def test_a_log_of_a_newer_version(run_odin: Run, home: Path, workspace: Path) -> None:
     run_odin("-p", "list files", "--session-id", "old")
     (log,) = home.rglob("main.jsonl")
-    newer = log.read_bytes().replace(b'"odin_log":1', b'"odin_log":99', 1)
+    newer = log.read_bytes().replace(b'"odin_log":2', b'"odin_log":99', 1)
     log.write_bytes(newer)
     calm(run_odin("-p", "list files", "--resume", "old"), 1, "newer version", "Update Odin")
     assert log.read_bytes() == newer
@@ -230,7 +230,7 @@ def test_one_session_has_one_writer_from_the_moment_it_is_opened(run_odin: Run, 
 
 def test_a_disk_that_is_full_at_the_last_line_is_said(workspace: Path) -> None:
     with ScriptedServer([say("x" * 4000)]) as server:
-        limited = f"ulimit -f 6; exec {sys.executable} -I -m odin -p hi"
+        limited = f"ulimit -f 6; exec {sys.executable} -I -B -m odin -p hi"
         done = subprocess.run(
             ["/bin/bash", "-c", limited],
             cwd=workspace,

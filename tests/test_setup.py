@@ -10,7 +10,7 @@ import pytest
 
 from odin.app.sessions import open_switcher
 from odin.config import Options
-from odin.config.user_files import insert_key, set_key
+from odin.config.files import insert_key, set_key
 from odin.core.errors import ConfigError, UsageError
 from odin.core.onboarding import ModelOption, Setup
 from odin.core.op import SetModel

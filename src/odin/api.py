@@ -40,8 +40,7 @@ from odin.core.message import ToolCall, Usage
 from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Prompt, QueuePolicy, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import ModelInfo, Provider
-from odin.core.registry import Registry
-from odin.core.tool import Tool
+from odin.core.tool import Registry, Tool
 from odin.policy.modes import mode_of
 from odin.ui.callbacks import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
 from odin.ui.exit import describe_ending

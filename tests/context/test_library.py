@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from odin.context import markdown_folder
-from odin.context.library import CommandFolder, CommandLibrary, ConfiguredCommands, split_command
-from odin.context.markdown_folder import split_front_matter
+from odin.context import library as library_module
+from odin.context.library import CommandFolder, CommandLibrary, ConfiguredCommands, split_command, split_front_matter
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -187,7 +186,7 @@ class TestChanges:
         def fail(path: str, stamp: tuple[int, int, int]) -> None:
             pytest.fail(f"{path} was read again")
 
-        monkeypatch.setattr(markdown_folder, "_parse_file", fail)
+        monkeypatch.setattr(library_module, "_parse_file", fail)
         assert filled(found, "/a") == "one"
 
 
@@ -233,16 +232,16 @@ class TestPoison:
     def test_what_is_no_text_or_too_long_is_left_out(self, workspace: Path, user: Path) -> None:
         folder = workspace / ".odin/commands"
         write(folder / "binary.md", b"a\0b")
-        write(folder / "long.md", "x" * (markdown_folder.MAX_BYTES + 1))
+        write(folder / "long.md", "x" * (library_module.MAX_BYTES + 1))
         write(folder / "latin.md", b"caf\xe9")
         os.mkfifo(folder / "pipe.md")
-        found = library(workspace, user, own={"long2": "x" * (markdown_folder.MAX_BYTES + 1)})
+        found = library(workspace, user, own={"long2": "x" * (library_module.MAX_BYTES + 1)})
         assert [item.name for item in found.list_commands()] == ["latin"]
         assert filled(found, "/latin") == "caf\ufffd"
         assert len(found.take_warnings()) == 3
 
     def test_no_more_than_so_many(self, workspace: Path, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(markdown_folder, "MAX_FILES", 3)
+        monkeypatch.setattr(library_module, "MAX_FILES", 3)
         for number in range(5):
             write(workspace / f".odin/commands/a{number}.md", "text")
         found = library(workspace, user)

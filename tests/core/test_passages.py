@@ -3,8 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.core.passages import (
+from odin.core.small_jobs import (
     MAX_PASSAGE_CHARS,
+    CollectedContext,
+    PageQuestion,
     Passage,
     extract_excerpt,
     join_passages,
@@ -13,7 +15,6 @@ from odin.core.passages import (
     select_fitting,
     words_of,
 )
-from odin.core.small_jobs import CollectedContext, PageQuestion
 
 TEXT = "# A\n\nfirst\n\n## B\n\nsecond\nline\n\n```py\nx = 1\n\ny = 2\n```\n\n| a |\n| - |\n\n## C\n\nlast"
 

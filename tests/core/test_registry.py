@@ -3,8 +3,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 import pytest
 
-from odin.core.registry import ALIASES, Registry, canonical_name_of
-from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.core.tool import ALIASES, Args, Kind, Registry, Tool, ToolContext, ToolOutput, canonical_name_of
 
 
 class Fields(Args, frozen=True):

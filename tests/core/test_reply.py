@@ -5,8 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.message import Text, Thinking, ToolCall, Usage
-from odin.core.provider import CallChunk, RollbackChunk, StopChunk, TextChunk, ThinkingChunk, UsageChunk
-from odin.core.reply import MalformedCall, ReplyBuilder, parse_arguments
+from odin.core.provider import (
+    CallChunk,
+    MalformedCall,
+    ReplyBuilder,
+    RollbackChunk,
+    StopChunk,
+    TextChunk,
+    ThinkingChunk,
+    UsageChunk,
+    parse_arguments,
+)
 
 
 def test_pieces_add_up_in_the_order_they_came() -> None:

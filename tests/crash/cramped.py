@@ -28,6 +28,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def leave_room(log: Path, room: int) -> None:
+    sys.dont_write_bytecode = True  # a limited file size would leave half a .pyc behind
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     limit = most if room < 0 else (log.stat().st_size if log.exists() else 0) + room
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))

@@ -281,6 +281,7 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
     """In a process of its own, because the limit holds for everything it writes."""
     program = (
         "import resource, sys\n"
+        "sys.dont_write_bytecode = True\n"
         "from pathlib import Path\n"
         "from odin.core.errors import StateUnwritable\n"
         "from odin.checkpoints.store import CheckpointStore\n"

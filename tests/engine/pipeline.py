@@ -11,8 +11,7 @@ from odin.core.event import AnyEvent, Mode, PermissionAsked
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.registry import Registry
-from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Kind, Registry, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import CallDeps, CallScope
 from odin.engine.event_bus import EventBus

@@ -479,15 +479,15 @@ class TestQueue:
         assert "     1\tdef one():" in told(again)
         assert images(again.server.requests[-1]) == [pictures.png()]
 
-    @pytest.mark.parametrize("lane", ["merge", "steer"])
+    @pytest.mark.parametrize("delivery", ["merge", "steer"])
     @pytest.mark.parametrize("api", APIS)
-    async def test_it_joins_the_running_turn(self, start: Start, code: Path, lane: Any, api: str) -> None:
+    async def test_it_joins_the_running_turn(self, start: Start, code: Path, delivery: Any, api: str) -> None:
         gate = threading.Event()
         script = [call("LS", {"path": str(code.parent)}).hold(gate), say("Seen.")]
         talk = await start(script, **started(api))
         await talk.client.submit(Prompt("p", "go"))
         image = Attachment("x.png", data=pictures.png())
-        await talk.client.submit(Prompt("q", "and @a.py:1-1", delivery=lane, attachments=(image,)))
+        await talk.client.submit(Prompt("q", "and @a.py:1-1", delivery=delivery, attachments=(image,)))
         gate.set()
         await talk.until_end("p")
         (joined,) = talk.all(PromptInjected)

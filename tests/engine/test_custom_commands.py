@@ -217,7 +217,7 @@ def test_programs_are_told_of_them(run_odin: Run) -> None:
 
 
 def test_a_list_made_of_a_log_shows_it(tmp_path: Path) -> None:
-    header = '{"odin_log":1,"session":"s","cwd":"/","created":1.0}'
+    header = '{"odin_log":2,"session":"s","cwd":"/","created":1.0}'
     event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","display_text":"/fix 1"}'
     log = tmp_path / "s.jsonl"
     log.write_text(f'{header}\n{{"seq":0,"ts":1.0,"session":"s","event":{event}}}\n')

@@ -14,8 +14,7 @@ from odin.config import Options
 from odin.core.event import AnyEvent, PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
-from odin.core.registry import Registry
-from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Kind, Registry, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSteps
 from odin.engine.event_bus import EventBus

@@ -18,7 +18,7 @@ from odin.testing import say
 
 from .conftest import Start, Talk
 
-LANES: tuple[Delivery, ...] = ("queue", "merge", "steer")
+DELIVERIES: tuple[Delivery, ...] = ("queue", "merge", "steer")
 
 
 async def endings(talk: Talk, last: str) -> list[tuple[str, str]]:
@@ -26,9 +26,9 @@ async def endings(talk: Talk, last: str) -> list[tuple[str, str]]:
     return [(event.id, event.reason) for event in talk.all(TurnEnded)]
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("queue", ["inject", "pause", "drop"])
-async def test_before_the_turn_has_ended(start: Start, lane: Delivery, queue: QueuePolicy) -> None:
+async def test_before_the_turn_has_ended(start: Start, delivery: Delivery, queue: QueuePolicy) -> None:
     """`waits` waited and has the fate that the interrupt names; `new` came after it and is answered."""
     talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine")])
     prompt = await talk.submit("go")
@@ -36,7 +36,7 @@ async def test_before_the_turn_has_ended(start: Start, lane: Delivery, queue: Qu
     await talk.client.submit(Prompt("waits", "this waited"))
     assert await talk.client.submit(Interrupt(queue))
     assert not talk.all(TurnEnded), "nothing has run since"
-    await talk.client.submit(Prompt("new", "and now this", delivery=lane))
+    await talk.client.submit(Prompt("new", "and now this", delivery=delivery))
     assert await endings(talk, "new") == [(prompt, "interrupted"), ("new", "end_turn")]
     shot = await talk.client.snapshot()
     assert [item.id for item in shot.queue] == (["waits"] if queue == "pause" else [])
@@ -46,16 +46,16 @@ async def test_before_the_turn_has_ended(start: Start, lane: Delivery, queue: Qu
     assert talk.server.rejected == []
 
 
-@pytest.mark.parametrize("lane", LANES)
-async def test_behind_one_that_is_kept(start: Start, lane: Delivery) -> None:
+@pytest.mark.parametrize("delivery", DELIVERIES)
+async def test_behind_one_that_is_kept(start: Start, delivery: Delivery) -> None:
     """The one that waited is answered first; words meant for a running turn go into that one."""
     talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine"), say("finer")])
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("waits", "this waited"))
     assert await talk.client.submit(Interrupt("keep"))
-    await talk.client.submit(Prompt("new", "and now this", delivery=lane))
-    alone = lane == "queue"
+    await talk.client.submit(Prompt("new", "and now this", delivery=delivery))
+    alone = delivery == "queue"
     ends = await endings(talk, "new" if alone else "waits")
     assert ends == [(prompt, "interrupted"), ("waits", "end_turn"), *([("new", "end_turn")] if alone else [])]
     joined = [(event.id, event.turn) for event in talk.all(PromptInjected)]
@@ -64,13 +64,13 @@ async def test_behind_one_that_is_kept(start: Start, lane: Delivery) -> None:
     assert talk.server.rejected == []
 
 
-@pytest.mark.parametrize("lane", LANES)
-async def test_before_the_turn_has_begun(start: Start, lane: Delivery) -> None:
+@pytest.mark.parametrize("delivery", DELIVERIES)
+async def test_before_the_turn_has_begun(start: Start, delivery: Delivery) -> None:
     """The prompt was taken but nothing of it has run: it ends unasked, and the one behind it is answered."""
     talk = await start([say("fine")])
     await talk.client.submit(Prompt("first", "go"))
     assert await talk.client.submit(Interrupt()), "it is about to begin"
-    await talk.client.submit(Prompt("new", "and now this", delivery=lane))
+    await talk.client.submit(Prompt("new", "and now this", delivery=delivery))
     assert await endings(talk, "new") == [("first", "interrupted"), ("new", "end_turn")]
     assert [event.id for event in talk.all(TurnStarted)] == ["first", "new"]
     assert len(talk.server.requests) == 1

@@ -5,8 +5,7 @@ from typing import Any
 
 from odin.context.file_cache import FileCache
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
-from odin.core.provider import Request
-from odin.core.reply import ReplyBuilder
+from odin.core.provider import ReplyBuilder, Request
 from odin.core.tool import Tool, ToolContext
 from odin.providers.offline import OfflinePlanner
 from odin.sandbox.runner import ProcessRunner

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from odin.core.message import ReplyMessage, Usage
-from odin.core.provider import Chunk, Provider, Request, WaitChunk
-from odin.core.reply import ReplyBuilder
+from odin.core.provider import Chunk, Provider, ReplyBuilder, Request, WaitChunk
 
 Handler = Callable[["Line"], Awaitable[None]]
 

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from odin.core.errors import BadRequest, ProviderError
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
-from odin.core.provider import CallChunk, Chunk, Provider, Request, StopChunk, TextChunk, ToolSpec, ToolStyle
-from odin.core.reply import Reply, ReplyBuilder
+from odin.core.provider import (
+    CallChunk,
+    Chunk,
+    Provider,
+    Reply,
+    ReplyBuilder,
+    Request,
+    StopChunk,
+    TextChunk,
+    ToolSpec,
+    ToolStyle,
+)
 from odin.providers.http import HttpClient
 from odin.providers.json_contract import (
     ExplanationReader,

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult, Usage
-from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ToolSpec, UsageChunk
-from odin.core.reply import ReplyBuilder
+from odin.core.provider import CallChunk, Chunk, ReplyBuilder, Request, StopChunk, TextChunk, ToolSpec, UsageChunk
 from odin.providers.offline import OfflinePlanner, stream_reply
 from odin.providers.offline.grammar import parse_prompt
 from odin.providers.offline.task import STOPPED

@@ -17,8 +17,7 @@ from odin.core.message import (
     ToolResult,
     Usage,
 )
-from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
-from odin.core.reply import ReplyBuilder
+from odin.core.provider import CallChunk, ReplyBuilder, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider, encode_request
 from odin.providers.wire import WireOptions

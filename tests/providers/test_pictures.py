@@ -16,8 +16,8 @@ from odin.core.provider import Provider, Request
 from odin.models.catalog import lookup_model
 from odin.providers import anthropic, openai_chat, openai_responses
 from odin.providers.http import HttpClient
-from odin.providers.image_budget import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
 from odin.providers.json_contract import flatten_messages
+from odin.providers.payload import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, fault, say

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odin.core.errors import BadReply
-from odin.providers.sse import ServerEvent, SseParser
+from odin.providers.wire import ServerEvent, SseParser
 
 
 def parse(*pieces: bytes) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odin.sandbox import output
-from odin.sandbox.environment import build_command_environment, build_git_settings
 from odin.sandbox.output import HeadTailBuffer
+from odin.sandbox.process import build_command_environment, build_git_settings
 from odin.sandbox.runner import ProcessRunner
 
 STUBBORN = "trap '' TERM INT HUP"

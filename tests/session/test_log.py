@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.errors import LogDamaged, LogTooNew, SessionLocked, SessionNotFound, StateUnwritable, UsageError
+from odin.core.errors import (
+    LogDamaged,
+    LogTooNew,
+    LogTooOld,
+    SessionLocked,
+    SessionNotFound,
+    StateUnwritable,
+    UsageError,
+)
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_header, read_log
 from odin.session.store import SessionStore, make_session_id, project_key_of
@@ -74,11 +82,21 @@ def test_an_event_of_a_later_version_is_passed_over(log: SessionLog) -> None:
 def test_a_newer_format_is_refused_and_left_alone(log: SessionLog) -> None:
     log.append(envelope(0))
     log.close()
-    newer = log.path.read_bytes().replace(b'"odin_log":1', b'"odin_log":9')
+    newer = log.path.read_bytes().replace(b'"odin_log":2', b'"odin_log":9')
     log.path.write_bytes(newer)
     with pytest.raises(LogTooNew, match="format 9"):
         read_header(log.path)
     assert log.path.read_bytes() == newer
+
+
+def test_an_earlier_format_is_refused_and_left_alone(log: SessionLog) -> None:
+    log.append(envelope(0))
+    log.close()
+    older = log.path.read_bytes().replace(b'"odin_log":2', b'"odin_log":1')
+    log.path.write_bytes(older)
+    with pytest.raises(LogTooOld, match="format 1"):
+        read_header(log.path)
+    assert log.path.read_bytes() == older
 
 
 def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ class Emulator:
         rows: int,
         limit: tuple[int, int] | None = None,
     ) -> None:
+        if limit is not None:
+            command = [command[0], "-B", *command[1:]]  # a limited file size would leave half a .pyc behind
         self.master, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (rows, columns))
         self.attributes = termios.tcgetattr(terminal)

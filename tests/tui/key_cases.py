@@ -498,8 +498,8 @@ def answered(**fields: Any) -> Callable[[Scene], bool]:
     return done
 
 
-def prompted(lane: str | None) -> Callable[[Scene], bool]:
-    return lambda scene: [one.delivery for one in scene.client.submitted if isinstance(one, Prompt)] == [lane]
+def prompted(delivery: str | None) -> Callable[[Scene], bool]:
+    return lambda scene: [one.delivery for one in scene.client.submitted if isinstance(one, Prompt)] == [delivery]
 
 
 def in_step(name: str, **fields: Any) -> Callable[[Scene], bool]:

@@ -86,7 +86,7 @@ async def test_the_rule_before_it_is_remembered(size: tuple[int, int], theme: st
     async with play(client(COMMAND), size=size, settings=settings(theme), clock=clock) as stage:
         await ready(stage)
         await stage.press("p")
-        await stage.shows("Bash(git push origin main)", "in this project")
+        await stage.shows("Bash(git push origin main)", "for this project")
         await stage.pictured(f"permission-rule-{shown(size, theme)}")
 
 

@@ -147,7 +147,7 @@ async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, 
         await stage.press("s")
         await stage.shows("Allow and save this rule for this session")
         await stage.press("tab")
-        await stage.shows("Allow and save this rule in this project")
+        await stage.shows("Allow and save this rule for this project")
         await stage.press("tab", "tab", "ctrl+u")
         await stage.type("Bash(touch:*)")
         await stage.shows("Allow and save this rule for this session", "Bash(touch:*)")

@@ -83,7 +83,7 @@ def test_wrong_json_says_where():
     with pytest.raises(InvalidJson, match="line 2, column 3") as found:
         parse_form({"a": 1}, form, '{"a":\n  }')
     assert found.value.place == (1, 2)
-    with pytest.raises(UsageError, match="one JSON object"):
+    with pytest.raises(UsageError, match="must be a JSON object"):
         parse_form({"a": 1}, form, "[1]")
     with pytest.raises(UsageError, match="command is empty"):
         parse_form({"command": "ls"}, make_form({"command": "ls"}), "  ")
@@ -99,4 +99,4 @@ def test_a_rule_has_a_scope_and_others_beside_it():
     assert rule.switch(1) == "two"
     assert rule.switch(1) == "one"
     rule.switch_scope()
-    assert rule.format_label() == "Allow and save this rule in this project (rule 1 of 2):"
+    assert rule.format_label() == "Allow and save this rule for this project (rule 1 of 2):"

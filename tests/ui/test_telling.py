@@ -17,7 +17,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.testing import ScriptedServer, call, say
-from odin.ui.event_lines import EventLines
+from odin.ui.progress import EventLines
 from tests.conftest import Run
 from tests.table import each
 

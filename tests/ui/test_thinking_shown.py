@@ -15,8 +15,7 @@ from odin.core.event import (
     ThinkingStarted,
 )
 from odin.testing import ScriptedServer, say
-from odin.ui.event_lines import EventLines
-from odin.ui.progress import ProgressLine
+from odin.ui.progress import EventLines, ProgressLine
 
 from ..conftest import Run
 

@@ -12,9 +12,10 @@ from odin import __version__
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.crash_log import log_path
 from odin.app.git_context import GitContext, branch_of
-from odin.app.hooks import HookFacts, HookSet
 from odin.app.planner import PlannerFactory
 from odin.app.policy import (
+    HookFacts,
+    HookSet,
     build_redactor,
     find_hidden_tools,
     load_rule_set,
@@ -35,9 +36,8 @@ from odin.core.compactor import Compactor
 from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
 from odin.core.policy import CallbackHook
 from odin.core.provider import ModelInfo, Provider
-from odin.core.registry import Registry
 from odin.core.text import to_valid_unicode
-from odin.core.tool import AskUser, Kind, Tool
+from odin.core.tool import AskUser, Kind, Registry, Tool
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.budget import CostBudget
@@ -49,20 +49,17 @@ from odin.engine.hooks import HookInbox, HookTasks, TurnHooks
 from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
-from odin.engine.small_model import SmallModel, give_title
 from odin.engine.speculation import SpeculationSettings
-from odin.engine.stream import RetryPolicy
+from odin.engine.stream import RetryPolicy, SmallModel, give_title
 from odin.engine.sub_agents import JobNotifier, SubAgentRunner
 from odin.engine.turn import TurnDeps, TurnLimits
 from odin.engine.user_shell import UserShell
-from odin.models.fallback import ModelFallback
-from odin.models.selection import InitialModel, ModelSelector, choose_initial_model
+from odin.models.selection import InitialModel, ModelFallback, ModelSelector, choose_initial_model
 from odin.policy.modes import mode_of, spec_of
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
-from odin.session.permissions import describe_resumed_grants
-from odin.session.state import SessionState
+from odin.session.state import SessionState, describe_resumed_grants
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.file_finder import FileFinder
 from odin.tools.talk import AgentTool

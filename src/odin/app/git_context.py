@@ -156,7 +156,7 @@ async def _run_git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> 
 
 def build_git_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for git commands that Odin runs itself: no hooks, no prompts, no other repository."""
-    from odin.sandbox.environment import SYSTEM_PATH, build_command_environment, build_git_settings
+    from odin.sandbox.process import SYSTEM_PATH, build_command_environment, build_git_settings
 
     kept = {name: value for name, value in build_command_environment(env).items() if not name.startswith("GIT_")}
     own = {name: env[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in env}

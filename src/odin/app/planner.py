@@ -6,7 +6,7 @@ from odin.config import Config, Options
 from odin.context.instructions import load_instructions, reload_odin_md
 from odin.context.prompt import SystemPrompt, SystemPromptSource
 from odin.core.event import InstructionsChanged, Mode
-from odin.core.registry import Registry
+from odin.core.tool import Registry
 from odin.engine.turn import Planner
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of

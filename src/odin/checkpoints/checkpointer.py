@@ -32,7 +32,7 @@ from odin.core.tool import Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import find_crashed_calls
 from odin.policy.commands.analysis import is_read_only
-from odin.session.file_history import SpeculativeChanges, UnfinishedSave
+from odin.session.history import SpeculativeChanges, UnfinishedSave
 
 MAX_EDIT_BYTES = 100_000_000
 """The largest file that is saved before an edit."""

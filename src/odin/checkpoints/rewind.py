@@ -32,7 +32,7 @@ from odin.core.path_names import contains
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
 from odin.policy.paths import find_protected_part
-from odin.session.file_history import RecordedChange, SpeculativeChanges
+from odin.session.history import RecordedChange, SpeculativeChanges
 
 CHANGED_BY_OTHERS = "changed outside this session since"
 CHANGED_IN_BACKGROUND = "changed while a background process ran; the change may not be from this session"

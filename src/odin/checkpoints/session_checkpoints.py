@@ -12,7 +12,7 @@ from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import RollbackResult, find_crashed_calls
-from odin.session.file_history import SpeculativeChanges
+from odin.session.history import SpeculativeChanges
 
 if TYPE_CHECKING:
     from odin.checkpoints.checkpointer import Checkpointer

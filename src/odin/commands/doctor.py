@@ -26,9 +26,8 @@ from odin.config import (
     load,
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
-from odin.config.reader import parse_json_object, read_config_file
+from odin.config.files import parse_json_object, read_config_file, scan_keys
 from odin.config.settings import ConfigKeys
-from odin.config.user_files import scan_keys
 from odin.core.errors import OdinError
 from odin.models.catalog import PRESETS
 from odin.sandbox.probe import find_program

@@ -18,10 +18,8 @@ from odin.config import Options, load, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.event import Mode
 from odin.core.policy import RuleAction
-from odin.core.registry import canonical_name_of
-from odin.core.tool import Kind, Subject
-from odin.policy.commands.analysis import analyze_command
-from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
+from odin.core.tool import Kind, Subject, canonical_name_of
+from odin.policy.commands.analysis import CommandAnalysis, ExtractedCommand, analyze_command
 from odin.policy.modes import mode_of
 from odin.policy.policy import Policy
 from odin.tools.talk import AgentTool

@@ -16,7 +16,7 @@ from odin.app.policy import build_redactor
 from odin.app.sessions import normalize_title
 from odin.commands.command_line import Parser, write_json, write_output
 from odin.config import get_state_dir, load, make_private_folder, resolve_folder
-from odin.config.reader import MAX_DEPTH, is_deeper_than
+from odin.config.files import MAX_DEPTH, is_deeper_than
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
 from odin.core.message import ToolCall, ToolResult

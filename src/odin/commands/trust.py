@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
-from odin.config.reader import read_config_file
+from odin.config.files import read_config_file
 from odin.config.trust import (
     add_trusted_folder,
     hash_pinned_files,

@@ -47,7 +47,7 @@ from odin.core.policy import HookCall
 from odin.core.provider import ModelInfo, Provider
 from odin.core.small_jobs import COMPACTION_JOB, SmallJob
 from odin.engine.call import CallScope
-from odin.engine.small_model import SmallModel
+from odin.engine.stream import SmallModel
 from odin.engine.turn import Planner
 from odin.session.history import find_kept_start, find_paths_in_view
 

@@ -17,9 +17,8 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
+from odin.config.files import PRIVATE_MODE, lock_file, parse_json_object, read_config_file, write_atomically
 from odin.config.paths import get_config_dir
-from odin.config.reader import parse_json_object, read_config_file
-from odin.config.user_files import PRIVATE_MODE, lock_file, write_atomically
 from odin.core.errors import ConfigError, UsageError
 
 AUTH_NAME = "auth.json"

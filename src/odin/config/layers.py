@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from odin.config.files import ConfigValidator, VariablePolicy, parse_json_object, read_config_file
 from odin.config.paths import CONFIG_NAME, find_project_root, get_config_dir
-from odin.config.reader import ConfigValidator, VariablePolicy, parse_json_object, read_config_file
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings

@@ -17,8 +17,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
+from odin.config.files import lock_file, write_atomically
 from odin.config.paths import CONFIG_NAME, get_config_dir
-from odin.config.user_files import lock_file, write_atomically
 from odin.core.errors import ConfigError
 
 PINNED_FILES = (CONFIG_NAME, ".mcp.json")

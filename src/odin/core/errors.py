@@ -87,6 +87,10 @@ class LogTooNew(OdinError):
     pass
 
 
+class LogTooOld(OdinError):
+    pass
+
+
 class LogDamaged(OdinError):
     pass
 

@@ -16,8 +16,7 @@ from odin.core.errors import Denied, OdinError
 from odin.core.event import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.registry import Registry
-from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Registry, Subject, Tool, ToolContext, ToolOutput, fail
 from odin.engine.approvals import Approvals, RuleWriter
 from odin.engine.hooks import HookInbox
 from odin.engine.recorder import Recorder

@@ -30,7 +30,7 @@ from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error
 from odin.engine.execution import CallClock, RawOutput, build_context, run, run_tool
 from odin.engine.recorder import Recorder
 from odin.policy.commands.analysis import is_read_only
-from odin.session.file_history import SpeculativeChanges
+from odin.session.history import SpeculativeChanges
 
 MAX_PARALLEL_CALLS = 4
 """Calls of one agent that run at the same time, speculative or not."""

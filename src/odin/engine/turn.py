@@ -40,8 +40,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import ReplyMessage, ToolCall, Usage
-from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
-from odin.core.reply import MalformedCall, Reply
+from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
 from odin.engine.budget import CostBudget
 from odin.engine.call import CallScope
 from odin.engine.hooks import TurnHooks

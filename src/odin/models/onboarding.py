@@ -7,7 +7,7 @@ from pathlib import Path
 
 from odin.config import CONFIG_NAME, Options, get_config_dir, get_current_folder, get_state_dir, load
 from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
-from odin.config.user_files import set_key
+from odin.config.files import set_key
 from odin.core.errors import UsageError
 from odin.core.onboarding import ModelOption
 from odin.models.catalog import default_ref_of

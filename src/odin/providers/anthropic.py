@@ -27,10 +27,12 @@ from odin.core.message import (
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
 from odin.providers.errors import ApiErrorInfo, Peer
-from odin.providers.image_budget import ImageBudget, ImageSelection, ShownContent
 from odin.providers.payload import (
     NO_OUTPUT,
     CallIdMap,
+    ImageBudget,
+    ImageSelection,
+    ShownContent,
     decode_event,
     effort_of,
     encode_body,
@@ -39,8 +41,7 @@ from odin.providers.payload import (
     may_replay,
     model_of_reply,
 )
-from odin.providers.sse import ServerEvent
-from odin.providers.wire import WireProvider
+from odin.providers.wire import ServerEvent, WireProvider
 
 API_VERSION = "2023-06-01"
 _REDACTED_PREFIX = "redacted:"

@@ -29,7 +29,7 @@ from odin.core.provider import (
     WaitChunk,
     open_stream,
 )
-from odin.providers.image_budget import render_without_images
+from odin.providers.payload import render_without_images
 from odin.providers.text_calls import (
     TextCallFilter,
     find_calls,

@@ -14,9 +14,11 @@ from odin.core.message import PromptMessage, ReplyMessage, StopReason, ToolMessa
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
 from odin.providers.errors import Peer
-from odin.providers.image_budget import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.payload import (
     CallIdMap,
+    ImageBudget,
+    ImageSelection,
+    ShownContent,
     accepts_effort,
     count_calls,
     decode_event,
@@ -25,14 +27,14 @@ from odin.providers.payload import (
     encode_body,
     format_result,
     is_reasoning_model,
+    make_data_url,
     make_legal_id,
     make_legal_name,
     make_short_id,
     may_replay,
     model_of_reply,
 )
-from odin.providers.sse import ServerEvent
-from odin.providers.wire import WireProvider
+from odin.providers.wire import ServerEvent, WireProvider
 
 _IMAGES_INTRO = "Images of the results above:"
 

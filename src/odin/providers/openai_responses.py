@@ -14,9 +14,11 @@ from odin.core.message import PromptMessage, ReplyMessage, StopReason, Text, Thi
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
 from odin.providers.errors import ApiErrorInfo, Peer
-from odin.providers.image_budget import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.payload import (
     CallIdMap,
+    ImageBudget,
+    ImageSelection,
+    ShownContent,
     accepts_effort,
     count_calls,
     decode_event,
@@ -26,12 +28,12 @@ from odin.providers.payload import (
     find_loop_start,
     format_result,
     is_reasoning_model,
+    make_data_url,
     make_legal_name,
     may_replay,
     model_of_reply,
 )
-from odin.providers.sse import ServerEvent
-from odin.providers.wire import WireProvider
+from odin.providers.wire import ServerEvent, WireProvider
 
 _MIN_OUTPUT_TOKENS = 16
 """The API's minimum for max_output_tokens."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from odin.core.provider import ToolSpec
-from odin.core.registry import canonical_name_of
+from odin.core.tool import canonical_name_of
 
 _JSON_DECODER = json.JSONDecoder(strict=False)
 _JSON_STRING = r'"(?:[^"\\]|\\.)*"'

@@ -18,13 +18,14 @@ from typing import IO, Any, Protocol
 from msgspec import Struct
 
 from odin.core.tool import SandboxProfile
-from odin.sandbox.environment import build_command_environment, build_git_settings
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, OutputSink
 from odin.sandbox.process import (
     ChildProcess,
     LocalChild,
     RunningProcess,
     Watchdog,
+    build_command_environment,
+    build_git_settings,
     find_marked,
     kill_marked,
     signal_group,

@@ -269,7 +269,7 @@ def _apply_header(entry: IndexEntry, line: bytes) -> bool:
         header = _header_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         header = None
-    if header is None or header.odin_log > LOG_FORMAT:
+    if header is None or header.odin_log != LOG_FORMAT:
         entry.readable = False
         return False
     entry.created, entry.cwd = header.created, header.cwd

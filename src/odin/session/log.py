@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.errors import LogDamaged, LogTooNew, OdinError, StateUnwritable
+from odin.core.errors import LogDamaged, LogTooNew, LogTooOld, OdinError, StateUnwritable
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode_all
 from odin.session.lock import SessionLock
 
-LOG_FORMAT = 1
+LOG_FORMAT = 2
 LOG_NAME = "main.jsonl"
 _LONGEST_HEADER = 100_000
 ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -224,7 +224,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def read_header(path: Path) -> LogHeader:
-    """Read the first line of a log. Raise LogDamaged, or LogTooNew for a newer format."""
+    """Read the first line of a log. Raise LogDamaged, LogTooOld or LogTooNew."""
     if path.exists() and not path.is_file():  # reading a pipe or a device could block
         raise LogDamaged(f"{path} is not a file.", "Choose another session, or start a new one.")
     try:
@@ -240,6 +240,12 @@ def read_header(path: Path) -> LogHeader:
         raise LogDamaged(
             f"{path} is not an Odin session log.", "Choose another session, or start a new one."
         ) from error
+    if header.odin_log < LOG_FORMAT:
+        raise LogTooOld(
+            f"Session {header.session} was written by an earlier version of Odin (log format {header.odin_log}; "
+            f"this version supports {LOG_FORMAT}).",
+            "Start a new session. The file was not changed.",
+        )
     if header.odin_log > LOG_FORMAT:
         raise LogTooNew(
             f"Session {header.session} was written by a newer version of Odin (log format {header.odin_log}; "

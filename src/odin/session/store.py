@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.errors import LogDamaged, LogTooNew, SessionNotFound, UsageError
+from odin.core.errors import LogDamaged, LogTooNew, LogTooOld, SessionNotFound, UsageError
 from odin.core.text import to_valid_unicode
 from odin.session.lock import lock_holder_of
 from odin.session.log import (
@@ -143,7 +143,7 @@ class SessionStore:
                 continue
             try:
                 read_header(entry.path)
-            except (LogDamaged, LogTooNew):
+            except (LogDamaged, LogTooNew, LogTooOld):
                 continue
             if not _has_prompt(entry.path):
                 continue

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from odin.core.errors import ExternalModification
-from odin.sandbox.environment import SYSTEM_PATH
+from odin.sandbox.process import SYSTEM_PATH
 from odin.tools.files import Refusal
 
 _MAX_NAME_BYTES = 200

@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from odin.core.errors import OdinError
-from odin.core.passages import extract_excerpt
-from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion
+from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, extract_excerpt
 from odin.core.tool import (
     Args,
     AskSmallModel,

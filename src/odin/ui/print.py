@@ -10,11 +10,10 @@ from msgspec import Struct
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, ThinkingEnded, TurnEnded
 from odin.core.op import Prompt
-from odin.ui.event_lines import EventLines
 from odin.ui.exit import EXIT_READER_GONE, OUTPUT_CLOSED, StopSignals, describe_ending, exit_code_of
 from odin.ui.pipes import PipeWriter
 from odin.ui.plain.questions import QuestionQueue
-from odin.ui.progress import ProgressLine
+from odin.ui.progress import EventLines, ProgressLine
 from odin.ui.terminal import escape_control, write_line, write_text
 
 _MIN_THOUGHT_S = 1.0

@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from odin.policy.commands.script_reader import read_script
-from odin.policy.commands.syntax import (
+from odin.policy.commands.analysis import (
     MAX_COMMAND_CHARS,
     Redirect,
     ShellScript,
@@ -23,6 +22,7 @@ from odin.policy.commands.syntax import (
     has_brace_expansion,
     split_names,
 )
+from odin.policy.commands.script_reader import read_script
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset(

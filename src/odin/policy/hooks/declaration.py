@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from odin.core.policy import CallbackHook, HookCall, HookPoint
-from odin.core.registry import ALIASES, canonical_name_of
+from odin.core.tool import ALIASES, canonical_name_of
 
 DEFAULT_TIMEOUT = 30.0
 

@@ -29,7 +29,7 @@ from typing import Any, cast, get_args
 
 from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RememberScope, RuleAction, RuleLayer
-from odin.core.registry import canonical_name_of
+from odin.core.tool import canonical_name_of
 from odin.policy.rules.rule import Rule, find_objection, rule_of
 
 _ACTIONS: tuple[str, ...] = get_args(RuleAction)

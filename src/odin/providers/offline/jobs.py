@@ -11,7 +11,6 @@ from typing import Any, cast
 import msgspec
 
 from odin.core.message import PromptMessage
-from odin.core.passages import join_passages, passages_of, rank_passages, select_fitting, words_of
 from odin.core.provider import Request
 from odin.core.small_jobs import (
     CONTEXT_SUMMARY_JOB,
@@ -25,7 +24,12 @@ from odin.core.small_jobs import (
     PageQuestion,
     PlannedEdit,
     Sufficiency,
+    join_passages,
+    passages_of,
+    rank_passages,
+    select_fitting,
     split_line_headers,
+    words_of,
 )
 
 ANSWER_CHARS = 3000

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from odin.core.message import ToolCall, ToolResult
 from odin.core.provider import Request
-from odin.core.registry import canonical_name_of
 from odin.core.text import join_some
+from odin.core.tool import canonical_name_of
 from odin.providers.offline import command_plans, edit_plans, read_plans, results
 from odin.providers.offline.edit_plans import quote_for_shell
 from odin.providers.offline.grammar import parse_prompt

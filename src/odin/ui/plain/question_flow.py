@@ -9,7 +9,6 @@ from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked, Question, QuestionsAsked
 from odin.core.op import AnswerPermission, AnswerQuestions
 from odin.ui.callbacks import parse_choice
-from odin.ui.event_lines import SCOPE_WORDS
 from odin.ui.plain.permission_prompt import (
     PermissionReply,
     format_all_details,
@@ -25,6 +24,7 @@ from odin.ui.plain.permission_prompt import (
     warn_if_too_tall,
 )
 from odin.ui.plain.tty import Tty
+from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
 
 

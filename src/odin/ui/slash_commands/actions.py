@@ -23,7 +23,7 @@ from odin.core.op import (
     SetModel,
 )
 from odin.core.slash_commands import make_argument_error, make_usage_error
-from odin.ui.event_lines import SCOPE_WORDS
+from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, find_rule, parse_rule
 from odin.ui.slash_commands.prompts import change_queued_prompt, describe_loop_status, find_prompt
 from odin.ui.slash_commands.sessions import parse_export

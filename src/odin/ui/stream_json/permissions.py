@@ -12,7 +12,7 @@ from odin.core.errors import OdinError
 from odin.core.event import PermissionAsked, QuestionsAsked
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt, Op, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.core.registry import canonical_name_of
+from odin.core.tool import canonical_name_of
 from odin.ui.callbacks import SDK_TOOL, parse_sdk_answers, to_sdk_input
 
 Raw = dict[str, Any]

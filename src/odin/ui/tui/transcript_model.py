@@ -27,7 +27,7 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
-from odin.ui.event_lines import EventLines, format_retry
+from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
     AgentBlock,
     BlockList,

@@ -14,9 +14,9 @@ from textual.strip import Strip
 from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked
 from odin.core.policy import RememberScope
-from odin.ui.event_lines import SCOPE_WORDS
 from odin.ui.plain.editors import format_arguments, parse_edited_arguments
 from odin.ui.plain.permission_prompt import format_subject, list_circumstances, list_offered_rules
+from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
 from odin.ui.tui.dialogs.widgets import DialogChoice
 from odin.ui.tui.keys import KeyAction, KeyTable

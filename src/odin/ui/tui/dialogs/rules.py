@@ -16,8 +16,8 @@ from odin.core.errors import UsageError
 from odin.core.event import Envelope, RuleAdded, RuleRemoved
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.ui.event_lines import SCOPE_WORDS
 from odin.ui.format import shorten_home
+from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal
 from odin.ui.tui.dialogs.dialog import Dialog
