@@ -152,7 +152,7 @@ def test_an_editor_that_works_dies_and_leaves_a_mess(workspace: Path, editor: st
         odin.type("\x15" * 4 + "\x03")
         odin.gone("some words")
         odin.type("die at once\x18")
-        odin.see("die at once", "ended with")
+        odin.see("die at once", "exited with")
         odin.type("\x03")
         odin.gone("die at once")
         odin.type("mess\x18")

@@ -22,7 +22,7 @@ def titles(odin: Emulator) -> list[str]:
 
 def leave(odin: Emulator) -> None:
     odin.type("\x03")
-    odin.see("once more")
+    odin.see("again to exit")
     odin.type("\x03")
     odin.end()
 

@@ -57,7 +57,7 @@ def test_clicks_the_wheel_and_a_selection(workspace: Path) -> None:
 
         click(odin, *place(odin, "Ask, or type"))
         odin.type("/mouse off\r")
-        odin.see("The mouse is the terminal's now")
+        odin.see("Mouse support is off")
         assert not odin.modes & {1000, 1002, 1003, 1006}
         odin.type("/mouse on\r")
         odin.see("Odin's again")

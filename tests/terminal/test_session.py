@@ -45,7 +45,7 @@ def test_a_whole_session(workspace: Path) -> None:
             odin.type("Now the poem\r")
             odin.see("You wanted a poem.")
             odin.type("\x03")
-            odin.see("once more")
+            odin.see("again to exit")
             odin.type("\x03")
             odin.ends(0)
             odin.given_back()

@@ -33,7 +33,7 @@ def test_a_slow_second_ctrl_c_is_a_first_one(workspace: Path) -> None:
     with terminal(cwd=workspace) as odin:
         odin.see("edit")
         odin.type("\x03")
-        odin.see("once more")
+        odin.see("again to exit")
         time.sleep(2.2)
         odin.type("\x03")
         time.sleep(0.5)

@@ -224,7 +224,7 @@ async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> N
         await stage.shows("new title")
         await click_on(stage, "cancel")
         await click_on(stage, "delete")
-        await stage.shows("Delete “Session 1", "good?")
+        await stage.shows("Delete “Session 1", "permanently?")
         await click_on(stage, "no")
         assert len(shown.rows.items) == 30
         shown.rows.scroll_relative(y=3, animate=False)

@@ -66,7 +66,7 @@ def as_always(screen: str) -> str:
     """The screen without durations and session ids."""
     screen = re.sub(r"\d{17}", "SESSION", screen)
     screen = re.sub(r"done( in \S+ m?s)? +F1", "done F1", screen)
-    return re.sub(r"\d+(\.\d+)? (ms|s)\b( · )?", "", screen)
+    return re.sub(r"( · )?\d+(\.\d+)? (ms|s)\b( · )?", "", screen)
 
 
 async def test_the_same_screen_at_both_ends_of_a_wire(open_app: OpenApp) -> None:
