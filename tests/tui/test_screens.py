@@ -172,6 +172,7 @@ async def rewind_how(this: Set) -> None:
 
 
 async def contents(this: Set) -> None:
+    await this.stage.shows("It reads a file")
     await this.stage.press("ctrl+t")
     await this.stage.until(lambda: isinstance(this.stage.app.screen, ContentsDialog))
     await this.stage.shows("› Make it faster")

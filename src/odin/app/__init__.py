@@ -1,4 +1,7 @@
-"""The composition root: builds a session from options. The only package that imports all others."""
+"""The composition root: builds a session from options.
+
+It imports every package below it, never `ui`, `commands`, `replay`, `api` or `testing`.
+"""
 
 from odin.app.compose import build_standard_registry, open_session
 

@@ -317,7 +317,7 @@ class _Composition:
                 runner=self._runner,
                 policy=lambda: self.policy,
                 redact=self.redact,
-                take_new_files=self._main_agent.take_attached_files,
+                take_new_files=self._main_agent.take_new_files,
                 context_window=lambda: self._models.info.context,
                 sees_images=lambda: self._models.info.images,
             )
@@ -559,12 +559,12 @@ class _AgentParts:
         )
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
-        seen = self.take_attached_files()
+        seen = self.take_new_files()
         self._fresh_files.extend(seen)
         return seen
 
-    def take_attached_files(self) -> Sequence[CachedFile]:
-        """Return the files that entered the cache with a prompt. The model is not told: it has their content."""
+    def take_new_files(self) -> Sequence[CachedFile]:
+        """Return the files that entered the cache since the last call. The model is not told: it has their content."""
         seen = self.files.list_changed_since(self._cache_mark)
         self._cache_mark = self.files.take_mark()
         return seen

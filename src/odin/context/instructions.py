@@ -1,4 +1,4 @@
-"""Loads the project's instruction files: ODIN.md at the root, and AGENTS.md from the root down to the current folder.
+"""Loads the project's instruction files: ODIN.md, and AGENTS.md or CLAUDE.md of each folder down to the current one.
 
 They are read once, when a session opens. ODIN.md is reloaded after Odin has written it.
 """

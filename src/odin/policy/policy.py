@@ -14,7 +14,8 @@ Each call is checked in this order; the first check that applies decides:
  8. protected files, and files that hold secrets: ask
  9. the default: reading the project is allowed, everything else asks
 
-Deny beats ask, ask beats allow. Under dontAsk, ask becomes deny.
+Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
+one ask is enough. Under dontAsk, ask becomes deny.
 """
 
 from typing import Any

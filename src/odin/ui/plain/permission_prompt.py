@@ -1,4 +1,4 @@
-"""Text of permission requests in plain mode and parsing of the answers. Does no input or output itself.
+"""Text of permission requests, for plain mode and the app and parsing of the answers. Does no input or output itself.
 
 It warns of homoglyphs: someone who allows `gіt` (with a Cyrillic letter) should know that it is not git.
 """
