@@ -1,7 +1,8 @@
 """Asks the user: permission requests and questions of tools, one at a time, matched by id; the first answer wins.
 
-Every question gets exactly one answer in the log, from the user, a hook or program, a steering prompt, the
-clock (`timeout`), an interrupt of the turn (`interrupt`) or the end of the session (`shutdown`). `RuleChanges` edits the rules of a running session.
+Every question gets exactly one answer in the log, from the user, a hook or program, a steering prompt, the clock
+(`timeout`), an interrupt of the turn (`interrupt`) or the end of the session (`shutdown`). `RuleChanges` edits the
+rules of a running session.
 """
 
 import asyncio
