@@ -1,4 +1,4 @@
-# Every target does the set-up it needs.  PYTHON=python3.13 VENV=.venv-313 make test   tries another interpreter.
+# Every target sets up what it needs. Another interpreter: PYTHON=python3.13 VENV=.venv-313 make test
 VENV ?= .venv
 BIN := $(VENV)/bin
 
@@ -12,10 +12,10 @@ setup:
 
 # `test` leaves out the tests marked slow; `test-all` runs every test.
 test: SELECTION := -m "not slow"
-# A test that fails while its neighbours press on the machine gets one more chance alone, and is named as unsteady.
+# A test that fails in parallel runs once more alone; if it passes then, it is printed as unsteady.
 test test-all: setup
 	@$(BIN)/python -m pytest $(SELECTION) $(ARGS) || { [ $$? -eq 1 ] \
-	  && echo "Trying what failed once more, alone. What passes now is unsteady and should be mended:" \
+	  && echo "Retrying the failed tests alone. Tests that pass now are unsteady; fix them:" \
 	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(SELECTION) $(ARGS); }
 
 lint: setup
