@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.policy.commands.analysis import MAX_COMMAND_CHARS, CommandAnalysis, ShellWord, Unparseable, analyze_command
+from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.parser import examine_command, parse_command
+from odin.policy.commands.syntax import MAX_COMMAND_CHARS, CommandAnalysis, ShellWord, Unparseable
 from tests.table import each
 
 

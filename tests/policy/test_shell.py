@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.policy.commands.analysis import MAX_COMMAND_CHARS, Unparseable, analyze_command, is_read_only, split_commands
+from odin.policy.commands.analysis import analyze_command, is_read_only, split_commands
 from odin.policy.commands.destructive.check import find_harm
 from odin.policy.commands.parser import parse_command
+from odin.policy.commands.syntax import MAX_COMMAND_CHARS, Unparseable
 from tests.table import each
 
 # --- splitting ---

@@ -60,7 +60,7 @@ def test_clicks_the_wheel_and_a_selection(workspace: Path) -> None:
         odin.see("Mouse support is off")
         assert not odin.modes & {1000, 1002, 1003, 1006}
         odin.type("/mouse on\r")
-        odin.see("Odin's again")
+        odin.see("Mouse support is on")
         assert odin.modes & {1000, 1003}
         odin.type("\x04")
         odin.ends(0)

@@ -19,7 +19,8 @@ from odin.core.errors import UsageError
 from odin.core.event import Mode
 from odin.core.policy import RuleAction
 from odin.core.tool import Kind, Subject, canonical_name_of
-from odin.policy.commands.analysis import CommandAnalysis, ExtractedCommand, analyze_command
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
 from odin.policy.modes import mode_of
 from odin.policy.policy import Policy
 from odin.tools.talk import AgentTool

@@ -3,7 +3,6 @@
 A pool of keys, the offline planner and a recorded session are providers, too.
 """
 
-import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
@@ -311,6 +310,8 @@ def parse_arguments(raw: str) -> dict[str, Any] | None:
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
+        import json
+
         try:
             value = _replace_surrogates(json.loads(raw, parse_constant=lambda name: None))
         except ValueError:

@@ -8,14 +8,8 @@ from msgspec import Struct, field
 
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.commands.analysis import (
-    CommandAnalysis,
-    CommandStep,
-    ShellWord,
-    SimpleCommand,
-    is_step_read_only,
-    locate_steps,
-)
+from odin.policy.commands.analysis import is_step_read_only, locate_steps
+from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
 
 _MAX_FOLDERS = 8

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.policy.commands.analysis import Redirect, ShellWord, SimpleCommand, split_names
 from odin.policy.commands.programs import can_change_programs, follow_cd
+from odin.policy.commands.syntax import Redirect, ShellWord, SimpleCommand, split_names
 from odin.policy.commands.word_reader import WORD_NODES, NestedReader, ScriptState, WordReader
 
 if TYPE_CHECKING:

@@ -3,16 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 
-from odin.policy.commands.analysis import (
-    MAX_COMMAND_CHARS,
-    CommandAnalysis,
-    ExtractedCommand,
-    Redirect,
-    ShellScript,
-    ShellWord,
-    SimpleCommand,
-    split_names,
-)
 from odin.policy.commands.parser import examine_command
 from odin.policy.commands.programs import (
     OPAQUE_BUILTINS,
@@ -29,6 +19,16 @@ from odin.policy.commands.programs import (
     split_loose_words,
 )
 from odin.policy.commands.script_reader import read_script
+from odin.policy.commands.syntax import (
+    MAX_COMMAND_CHARS,
+    CommandAnalysis,
+    ExtractedCommand,
+    Redirect,
+    ShellScript,
+    ShellWord,
+    SimpleCommand,
+    split_names,
+)
 
 _MAX_LAYERS = 12
 _GIT_VALUED = split_names("-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env")

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from odin.policy.commands.analysis import (
+from odin.policy.commands.script_reader import read_script
+from odin.policy.commands.syntax import (
     MAX_COMMAND_CHARS,
     Redirect,
     ShellScript,
@@ -22,7 +23,6 @@ from odin.policy.commands.analysis import (
     has_brace_expansion,
     split_names,
 )
-from odin.policy.commands.script_reader import read_script
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset(

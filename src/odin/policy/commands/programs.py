@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from odin.policy.commands.analysis import ShellWord, SimpleCommand, split_names
+from odin.policy.commands.syntax import ShellWord, SimpleCommand, split_names
 
 SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
 

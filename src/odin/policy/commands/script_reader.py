@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from odin.policy.commands.analysis import MAX_COMMAND_CHARS, ShellScript, split_names
 from odin.policy.commands.command_reader import REDIRECT_NODES, SIMPLE_NODES, CommandReader, PendingCommand
+from odin.policy.commands.syntax import MAX_COMMAND_CHARS, ShellScript, split_names
 from odin.policy.commands.word_reader import WORD_NODES, ScriptState
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from odin.policy.commands.analysis import ShellWord, SimpleCommand, has_brace_expansion, split_names
+from odin.policy.commands.syntax import ShellWord, SimpleCommand, has_brace_expansion, split_names
 
 if TYPE_CHECKING:
     from tree_sitter import Node

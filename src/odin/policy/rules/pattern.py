@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from odin.core.path_names import contains
-from odin.policy.commands.analysis import ExtractedCommand, ShellWord
+from odin.policy.commands.syntax import ExtractedCommand, ShellWord
 
 _TOKEN = re.compile(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
 _MAX_EXPRESSION_WILDCARDS = 3

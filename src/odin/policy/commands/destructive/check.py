@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from odin.policy.commands.analysis import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.commands.destructive.embedded_code import (
     INTERPRETERS,
     TEXT_PROGRAMS,
@@ -34,6 +33,7 @@ from odin.policy.commands.destructive.removal import (
 )
 from odin.policy.commands.destructive.targets import ExpansionContext, Harm, context_of, expand_word
 from odin.policy.commands.programs import SHELLS
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 
 _FORK_BOMB = re.compile(
     r"([\w:.]{1,32})\s*\(\s*\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1"

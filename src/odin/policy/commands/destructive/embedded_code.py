@@ -11,9 +11,9 @@ In other languages, calls that remove trees are found by name, and their argumen
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from odin.policy.commands.analysis import ExtractedCommand, ShellWord, split_names
 from odin.policy.commands.destructive.targets import ExpansionContext, Harm, find_path_loss
 from odin.policy.commands.programs import SHELLS, follow_cd, is_assignment, split_loose_words
+from odin.policy.commands.syntax import ExtractedCommand, ShellWord, split_names
 
 SuspectJudge = Callable[[ExtractedCommand, ExpansionContext], Harm]
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from odin.policy.commands.analysis import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.commands.destructive.targets import (
     ExpansionContext,
     Harm,
@@ -13,6 +12,7 @@ from odin.policy.commands.destructive.targets import (
     find_loss_when_empty,
     strip_wildcards,
 )
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 
 HarmCheck = Callable[[ExtractedCommand, ExpansionContext], Harm]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.core.path_names import contains
-from odin.policy.commands.analysis import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.commands.programs import SHELLS, split_loose_words
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.paths import resolve_path
 
 SOME_VALUE = "\1"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from odin.core.path_names import contains, is_secret_path
-from odin.policy.commands.analysis import CommandStep, Redirect, ShellScript, ShellWord, SimpleCommand, split_names
 from odin.policy.commands.programs import is_assignment
 from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM_COMMANDS
 from odin.policy.commands.readonly.files import FILE_COMMANDS, SEARCH_COMMANDS, TEXT_COMMANDS
 from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
 from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
+from odin.policy.commands.syntax import CommandStep, Redirect, ShellScript, ShellWord, SimpleCommand, split_names
 from odin.policy.paths import resolve_path
 
 READ_ONLY_COMMANDS: dict[str, ReadOnlyCommand] = {

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from odin.policy.commands.analysis import split_names
 from odin.policy.commands.readonly.options import GlobMatch, ParsedOptions, ReadOnlyCommand, ReadScope
+from odin.policy.commands.syntax import split_names
 
 # --- find ---
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 
 from odin.core.path_names import contains, is_secret_path
-from odin.policy.commands.analysis import split_names
 from odin.policy.commands.git_config import has_safe_git_config
 from odin.policy.commands.readonly.options import (
     OperandCheck,
@@ -14,6 +13,7 @@ from odin.policy.commands.readonly.options import (
     has_any_operands,
     has_no_operands,
 )
+from odin.policy.commands.syntax import split_names
 from odin.policy.paths import is_folder, join_path, resolve_path
 
 _NO_SIGNATURES = r"(?s)(?!.*%[-+ ]?G)(?!.*signature).*"

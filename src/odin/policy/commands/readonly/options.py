@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.core.path_names import contains, is_secret_folder, is_secret_name, is_secret_path
-from odin.policy.commands.analysis import ShellWord
+from odin.policy.commands.syntax import ShellWord
 from odin.policy.paths import is_folder, is_special_file, resolve_path
 
 _MAX_ENTRIES = 20_000

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from odin.policy.commands.analysis import split_names
 from odin.policy.commands.readonly.options import (
     ParsedOptions,
     ReadOnlyCommand,
@@ -18,6 +17,7 @@ from odin.policy.commands.readonly.options import (
     has_no_operands,
     has_only_names,
 )
+from odin.policy.commands.syntax import split_names
 
 _PRINTABLE_VARIABLES = split_names("PATH HOME SHELL USER LOGNAME LANG PWD TERM VIRTUAL_ENV EDITOR TZ HOSTNAME CI")
 _TPUT_NAMES = split_names(
