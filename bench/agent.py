@@ -137,7 +137,8 @@ def version_ms(rounds: int) -> tuple[float, float]:
 
 def fold_ms(events: int = 2000) -> float:
     """Time reading a log with this many events and folding it into a state."""
-    from odin.core.event import Envelope, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
+    from odin.core.call_events import Replied, ToolEnded, ToolStarted, UsageRecorded
+    from odin.core.event import Envelope, TurnEnded, TurnStarted
     from odin.core.message import ReplyMessage, Text, ToolCall, Usage
     from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log
     from odin.session.state import SessionState

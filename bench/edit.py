@@ -10,7 +10,8 @@ from pathlib import Path
 
 from odin.app import open_session
 from odin.config import Options
-from odin.core.event import ToolEnded, ToolStarted, TurnEnded
+from odin.core.call_events import ToolEnded, ToolStarted
+from odin.core.event import TurnEnded
 from odin.core.op import Prompt
 from odin.testing import ScriptedServer, Turn, call, say
 from row import Row

@@ -33,8 +33,9 @@ EARLY, LATE, BATCH = 100, 100_000, 2_000
 
 def _events(turn: int) -> list[Any]:
     """The ten events of an ordinary turn: one prompt with three tool calls."""
-    from odin.core.event import CachedFile as File
-    from odin.core.event import FileCached, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
+    from odin.core.call_events import FileCached, Replied, ToolEnded, ToolStarted, UsageRecorded
+    from odin.core.event import TurnEnded, TurnStarted
+    from odin.core.event_values import CachedFile as File
     from odin.core.message import ReplyMessage, Text, ToolCall, Usage
 
     calls = tuple(ToolCall(f"call_{turn}_{at}", "Grep", {"pattern": f"name_{at}", "path": "src"}) for at in range(2))

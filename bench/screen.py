@@ -14,7 +14,8 @@ from statistics import median
 
 from textual.app import App, ComposeResult
 
-from odin.core.event import AnyEvent, Envelope, Replied, TextStreamed, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from odin.core.call_events import Replied, TextStreamed, ToolEnded, ToolStarted
+from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import DARK, make_palette

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.event import Envelope, Replied, SessionOpened, TitleSet, ToolEnded, TurnEnded, TurnStarted, UsageRecorded
+from odin.core.call_events import Replied, ToolEnded, UsageRecorded
+from odin.core.event import Envelope, SessionOpened, TitleSet, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall, Usage
 from odin.session.index import INDEX_NAME, SessionIndex
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader

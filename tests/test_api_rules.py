@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import odin
+from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
-from odin.core.event import PermissionAsked
 from odin.testing import ScriptedServer, call, say
 from tests.test_api import Configure, configure, done
 

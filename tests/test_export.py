@@ -11,22 +11,10 @@ from typing import Any
 import pytest
 
 from odin.app.export import export_session, format_of
+from odin.core.call_events import Replied, TodosChanged, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import (
-    AnyEvent,
-    Envelope,
-    Replied,
-    Rewound,
-    SessionOpened,
-    TitleSet,
-    Todo,
-    TodosChanged,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageRecorded,
-)
+from odin.core.event import AnyEvent, Envelope, Rewound, SessionOpened, TitleSet, TurnEnded, TurnStarted
+from odin.core.event_values import Todo
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.session.export.html import render_markdown
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.testing import ScriptedServer, call, reply, say
+from odin.testing import EmulatedLocal, ScriptedServer, call, reply, say
 from tests.table import each
 
 PATHS = {"anthropic": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
@@ -717,7 +717,9 @@ def test_the_cloud_lists_its_models_to_those_with_a_key() -> None:
 
 
 def test_ollama_tells_its_models_and_their_real_window() -> None:
-    with ScriptedServer([say("ok")], local="ollama", models=["qwen:8b"], window=8192, trained=40960) as server:
+    with ScriptedServer(
+        [say("ok")], local=EmulatedLocal("ollama", trained=40960), models=["qwen:8b"], window=8192
+    ) as server:
         assert get(server, "/") == "Ollama is running"
         assert [model["name"] for model in get(server, "/api/tags")["models"]] == ["qwen:8b"]
         shown = get(server, "/api/show", body={"model": "qwen:8b"})
@@ -735,7 +737,7 @@ def test_llamacpp_lmstudio_and_vllm_tell_theirs() -> None:
         assert get(server, "/props")["default_generation_settings"]["n_ctx"] == 8192
         assert get(server, "/v1/models")["data"][0]["meta"]["n_ctx_train"] == 131072
         assert get(server, "/api/tags") == 404
-    with ScriptedServer(local="lmstudio", models=["q"], window=8192, tools=False) as server:
+    with ScriptedServer(local=EmulatedLocal("lmstudio", tools=False), models=["q"], window=8192) as server:
         entry = get(server, "/api/v0/models")["data"][0]
         assert (entry["loaded_context_length"], entry["max_context_length"]) == (8192, 131072)
         assert entry["capabilities"] == []

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from odin.app.usage import UsagePeriod, period_of_last_days, report_usage
-from odin.core.event import Envelope, TurnStarted, UsageRecorded
+from odin.core.call_events import UsageRecorded
+from odin.core.event import Envelope, TurnStarted
 from odin.core.message import Usage
 from odin.core.usage import UsageTotals
 from odin.session.index import INDEX_NAME

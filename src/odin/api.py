@@ -13,29 +13,24 @@ import msgspec
 from msgspec import Struct
 
 from odin.app import build_standard_registry, open_session
+from odin.compaction.context_budget import Compactor, NoCompactor
 from odin.config import Options
 from odin.core import errors
-from odin.core.client import Client, SessionInfo
-from odin.core.compactor import Compactor, NoCompactor
-from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, SessionBusy, UsageError
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AnyEvent,
-    Envelope,
-    ExitReason,
     PermissionAnswered,
     PermissionAsked,
-    PromptDropped,
-    PromptInjected,
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
     TextStreamed,
     ToolEnded,
-    TurnEnded,
-    TurnStarted,
     UsageRecorded,
 )
+from odin.core.client import Client, SessionInfo
+from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, SessionBusy, UsageError
+from odin.core.event import AnyEvent, Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
+from odin.core.event_values import ExitReason
 from odin.core.message import ToolCall, Usage
 from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Prompt, QueuePolicy, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import odin.commands.main as main
-from odin.app.crash_log import MAX_LOG_BYTES, append_entry, log_crash, log_path, log_unhandled_errors
+from odin.app.crash_log import MAX_LOG_BYTES, append_entry, log_crash, log_unhandled_errors
 from odin.commands.command_line import EPILOG, FOLDER_FLAGS, extract_folder_flags
 from odin.commands.main import COMMANDS, SHORTHANDS
+from odin.config.paths import crash_log_path
 from odin.core.errors import UsageError
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
@@ -125,8 +126,8 @@ def test_a_crash_where_nothing_can_be_written(here: Here, monkeypatch: pytest.Mo
 
 def test_the_log_does_not_grow_for_ever() -> None:
     for number in range(60):
-        assert append_entry(f"{number} " + "x" * 45_000, os.environ) == log_path(os.environ)
-    path = log_path(os.environ)
+        assert append_entry(f"{number} " + "x" * 45_000, os.environ) == crash_log_path(os.environ)
+    path = crash_log_path(os.environ)
     older = path.with_name("odin.log.1")
     assert path.read_text().count("odin ") and "59 xxx" in path.read_text()
     assert path.stat().st_size < MAX_LOG_BYTES + 60_000 and older.stat().st_size < MAX_LOG_BYTES + 60_000
@@ -153,5 +154,5 @@ async def test_what_nobody_waits_for_is_written_down_too() -> None:
     del task
     gc.collect()
     loop.set_exception_handler(None)
-    text = log_path(os.environ).read_text()
+    text = crash_log_path(os.environ).read_text()
     assert "Task exception was never retrieved" in text and "KeyError: 'lost'" in text

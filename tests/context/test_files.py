@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odin.context.file_cache import FileCache, FileEntry, Fingerprint, count_lines, hash_bytes, take_fingerprint
 from odin.context.settings import CacheSettings
-from odin.core.event import CachedFile
+from odin.core.event_values import CachedFile
 
 
 def state(text: str) -> Fingerprint:

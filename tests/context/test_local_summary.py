@@ -1,7 +1,7 @@
 """The summary that is made when no model can make one: everything in it is known."""
 
 from odin.compaction.summary import SummaryFacts, build_local_summary, parse_sections
-from odin.core.event import CachedFile, Todo
+from odin.core.event_values import CachedFile, Todo
 from odin.core.message import (
     Message,
     PromptMessage,

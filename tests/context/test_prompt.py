@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odin.context.prompt import SystemPrompt
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.testing import ScriptedServer, say
 
 from ..conftest import Run

@@ -4,7 +4,8 @@ import msgspec
 from hypothesis import given, settings
 
 from odin.core import event as event_module
-from odin.core.event import AnyEvent, Envelope, Event
+from odin.core.event import AnyEvent, Envelope
+from odin.core.event_values import Event
 from tests.table import each
 
 from .strategies import EVENT_TYPES, envelopes

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from odin.checkpoints.store import CheckpointStore
+from odin.core.call_events import Replied, ToolEnded, UsageRecorded
 from odin.core.client import Snapshot
 from odin.core.event import (
     Envelope,
@@ -22,12 +23,9 @@ from odin.core.event import (
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    Replied,
     TitleSet,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
 from odin.core.message import Usage
 from odin.engine.recovery import find_dangling

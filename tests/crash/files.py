@@ -13,7 +13,9 @@ from odin.checkpoints.file_state import decode_path, is_same_state, state_of
 from odin.checkpoints.project_listing import hash_file
 from odin.checkpoints.rewind import CHANGED_IN_BACKGROUND, plan_restore, restore_files
 from odin.checkpoints.store import CheckpointStore
-from odin.core.event import CallDiscarded, Envelope, FileChange, FilesChanged, FileState, Redone, Rewound
+from odin.core.call_events import CallDiscarded
+from odin.core.event import Envelope, FilesChanged, Redone, Rewound
+from odin.core.event_values import FileChange, FileState
 from odin.session.state import SessionState
 
 from .model import Model

@@ -12,24 +12,26 @@ from msgspec.structs import replace
 
 from odin.app import open_session
 from odin.config import Options
+from odin.core.call_events import (
+    CallDiscarded,
+    CallSpeculated,
+    PermissionAsked,
+    ReplyDiscarded,
+    SpawnStarted,
+    TextStreamed,
+    ToolProgressed,
+)
 from odin.core.client import Client
 from odin.core.event import (
     AnyEvent,
-    CallDiscarded,
-    CallSpeculated,
     Compacted,
     ContextAdded,
     Envelope,
     MessageRemoved,
-    PermissionAsked,
     PromptInjected,
     PromptQueued,
     Redone,
-    ReplyDiscarded,
     Rewound,
-    SpawnStarted,
-    TextStreamed,
-    ToolProgressed,
     TurnEnded,
 )
 from odin.core.op import (

@@ -12,16 +12,9 @@ import msgspec
 import pytest
 
 from odin.checkpoints.store import CheckpointStore
+from odin.core.call_events import ToolStarted
 from odin.core.errors import StateUnwritable
-from odin.core.event import (
-    AnyEvent,
-    CheckpointSaved,
-    Envelope,
-    NoteAdded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import AnyEvent, CheckpointSaved, Envelope, NoteAdded, TurnEnded, TurnStarted
 from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log

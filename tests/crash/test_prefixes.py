@@ -10,16 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import (
-    AnyEvent,
-    Compacted,
-    Envelope,
-    Replied,
-    ResultsPruned,
-    ToolEnded,
-    ToolStarted,
-    TurnStarted,
-)
+from odin.core.call_events import Replied, ToolEnded, ToolStarted
+from odin.core.event import AnyEvent, Compacted, Envelope, ResultsPruned, TurnStarted
 from odin.core.message import ToolMessage
 from odin.engine.recovery import find_dangling
 from odin.session.log import SessionLog, read_header, read_log

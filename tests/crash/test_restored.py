@@ -13,17 +13,14 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PermissionAnswered, Replied, SpawnFinished, ToolEnded
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
     CheckpointSaved,
     FilesChanged,
-    PermissionAnswered,
-    Replied,
     SessionOpened,
-    SpawnFinished,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
 )

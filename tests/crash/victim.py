@@ -16,9 +16,10 @@ import msgspec
 
 from odin.app.sessions import SessionSwitcher, open_switcher
 from odin.config import Options
+from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, PermissionAsked, PromptDropped, PromptInjected, QuestionsAsked, TurnEnded
+from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded
 from odin.core.op import (
     AddContext,
     AddRule,

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from odin.app import open_session
 from odin.config import Options
+from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
-from odin.core.event import AnyEvent, Envelope, Mode, PermissionAsked, TurnEnded
+from odin.core.event import AnyEvent, Envelope, TurnEnded
+from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, Interrupt, Prompt
 from odin.core.tool import Tool
 from odin.testing import ScriptedServer

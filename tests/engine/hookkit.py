@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from odin.core.event import ToolEnded, Warned
+from odin.core.call_events import ToolEnded
+from odin.core.event import Warned
 from tests.engine.conftest import Talk
 
 

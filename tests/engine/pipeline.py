@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from odin.core.event import AnyEvent, Mode, PermissionAsked
+from odin.core.call_events import PermissionAsked
+from odin.core.event import AnyEvent
+from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing

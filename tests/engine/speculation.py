@@ -9,7 +9,9 @@ from typing import Any
 
 from odin.checkpoints.file_state import state_of
 from odin.checkpoints.project_listing import hash_file
-from odin.core.event import AnyEvent, CallDiscarded, FileState, TurnEnded
+from odin.core.call_events import CallDiscarded
+from odin.core.event import AnyEvent, TurnEnded
+from odin.core.event_values import FileState
 from odin.testing import call, reply
 from odin.testing.script import Turn
 

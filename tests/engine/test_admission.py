@@ -6,16 +6,9 @@ from typing import Any
 import pytest
 
 from odin.context.file_cache import FileCache
-from odin.core.event import (
-    Mode,
-    NoteAdded,
-    PermissionAnswered,
-    PermissionAsked,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
-    Warned,
-)
+from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed, ToolStarted
+from odin.core.event import NoteAdded, Warned
+from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookCall, HookVerdict, RedactedText, RuleAction
 from odin.core.tool import Kind, Subject, ToolContext, ToolOutput

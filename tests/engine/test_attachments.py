@@ -9,19 +9,10 @@ from typing import Any, cast
 import pytest
 
 from odin.app.attachments import AttachmentReader
+from odin.core.call_events import FileCached, ToolEnded, ToolStarted
 from odin.core.errors import EmptyPrompt, UsageError
-from odin.core.event import (
-    Compacted,
-    FileCached,
-    Mode,
-    PromptChanged,
-    PromptInjected,
-    PromptQueued,
-    ToolEnded,
-    ToolStarted,
-    TurnStarted,
-    Warned,
-)
+from odin.core.event import Compacted, PromptChanged, PromptInjected, PromptQueued, TurnStarted, Warned
+from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import ChangePrompt, Compact, Interrupt, Prompt
 from odin.testing import call, say

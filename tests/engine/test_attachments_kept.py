@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import PromptInjected, ResultsPruned, ToolEnded, TurnStarted
+from odin.core.call_events import ToolEnded
+from odin.core.event import PromptInjected, ResultsPruned, TurnStarted
 from odin.core.message import Attachment, Image, PromptMessage, ReplyMessage, Text
 from odin.core.op import Prompt, Redo, Rewind
 from odin.replay.replay import ReplayOptions, format_report, replay_session

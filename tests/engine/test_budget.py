@@ -7,18 +7,9 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import RetryScheduled, ToolEnded, UsageRecorded
 from odin.core.errors import UsageError
-from odin.core.event import (
-    AgentEnded,
-    AnyEvent,
-    BudgetSet,
-    RetryScheduled,
-    TitleSet,
-    ToolEnded,
-    TurnEnded,
-    UsageRecorded,
-    Warned,
-)
+from odin.core.event import AgentEnded, AnyEvent, BudgetSet, TitleSet, TurnEnded, Warned
 from odin.core.message import Usage
 from odin.core.op import Continue, SetBudget
 from odin.testing import SeenRequest, Turn, call, reply, say

@@ -8,18 +8,16 @@ from typing import Any, Literal
 
 import pytest
 
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AgentStarted,
-    Envelope,
     PermissionAsked,
     Replied,
     RetryScheduled,
     TextStreamed,
     ToolEnded,
     ToolProgressed,
-    TurnEnded,
 )
+from odin.core.event import AgentStarted, Envelope, TurnEnded
 from odin.core.op import Continue, Interrupt, Prompt, RunUserShell
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import call, fault, reply, say

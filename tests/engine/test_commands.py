@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import ToolEnded, ToolProgressed
+from odin.core.call_events import ToolEnded, ToolProgressed
 from odin.core.op import Interrupt
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run

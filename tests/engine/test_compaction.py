@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from odin.compaction.worker import PAUSED_TURNS
-from odin.core.event import Compacted, CompactionChanged, ResultsPruned, UsageRecorded, Warned
+from odin.core.call_events import UsageRecorded
+from odin.core.event import Compacted, CompactionChanged, ResultsPruned, Warned
 from odin.core.op import CancelCompaction, Compact
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import SeenRequest, Turn

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from odin.compaction.worker import PAUSED_TURNS
-from odin.core.event import CompactionChanged, ToolStarted
+from odin.core.call_events import ToolStarted
+from odin.core.event import CompactionChanged
 from odin.core.op import CancelCompaction, Compact, Interrupt
 from odin.testing import ScriptedServer, call, say
 

@@ -9,19 +9,12 @@ from msgspec.structs import replace
 
 from odin.compaction import worker
 from odin.compaction.worker import compacted_event_of
-from odin.core.event import (
-    Compacted,
-    CompactionChanged,
-    Mode,
-    RequestStarted,
-    ResultsPruned,
-    ToolEnded,
-    ToolStarted,
-    UsageRecorded,
-)
+from odin.core.call_events import RequestStarted, ToolEnded, ToolStarted, UsageRecorded
+from odin.core.event import Compacted, CompactionChanged, ResultsPruned
+from odin.core.event_values import Mode
 from odin.core.message import Usage
 from odin.core.op import CancelCompaction, Compact, Interrupt, Rewind
-from odin.testing import ScriptedServer, call, reply, say
+from odin.testing import EmulatedLocal, ScriptedServer, call, reply, say
 from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start
@@ -114,7 +107,7 @@ async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
 async def test_tools_by_contract_in_a_small_window(start: Start, workspace: Path) -> None:
     """A local model without tool calls of its own, which says itself how little it holds."""
     server = ScriptedServer(
-        reader(workspace / "f.txt"), window=8_192, local="ollama", models=["tiny"], tools=False
+        reader(workspace / "f.txt"), window=8_192, local=EmulatedLocal("ollama", tools=False), models=["tiny"]
     ).start()
     provider = {"base_url": server.openai_url, "models": {"tiny": {"tools": "json"}}}
     talk = await start(None, server=server, config={"providers": {"house": provider}}, env={"ODIN_MODEL": "house/tiny"})

@@ -6,12 +6,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from odin.core.event import (
-    Compacted,
-    ResultsPruned,
-    ToolEnded,
-    Warned,
-)
+from odin.core.call_events import ToolEnded
+from odin.core.event import Compacted, ResultsPruned, Warned
 from odin.core.op import Compact, Interrupt, Redo, Rewind
 from odin.session.log import read_log
 from odin.session.state import SessionState

@@ -8,17 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from odin.core.event import (
-    AnyEvent,
-    Envelope,
-    PermissionAnswered,
-    PermissionAsked,
-    RuleAdded,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    Warned,
-)
+from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded, ToolEnded, ToolStarted
+from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
 from odin.core.op import AddRule, AnswerPermission, Interrupt
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.call_events import RequestStarted
 from odin.core.client import CustomCommand
-from odin.core.event import PromptChanged, PromptInjected, PromptQueued, RequestStarted, TurnStarted, Warned
+from odin.core.event import PromptChanged, PromptInjected, PromptQueued, TurnStarted, Warned
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.session.index import index_entry_of
 from odin.testing import ScriptedServer, say

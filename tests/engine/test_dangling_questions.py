@@ -1,14 +1,8 @@
 """Questions left open by a crash count as denied, also in the log."""
 
-from odin.core.event import (
-    AnyEvent,
-    Envelope,
-    PermissionAnswered,
-    PermissionAsked,
-    Question,
-    QuestionsAnswered,
-    QuestionsAsked,
-)
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
+from odin.core.event import AnyEvent, Envelope
+from odin.core.event_values import Question
 from odin.engine.recovery import find_dangling
 from odin.session.state import SessionState
 

@@ -3,17 +3,15 @@ import re
 from pathlib import Path
 
 from odin.core import errors
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AnyEvent,
-    Envelope,
+    CallStreamed,
     PermissionAsked,
     TextStreamed,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
 )
+from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.op import Op
 from odin.engine.event_bus import EventBus
 
@@ -89,6 +87,18 @@ async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
     text = "".join(event.text for event in heard if isinstance(event, TextStreamed))
     assert text.split() == [str(number) for number in range(50)]
     assert len(heard) <= 5
+
+
+async def test_a_durable_reader_gets_all_arguments_of_a_call_in_fewer_pieces() -> None:
+    bus = EventBus()
+    reader = bus.subscribe(size=4, durable=True)
+    for number in range(50):
+        bus.publish(envelope(CallStreamed("c", "Write", f"{number} ")))
+    bus.close()
+    heard = [item.event async for item in reader]
+    json = "".join(event.json_delta for event in heard if isinstance(event, CallStreamed))
+    assert json.split() == [str(number) for number in range(50)]
+    assert len(heard) <= 4
 
 
 async def test_brokers_split_tools_from_the_agent() -> None:

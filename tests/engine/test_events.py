@@ -9,14 +9,9 @@ import pytest
 
 from odin.api import error_of
 from odin.core import errors
-from odin.core.errors import UsageError
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AgentEnded,
-    AnyEvent,
     CallStreamed,
-    CompactionChanged,
-    Envelope,
     Replied,
     ReplyRolledBack,
     RequestProgressed,
@@ -25,10 +20,10 @@ from odin.core.event import (
     TextStreamed,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
     UsageRecorded,
 )
+from odin.core.errors import UsageError
+from odin.core.event import AgentEnded, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
 from odin.core.op import AnswerPermission, Op
 from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, name_of, sources_of
 from odin.testing import call, fault, reply, say

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import HookRan, ToolStarted
+from odin.core.call_events import HookRan, ToolStarted
 from odin.core.policy import CallbackHook
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run

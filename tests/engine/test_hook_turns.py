@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PermissionAnswered
 from odin.core.errors import PromptBlocked, TurnHalted
-from odin.core.event import PermissionAnswered, TurnEnded
+from odin.core.event import TurnEnded
 from odin.core.op import Interrupt
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.hooks import MAX_CONTINUES

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import HookRan, PermissionAnswered, ToolEnded, ToolStarted
+from odin.core.call_events import HookRan, PermissionAnswered, ToolEnded, ToolStarted
 from odin.core.op import AnswerPermission
 from odin.testing import call, reply, say
 

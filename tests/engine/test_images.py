@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.core.event import Compacted, ResultsPruned, ToolEnded
+from odin.core.call_events import ToolEnded
+from odin.core.event import Compacted, ResultsPruned
 from odin.testing import call, fault, reply, say
 from odin.testing.script import SeenRequest
 from tests import pictures

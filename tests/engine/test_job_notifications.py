@@ -7,13 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from odin.core.event import (
-    NoteAdded,
-    SpawnFinished,
-    SpawnStarted,
-    ToolEnded,
-    TurnStarted,
-)
+from odin.core.call_events import SpawnFinished, SpawnStarted, ToolEnded
+from odin.core.event import NoteAdded, TurnStarted
 from odin.core.op import Continue, Prompt
 from odin.engine import agent as agent_module
 from odin.engine.client import LocalClient

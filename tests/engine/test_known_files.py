@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.core.event import ToolEnded, UsageRecorded
+from odin.core.call_events import ToolEnded, UsageRecorded
 from odin.core.message import Usage
 from odin.core.small_jobs import SUFFICIENCY_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
 from odin.testing import call, fault, reply, say

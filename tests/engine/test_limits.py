@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import ActivityChanged, Envelope, NoteAdded, ToolEnded, TurnEnded, TurnStarted
+from odin.core.call_events import ActivityChanged, ToolEnded
+from odin.core.event import Envelope, NoteAdded, TurnEnded, TurnStarted
 from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
 from odin.session.state import SessionState

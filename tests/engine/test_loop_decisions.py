@@ -2,7 +2,7 @@
 
 import pytest
 
-from odin.core.event import ExitReason
+from odin.core.event_values import ExitReason
 from odin.engine.loop_mode import (
     CATEGORIES,
     MAX_ITERATIONS,

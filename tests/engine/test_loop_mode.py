@@ -10,18 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.core.call_events import ActivityChanged, RequestStarted
 from odin.core.client import LoopStatus
 from odin.core.errors import SessionBusy
-from odin.core.event import (
-    ActivityChanged,
-    Envelope,
-    LoopChanged,
-    LoopPrompted,
-    LoopState,
-    RequestStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import Envelope, LoopChanged, LoopPrompted, TurnEnded, TurnStarted
+from odin.core.event_values import LoopState
 from odin.core.op import Interrupt, Prompt, SetLoop, SetPermissionMode
 from odin.engine.loop_mode import DEFAULT_GOAL
 from odin.session.state import LOOP_ENDED_BY_RESUME, SessionState

@@ -11,7 +11,8 @@ import pytest
 
 from odin.app import open_session
 from odin.config import Options
-from odin.core.event import AnyEvent, PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed
+from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed
+from odin.core.event import AnyEvent
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.tool import Args, Kind, Registry, Subject, Tool, ToolContext, ToolOutput

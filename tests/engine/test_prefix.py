@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import ReplyDiscarded, RetryScheduled, TextStreamed, ToolStarted
+from odin.core.call_events import ReplyDiscarded, RetryScheduled, TextStreamed, ToolStarted
 from odin.core.op import AddContext
 from odin.engine import agent
 from odin.testing import ScriptedServer, call, fault, reply, say

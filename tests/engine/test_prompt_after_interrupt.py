@@ -5,14 +5,9 @@ import threading
 
 import pytest
 
-from odin.core.event import (
-    ActivityChanged,
-    Delivery,
-    PromptDropped,
-    PromptInjected,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.call_events import ActivityChanged
+from odin.core.event import PromptDropped, PromptInjected, TurnEnded, TurnStarted
+from odin.core.event_values import Delivery
 from odin.core.op import DropPrompt, Interrupt, Prompt, QueuePolicy
 from odin.testing import say
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from odin.core.event import PermissionAsked, QuestionsAnswered, QuestionsAsked, ToolEnded, ToolStarted
+from odin.core.call_events import PermissionAsked, QuestionsAnswered, QuestionsAsked, ToolEnded, ToolStarted
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start, Talk

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 import pytest
 
+from odin.core.call_events import Replied, TextStreamed, ThinkingStreamed, ToolEnded, ToolStarted
 from odin.core.errors import AgentShutdown, EmptyPrompt, QueueFull, SessionBusy, UsageError
 from odin.core.event import (
     ContextAdded,
@@ -15,12 +16,7 @@ from odin.core.event import (
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    Replied,
-    TextStreamed,
-    ThinkingStreamed,
     TitleSet,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
 )

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import (
-    ModelChanged,
+from odin.core.call_events import (
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -15,8 +14,8 @@ from odin.core.event import (
     ToolEnded,
     ToolStarted,
     UsageRecorded,
-    Warned,
 )
+from odin.core.event import ModelChanged, Warned
 from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest

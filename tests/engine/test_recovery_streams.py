@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from odin.core.errors import Overloaded, RateLimited
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
-    RateLimitUpdated,
     Replied,
     ReplyRolledBack,
     RetryScheduled,
@@ -19,6 +17,8 @@ from odin.core.event import (
     ToolStarted,
     UsageRecorded,
 )
+from odin.core.errors import Overloaded, RateLimited
+from odin.core.event import RateLimitUpdated
 from odin.core.message import Usage
 from odin.core.op import Interrupt, Prompt
 from odin.engine.stream import RetryPolicy

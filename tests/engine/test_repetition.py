@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import ToolEnded, ToolStarted, TurnEnded
+from odin.core.call_events import ToolEnded, ToolStarted
+from odin.core.event import TurnEnded
 from odin.engine.repetition import RepetitionGuard
 from odin.testing import call, reply, say
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PermissionAsked, ToolStarted
 from odin.core.errors import SessionBusy, UsageError
-from odin.core.event import CheckpointSaved, FilesChanged, PermissionAsked, Redone, Rewound, ToolStarted, Warned
+from odin.core.event import CheckpointSaved, FilesChanged, Redone, Rewound, Warned
 from odin.core.op import AddContext, AnswerPermission, Interrupt, Prompt, Redo, Rewind
 from odin.testing import call, reply, say
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PermissionAsked, RuleAdded, RuleRemoved, ToolEnded
 from odin.core.errors import OdinError
-from odin.core.event import PermissionAsked, RuleAdded, RuleRemoved, ToolEnded
 from odin.core.op import AddRule, AnswerPermission, RemoveRule, Rewind
 from odin.testing import call, say
 from tests.engine.conftest import Start, Talk

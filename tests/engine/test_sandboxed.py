@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import PermissionAsked, ToolEnded
+from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.op import AnswerPermission
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions

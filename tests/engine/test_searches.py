@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import PermissionAsked, ToolEnded
+from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.op import AddRule, AnswerPermission
 from odin.testing import call, say
 from tests.engine.conftest import Start

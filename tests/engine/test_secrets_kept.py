@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from odin.core.event import ContextAdded, SpawnFinished, ToolEnded, ToolProgressed
+from odin.core.call_events import SpawnFinished, ToolEnded, ToolProgressed
+from odin.core.event import ContextAdded
 from odin.core.op import AddContext
 from odin.testing import call, say
 from tests.engine.conftest import Start

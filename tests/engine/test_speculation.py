@@ -7,17 +7,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from odin.core.event import (
+from odin.core.call_events import (
     CallDiscarded,
     CallQueued,
     CallSpeculated,
-    CheckpointSaved,
-    FilesChanged,
     Replied,
     ToolEnded,
     ToolProgressed,
     ToolStarted,
 )
+from odin.core.event import CheckpointSaved, FilesChanged
 from odin.core.op import Interrupt
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say

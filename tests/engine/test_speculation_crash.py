@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from odin.checkpoints.rewind import OUT_OF_BOUNDS
-from odin.core.event import CallDiscarded, Envelope, Warned
+from odin.core.call_events import CallDiscarded
+from odin.core.event import Envelope, Warned
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 

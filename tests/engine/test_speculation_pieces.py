@@ -9,8 +9,9 @@ import pytest
 
 from odin.app import open_session
 from odin.config import Options
+from odin.core.call_events import CallDiscarded, CallSpeculated, ToolEnded
 from odin.core.client import Client
-from odin.core.event import AnyEvent, CallDiscarded, CallSpeculated, FilesChanged, ToolEnded, TurnEnded
+from odin.core.event import AnyEvent, FilesChanged, TurnEnded
 from odin.core.op import Prompt
 from odin.core.provider import CallChunk, Chunk, ModelInfo, Request, RollbackChunk, StopChunk, TextChunk
 

@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import (
+from odin.core.call_events import (
     CallDiscarded,
     CallSpeculated,
     FileCached,
-    FilesChanged,
     ReplyRolledBack,
     RetryScheduled,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    Warned,
 )
+from odin.core.event import FilesChanged, TurnEnded, Warned
 from odin.core.op import Interrupt, Rewind, SetPermissionMode
 from odin.core.policy import CallbackHook
 from odin.testing import call, say

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from odin.core.event import PermissionAnswered, PermissionAsked, PromptInjected, ToolEnded, ToolStarted, TurnEnded
+from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded, ToolStarted
+from odin.core.event import PromptInjected, TurnEnded
 from odin.core.op import AnswerPermission, ChangePrompt, Prompt
 from odin.engine.pipeline import SKIPPED_BY_STEERING
 from odin.testing import call, reply, say

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import ToolEnded, UsageRecorded
 from odin.core.client import Client
-from odin.core.event import AgentEnded, AgentStarted, AnyEvent, TitleSet, ToolEnded, TurnEnded, UsageRecorded
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, TitleSet, TurnEnded
 from odin.core.message import Usage
 from odin.testing import call, fault, reply, say
 

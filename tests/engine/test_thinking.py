@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import (
-    AnyEvent,
+from odin.core.call_events import (
     Replied,
     ReplyRolledBack,
     TextStreamed,
@@ -17,8 +16,8 @@ from odin.core.event import (
     ThinkingStarted,
     ThinkingStreamed,
     ToolStarted,
-    Warned,
 )
+from odin.core.event import AnyEvent, Warned
 from odin.core.message import Thinking
 from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLastMessage, Rewind, SetModel
 from odin.core.provider import ThinkingChunk

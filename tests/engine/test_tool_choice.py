@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import FileCached, ToolEnded
+from odin.core.call_events import FileCached, ToolEnded
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
 

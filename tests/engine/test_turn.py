@@ -11,13 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.core.errors import EmptyPrompt, SessionBusy
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
     FileCached,
     PermissionAnswered,
-    PromptDropped,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -26,9 +24,10 @@ from odin.core.event import (
     ThinkingStreamed,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
     UsageRecorded,
 )
+from odin.core.errors import EmptyPrompt, SessionBusy
+from odin.core.event import PromptDropped, TurnEnded
 from odin.core.message import Usage
 from odin.core.op import AddContext, AnswerPermission, DropPrompt, Interrupt, Prompt
 from odin.testing import call, fault, reply, say

@@ -8,8 +8,9 @@ import pytest
 
 from odin.app.usage import UsagePeriod, report_usage
 from odin.compaction.summary import HEADINGS
+from odin.core.call_events import UsageRecorded
 from odin.core.client import ContextReport
-from odin.core.event import Compacted, UsageRecorded
+from odin.core.event import Compacted
 from odin.core.message import Usage
 from odin.core.op import AddContext, Compact, Rewind
 from odin.testing import call, reply, say

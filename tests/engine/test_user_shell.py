@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from odin.core.call_events import PermissionAsked, ToolProgressed, ToolStarted
 from odin.core.errors import UsageError
-from odin.core.event import ContextAdded, PermissionAsked, ToolProgressed, ToolStarted
+from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.engine.client import LocalClient
 from odin.sandbox.runner import CommandResult, ProcessRunner

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import ContextSummarized, PermissionAsked, ToolEnded, UsageRecorded
+from odin.core.call_events import PermissionAsked, ToolEnded, UsageRecorded
+from odin.core.event import ContextSummarized
 from odin.core.op import AddContext, AnswerPermission
 from odin.session.history import SUMMARIZED_RESULT
 from odin.testing import SeenRequest, Turn, call, fault, reply, say

@@ -13,9 +13,11 @@ import pytest
 
 from odin.app import open_session
 from odin.config import Options
+from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.client import Client, Snapshot
 from odin.core.errors import OdinError, SessionLocked
-from odin.core.event import Envelope, Mode, PermissionAsked, QuestionsAsked, TurnEnded
+from odin.core.event import Envelope, TurnEnded
+from odin.core.event_values import Mode
 from odin.core.op import (
     AddContext,
     AddRule,

@@ -11,35 +11,36 @@ from typing import Any
 import msgspec
 
 from odin.app.export import export_session
+from odin.core.call_events import (
+    CallDiscarded,
+    CallSpeculated,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    Replied,
+    SpawnFinished,
+    SpawnStarted,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
 from odin.core.client import Snapshot
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
-    CallDiscarded,
-    CallSpeculated,
     Envelope,
-    FileChange,
     FilesChanged,
-    FileState,
-    PermissionAnswered,
-    PermissionAsked,
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    QuestionsAnswered,
-    QuestionsAsked,
     Redone,
-    Replied,
     Rewound,
-    SpawnFinished,
-    SpawnStarted,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import FileChange, FileState
 from odin.core.message import ReplyMessage, ToolMessage, Usage
 from odin.session.index import IndexEntry, SessionIndex, index_entry_of
 from odin.session.log import read_header, read_log

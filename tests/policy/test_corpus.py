@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.tool import Kind, SandboxProfile, Subject
 from odin.policy.policy import Policy
 from odin.sandbox.runner import ProcessRunner

@@ -3,7 +3,7 @@ from typing import Any, ClassVar, get_args
 import pytest
 
 from odin.core.errors import UnknownMode, UsageError
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
 from odin.policy.modes import MODES, PERMISSION_MODES, mode_of, permission_mode_of, spec_of
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.errors import UsageError
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.modes import PERMISSION_MODES, mode_of

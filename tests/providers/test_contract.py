@@ -30,13 +30,12 @@ from odin.providers.json_contract import (
     build_contract_schema,
     build_instructions,
     find_repeated_tools,
-    fit_tools_to_window,
     flatten_messages,
     list_editable_lines,
     make_call_id,
 )
 from odin.providers.openai_chat import ChatProvider
-from odin.providers.tool_adapters import AdaptiveTools
+from odin.providers.tool_adapters import AdaptiveTools, fit_tools_to_window
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
 
 READ = ToolSpec(

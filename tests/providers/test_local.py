@@ -13,7 +13,7 @@ import pytest
 from odin.core.provider import ModelInfo
 from odin.models.local_servers import PORTS, LocalServer, discover_servers, probe_server, read_ports
 from odin.providers.settings import ModelSettings
-from odin.testing import ScriptedServer
+from odin.testing import EmulatedLocal, ScriptedServer
 
 Local = Literal["ollama", "lmstudio", "llamacpp", "vllm"]
 
@@ -25,14 +25,16 @@ async def found(server: ScriptedServer, env: dict[str, str] | None = None) -> Lo
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio", "llamacpp", "vllm"])
 async def test_each_kind_is_recognised_on_any_port_with_its_real_context(kind: Local) -> None:
-    with ScriptedServer(local=kind, models=["qwen3-coder:30b"], window=12_000, trained=131_072) as server:
+    with ScriptedServer(
+        local=EmulatedLocal(kind, trained=131_072), models=["qwen3-coder:30b"], window=12_000
+    ) as server:
         one = await found(server)
     assert one == LocalServer(kind, server.openai_url, (ModelInfo("qwen3-coder:30b", kind, 12_000, 3000),))
 
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio"])
 async def test_a_model_that_says_it_has_no_tools_is_asked_by_the_contract(kind: Local) -> None:
-    with ScriptedServer(local=kind, models=["gemma-2-27b"], tools=False) as server:
+    with ScriptedServer(local=EmulatedLocal(kind, tools=False), models=["gemma-2-27b"]) as server:
         (model,) = (await found(server)).models
     assert model.tools == "json"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from odin.app import open_session
 from odin.config import Options
-from odin.core.event import TextStreamed, ToolStarted
+from odin.core.call_events import TextStreamed, ToolStarted
 from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.replay.recording import save_recording
 from odin.testing import ScriptedServer, call, fault, reply, say

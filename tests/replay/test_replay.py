@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import PermissionAsked, PromptQueued, TextStreamed, ToolStarted, TurnStarted
+from odin.core.call_events import PermissionAsked, TextStreamed, ToolStarted
+from odin.core.event import PromptQueued, TurnStarted
 from odin.core.op import AnswerPermission, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
 from odin.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.session.store import SessionStore

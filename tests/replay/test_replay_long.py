@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from odin.core.event import Compacted, LoopChanged, LoopPrompted, PermissionAsked, PromptInjected, ToolStarted
+from odin.core.call_events import PermissionAsked, ToolStarted
+from odin.core.event import Compacted, LoopChanged, LoopPrompted, PromptInjected
 from odin.core.op import (
     AddContext,
     AddRule,

@@ -22,8 +22,9 @@ from msgspec import Struct
 
 from odin.app import open_session
 from odin.config import Options
+from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.client import Client
-from odin.core.event import Envelope, PermissionAsked, ToolEnded, TurnEnded
+from odin.core.event import Envelope, TurnEnded
 from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.testing import ScriptedServer, call, say
 

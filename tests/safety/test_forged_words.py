@@ -17,7 +17,7 @@ from odin.compaction.summary import (
     render_sections,
     split_into_portions,
 )
-from odin.core.event import CachedFile, Todo
+from odin.core.event_values import CachedFile, Todo
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 from tests.table import each
 

@@ -11,23 +11,19 @@ import pytest
 from odin.app.export import export_session
 from odin.app.sessions import ProjectSessions
 from odin.checkpoints.store import CheckpointLost, CheckpointStore
+from odin.core.call_events import CallDiscarded, CallSpeculated, PermissionAsked, RuleAdded
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import (
     AnyEvent,
     BudgetSet,
-    CallDiscarded,
-    CallSpeculated,
     CheckpointSaved,
     Envelope,
-    FileChange,
     FilesChanged,
-    FileState,
-    PermissionAsked,
     PermissionModeChanged,
-    RuleAdded,
     SessionOpened,
     TitleSet,
 )
+from odin.core.event_values import FileChange, FileState
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, read_header
 from odin.session.store import SessionStore
 from odin.testing import call, say

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.core.call_events import Replied, ToolEnded, ToolStarted
 from odin.core.errors import OdinError
-from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, Envelope, SessionOpened, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.replay.recording import save_recording
 from odin.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session

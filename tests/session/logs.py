@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterable
 
-from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, TitleSet, TurnEnded, TurnStarted, UsageRecorded
+from odin.core.call_events import Replied, UsageRecorded
+from odin.core.event import AnyEvent, Envelope, SessionOpened, TitleSet, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, Usage
 from odin.session.log import SessionLog
 from odin.session.store import SessionStore

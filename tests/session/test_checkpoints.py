@@ -20,7 +20,7 @@ from odin.checkpoints.store import (
     sha256_of,
 )
 from odin.core.errors import StateUnwritable
-from odin.core.event import FileState
+from odin.core.event_values import FileState
 
 
 @pytest.fixture

@@ -3,23 +3,21 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odin.core.call_events import FileCached, ReplyDiscarded, ToolStarted
 from odin.core.event import (
     AnyEvent,
-    CachedFile,
     Compacted,
     ContextSummarized,
     Envelope,
-    FileCached,
     MessageRemoved,
     NoteAdded,
     Redone,
-    ReplyDiscarded,
     ResultsPruned,
     Rewound,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
 )
+from odin.core.event_values import CachedFile
 from odin.core.message import Image, PromptMessage, ReplyMessage, ToolMessage, ToolResult
 from odin.session.history import SUMMARY_OPENING, find_paths_in_view, is_pruned
 from odin.session.state import SessionState
@@ -149,7 +147,7 @@ def test_without_a_log_a_rewind_still_gives_a_legal_history() -> None:
 
 
 def test_files_that_are_out_of_view_are_no_longer_known() -> None:
-    from odin.core.event import Replied
+    from odin.core.call_events import Replied
     from odin.core.message import ToolCall
 
     read = Replied(ReplyMessage((ToolCall("c9", "Read", {"file_path": "/w/b.py"}),), stop="tool_use"))

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.call_events import ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import PromptChanged, PromptDropped, PromptQueued, Redone, Rewound, ToolEnded
+from odin.core.event import PromptChanged, PromptDropped, PromptQueued, Redone, Rewound
 from odin.core.message import Image
 from odin.session.lifecycle import fork_session
 from odin.session.log import read_header, read_log

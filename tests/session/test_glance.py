@@ -4,8 +4,9 @@ from pathlib import Path
 
 import msgspec
 
+from odin.core.call_events import Replied
 from odin.core.client import Exchange
-from odin.core.event import AnyEvent, Envelope, PromptInjected, Replied, TurnStarted
+from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.message import ReplyMessage, Text
 from odin.session.search import EXCHANGE_CHARS, MAX_EXCHANGES, PREVIEW_BYTES, preview_session
 

@@ -1,5 +1,6 @@
 """Drafts, prompts that joined and messages that were taken out, folded from any prefix of a log."""
 
+from odin.core.call_events import ToolStarted
 from odin.core.event import (
     MessageRemoved,
     PromptChanged,
@@ -7,7 +8,6 @@ from odin.core.event import (
     PromptInjected,
     PromptQueued,
     SessionOpened,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
 )

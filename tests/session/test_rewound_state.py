@@ -3,21 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.event import (
-    AnyEvent,
-    Envelope,
-    FileChange,
-    FilesChanged,
-    FileState,
-    Redone,
-    Replied,
-    Rewound,
-    Todo,
-    TodosChanged,
-    ToolEnded,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.call_events import Replied, TodosChanged, ToolEnded
+from odin.core.event import AnyEvent, Envelope, FilesChanged, Redone, Rewound, TurnEnded, TurnStarted
+from odin.core.event_values import FileChange, FileState, Todo
 from odin.core.message import PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage
 from odin.session.state import SessionState
 

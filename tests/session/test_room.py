@@ -6,17 +6,8 @@ from itertools import count
 
 import msgspec
 
-from odin.core.event import (
-    AnyEvent,
-    Compacted,
-    Envelope,
-    Replied,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageRecorded,
-)
+from odin.core.call_events import Replied, ToolEnded, ToolStarted, UsageRecorded
+from odin.core.event import AnyEvent, Compacted, Envelope, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall, Usage
 from odin.session.state import SessionState
 

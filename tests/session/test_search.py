@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import AnyEvent, Compacted, ContextSummarized, PromptInjected, ToolEnded
+from odin.core.call_events import ToolEnded
+from odin.core.event import AnyEvent, Compacted, ContextSummarized, PromptInjected
 from odin.session.search import make_snippet, search_sessions
 from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep

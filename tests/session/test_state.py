@@ -6,6 +6,15 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odin.core.call_events import (
+    Replied,
+    ReplyDiscarded,
+    StatusUpdated,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -13,18 +22,11 @@ from odin.core.event import (
     Envelope,
     NoteAdded,
     PromptQueued,
-    Replied,
-    ReplyDiscarded,
     SessionOpened,
-    StatusUpdated,
-    Todo,
-    TodosChanged,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import Todo
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, Usage
 from odin.session.state import SessionState
 from odin.session.thread import INTERRUPTED, NOT_STARTED

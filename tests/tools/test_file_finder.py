@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import CachedFile
+from odin.core.event_values import CachedFile
 from odin.testing import say
 from odin.tools import file_finder
 from odin.tools.file_finder import FileFinder, PathIndex, PathSearch, Superseded, fold_case

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import Todo
+from odin.core.event_values import Todo
 from tests.tools.toolbox import Toolbox
 
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
+from odin.core.call_events import ActivityChanged
 from odin.core.client import (
     AvailableModel,
     Client,
@@ -23,7 +24,7 @@ from odin.core.client import (
     SessionSummary,
     Snapshot,
 )
-from odin.core.event import ActivityChanged, AnyEvent, Envelope, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import Usage
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine

@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.errors import UsageError
-from odin.core.event import (
-    AnyEvent,
-    Envelope,
-    PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedCall, reply, say

@@ -1,6 +1,8 @@
 """How the dialogs look that ask a person, at two sizes and on dark and light screens."""
 
-from odin.core.event import Option, PermissionAsked, Question, QuestionsAsked, TurnStarted
+from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.event import TurnStarted
+from odin.core.event_values import Option, Question
 from odin.core.tui_settings import TuiSettings
 from tests.tui.conftest import LOOKS, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions

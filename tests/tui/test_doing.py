@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
     CallQueued,
-    CompactionChanged,
-    Envelope,
     PermissionAnswered,
     PermissionAsked,
     QuestionsAsked,
@@ -19,9 +17,8 @@ from odin.core.event import (
     ThinkingStarted,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
 )
+from odin.core.event import CompactionChanged, Envelope, TurnEnded, TurnStarted
 from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity
 
 

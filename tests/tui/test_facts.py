@@ -5,32 +5,32 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.core.call_events import (
+    PermissionAsked,
+    RequestStarted,
+    SpawnFinished,
+    SpawnStarted,
+    TodosChanged,
+    ToolEnded,
+    UsageRecorded,
+)
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
     Envelope,
-    FileChange,
     FilesChanged,
-    FileState,
     LoopChanged,
     ModelChanged,
-    PermissionAsked,
     PromptDropped,
     PromptQueued,
     RateLimitUpdated,
     Redone,
-    RequestStarted,
     Rewound,
-    SpawnFinished,
-    SpawnStarted,
-    Todo,
-    TodosChanged,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import FileChange, FileState, Todo
 from odin.core.message import Usage
 from odin.ui.format import format_count, format_seconds, format_usd, model_name_of
 from odin.ui.tui.palette import DARK, make_palette

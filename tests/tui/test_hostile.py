@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rich.segment import Segment
 from textual import events
 
-from odin.core.event import Envelope, PermissionAsked, SessionSwitched, TurnStarted
+from odin.core.call_events import PermissionAsked
+from odin.core.event import Envelope, SessionSwitched, TurnStarted
 from odin.core.op import AnswerPermission
 from odin.ui.notifications import format_desktop_notification, format_title
 from odin.ui.tui.dialogs.permission import PermissionDialog

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.client import AvailableModel, ContextReport, CustomCommand, Exchange, SessionPreview, SessionSummary
 from odin.core.errors import UsageError
-from odin.core.event import PermissionAsked, QuestionsAsked, SessionSwitched
+from odin.core.event import SessionSwitched
 from odin.core.policy import RuleLine
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from tests.hostile import NASTY, Maker, event_types, steering

@@ -3,18 +3,8 @@
 import os
 from pathlib import Path
 
-from odin.core.event import (
-    AgentStarted,
-    AnyEvent,
-    BudgetSet,
-    LoopChanged,
-    PermissionAsked,
-    PermissionModeChanged,
-    Replied,
-    SpawnStarted,
-    ToolStarted,
-    TurnStarted,
-)
+from odin.core.call_events import PermissionAsked, Replied, SpawnStarted, ToolStarted
+from odin.core.event import AgentStarted, AnyEvent, BudgetSet, LoopChanged, PermissionModeChanged, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.session.store import SessionStore
 from odin.testing import say

@@ -10,9 +10,10 @@ import pytest
 
 from odin.app.sessions import open_switcher
 from odin.config import Options
+from odin.core.call_events import Replied, TextStreamed
 from odin.core.client import Sessions
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, Replied, SessionOpened, TextStreamed, TurnEnded, TurnStarted
+from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text
 from odin.core.op import Prompt
 from odin.core.tui_settings import TuiSettings

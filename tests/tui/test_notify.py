@@ -5,17 +5,10 @@ from typing import Any, cast
 
 import pytest
 
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAsked
 from odin.core.client import Client, SessionInfo
-from odin.core.event import (
-    Envelope,
-    LoopChanged,
-    PermissionAnswered,
-    PermissionAsked,
-    Question,
-    QuestionsAsked,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
+from odin.core.event_values import Question
 from odin.core.tui_settings import TuiSettings
 from odin.ui.notifications import Notifier, format_desktop_notification, format_title, sanitize_line
 

@@ -6,17 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from odin.core.call_events import RetryScheduled
 from odin.core.client import RewindPlan, TurnRecord
-from odin.core.event import (
-    FileChange,
-    FileState,
-    ModelChanged,
-    RetryScheduled,
-    SkippedFile,
-    TurnEnded,
-    TurnStarted,
-    Warned,
-)
+from odin.core.event import ModelChanged, TurnEnded, TurnStarted, Warned
+from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
 from odin.ui.slash_commands.diagnostics import MAX_ERRORS_KEPT, ErrorLog, mask_secrets

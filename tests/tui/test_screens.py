@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from odin.core.call_events import Replied, ToolEnded, ToolStarted
+from odin.core.event import TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.core.onboarding import TrustRequest
 from odin.core.tui_settings import ThemeSetting

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import AgentStarted, Replied, Todo, TodosChanged, TurnEnded, TurnStarted
+from odin.core.call_events import Replied, TodosChanged
+from odin.core.event import AgentStarted, TurnEnded, TurnStarted
+from odin.core.event_values import Todo
 from odin.core.message import ReplyMessage, Text
 from odin.testing import call, say
 from tests.tui.conftest import OpenApp, Stage, play

@@ -5,7 +5,9 @@ import random
 import pytest
 from textual import events
 
-from odin.core.event import Replied, Todo, TodosChanged, TurnEnded, TurnStarted
+from odin.core.call_events import Replied, TodosChanged
+from odin.core.event import TurnEnded, TurnStarted
+from odin.core.event_values import Todo
 from odin.core.message import ReplyMessage, Text
 from tests.tui.conftest import Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.signal import Signal
 
-from odin.core.event import TextStreamed, TurnStarted
+from odin.core.call_events import TextStreamed
+from odin.core.event import TurnStarted
 from odin.ui.tui.paint import markdown
 from odin.ui.tui.paint.answer import MAX_CHARS, MarkdownSplitter
 from odin.ui.tui.paint.canvas import Canvas, Line

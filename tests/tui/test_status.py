@@ -6,18 +6,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from odin.core.client import Sessions
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
     CallQueued,
     PermissionAnswered,
     PermissionAsked,
     RetryScheduled,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    Warned,
 )
+from odin.core.client import Sessions
+from odin.core.event import TurnEnded, TurnStarted, Warned
 from odin.core.message import Usage
 from odin.core.tui_settings import TuiSettings
 from odin.testing import call, fault, retry_after, say

@@ -5,27 +5,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.event import (
-    AgentEnded,
-    AgentStarted,
-    AnyEvent,
+from odin.core.call_events import (
     CallDiscarded,
     CallQueued,
     CallSpeculated,
     CallStreamed,
-    ContextAdded,
-    Envelope,
     HookRan,
-    MessageRemoved,
     PermissionAnswered,
     PermissionAsked,
-    PromptInjected,
-    Redone,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
     RetryScheduled,
-    Rewound,
     RuleAdded,
     SpawnFinished,
     SpawnStarted,
@@ -36,11 +27,22 @@ from odin.core.event import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+)
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    AnyEvent,
+    ContextAdded,
+    Envelope,
+    MessageRemoved,
+    PromptInjected,
+    Redone,
+    Rewound,
     TurnEnded,
     TurnStarted,
     Warned,
 )
-from odin.core.event import CallAudit as Audit
+from odin.core.event_values import CallAudit as Audit
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
 from odin.ui.tui.blocks import (
     AnswerBlock,

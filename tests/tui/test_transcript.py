@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import (
-    AgentStarted,
-    AnyEvent,
-    Replied,
-    ReplyRolledBack,
-    TextStreamed,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    Warned,
-)
+from odin.core.call_events import Replied, ReplyRolledBack, TextStreamed, ToolEnded, ToolStarted
+from odin.core.event import AgentStarted, AnyEvent, TurnEnded, TurnStarted, Warned
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
 from odin.testing import call, say
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock

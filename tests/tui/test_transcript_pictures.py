@@ -2,9 +2,7 @@
 
 import pytest
 
-from odin.core.event import (
-    AgentStarted,
-    AnyEvent,
+from odin.core.call_events import (
     CallSpeculated,
     CallStreamed,
     PermissionAnswered,
@@ -17,9 +15,8 @@ from odin.core.event import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
 )
+from odin.core.event import AgentStarted, AnyEvent, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from tests.tui.conftest import play

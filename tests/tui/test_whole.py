@@ -4,25 +4,18 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AgentStarted,
-    FileChange,
-    FilesChanged,
-    FileState,
     Replied,
     RequestProgressed,
-    SessionOpened,
     SpawnStarted,
-    TitleSet,
-    Todo,
     TodosChanged,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
     UsageRecorded,
 )
+from odin.core.event import AgentStarted, FilesChanged, SessionOpened, TitleSet, TurnEnded, TurnStarted
+from odin.core.event_values import FileChange, FileState, Todo
 from odin.core.message import ReplyMessage, Text, Usage
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from tests.tui.conftest import play

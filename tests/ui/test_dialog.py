@@ -9,8 +9,9 @@ from pathlib import Path
 
 from odin.app import open_session
 from odin.config import Options
+from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
-from odin.core.event import PermissionAsked, TurnEnded
+from odin.core.event import TurnEnded
 from odin.core.op import AnswerPermission, Prompt
 from odin.testing import ScriptedServer, call, say
 from odin.ui.plain.questions import QuestionQueue

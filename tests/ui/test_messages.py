@@ -12,13 +12,8 @@ from claude_agent_sdk.types import StreamEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.client import SessionInfo
-from odin.core.event import (
-    AgentStarted,
-    AnyEvent,
+from odin.core.call_events import (
     CallStreamed,
-    Envelope,
-    ModelChanged,
     Replied,
     ReplyRolledBack,
     RetryScheduled,
@@ -27,11 +22,10 @@ from odin.core.event import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
     UsageRecorded,
-    Warned,
 )
+from odin.core.client import SessionInfo
+from odin.core.event import AgentStarted, AnyEvent, Envelope, ModelChanged, TurnEnded, TurnStarted, Warned
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.ui.stream_json.translator import Raw, StreamTranslator, make_uuid
 

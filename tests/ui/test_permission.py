@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.event import PermissionAnswered, PermissionAsked
+from odin.core.call_events import PermissionAnswered, PermissionAsked
 from odin.ui.plain.permission_prompt import (
     PREVIEW_LINES,
     PermissionReply,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import Option, Question
+from odin.core.event_values import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.callbacks import parse_choice, parse_sdk_answers
 from odin.ui.plain.question_flow import format_question

@@ -5,17 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import (
-    Envelope,
-    Event,
-    HookRan,
-    PermissionAnswered,
-    RuleAdded,
-    RuleRemoved,
-    TextStreamed,
-    ToolEnded,
-    Warned,
-)
+from odin.core.call_events import HookRan, PermissionAnswered, RuleAdded, RuleRemoved, TextStreamed, ToolEnded
+from odin.core.event import Envelope, Warned
+from odin.core.event_values import Event
 from odin.testing import ScriptedServer, call, say
 from odin.ui.progress import EventLines
 from tests.conftest import Run

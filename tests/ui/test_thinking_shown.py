@@ -5,15 +5,8 @@ import time
 
 import pytest
 
-from odin.core.event import (
-    ActivityChanged,
-    AnyEvent,
-    Envelope,
-    ModelChanged,
-    RetryScheduled,
-    ThinkingEnded,
-    ThinkingStarted,
-)
+from odin.core.call_events import ActivityChanged, RetryScheduled, ThinkingEnded, ThinkingStarted
+from odin.core.event import AnyEvent, Envelope, ModelChanged
 from odin.testing import ScriptedServer, say
 from odin.ui.progress import EventLines, ProgressLine
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from odin.context.file_cache import CacheJournal, FileCache, record_into
-from odin.core.event import CachedFile, ContextAdded, Mode
+from odin.core.event import ContextAdded
+from odin.core.event_values import CachedFile, Mode
 from odin.core.message import MAX_IMAGES, Attachment, Image
 from odin.core.op import Prompt
 from odin.core.policy import Redact

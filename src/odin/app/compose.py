@@ -10,7 +10,6 @@ import msgspec
 
 from odin import __version__
 from odin.app.attachments import AttachmentDeps, AttachmentReader
-from odin.app.crash_log import log_path
 from odin.app.git_context import GitContext, branch_of
 from odin.app.planner import PlannerFactory
 from odin.app.policy import (
@@ -27,13 +26,14 @@ from odin.app.sandbox import LazySandbox
 from odin.app.web import WebAccess
 from odin.app.workspace import OpenedLog, Workspace, open_log, workspace_of
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
-from odin.compaction.context_budget import ContextBudgets
+from odin.compaction.context_budget import Compactor, ContextBudgets
 from odin.config import Options, get_config_dir, get_home_dir
+from odin.config.paths import crash_log_path
 from odin.context.file_cache import FileCache, LastWriters
 from odin.context.prompt import SystemPromptSource
 from odin.core.client import AvailableModel, ContextReport, SessionInfo
-from odin.core.compactor import Compactor
-from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
+from odin.core.event import Envelope, SessionOpened
+from odin.core.event_values import CachedFile, Mode
 from odin.core.policy import CallbackHook
 from odin.core.provider import ModelInfo, Provider
 from odin.core.text import to_valid_unicode
@@ -441,7 +441,7 @@ class _Composition:
             branch=branch_of(self._cwd),
             confirm_timeout_s=self._config.confirm_timeout_s,
             question_timeout_s=self._config.question_timeout_s,
-            log_file=str(log_path(self._env)),
+            log_file=str(crash_log_path(self._env)),
         )
 
     def _list_warnings(self) -> Iterator[str]:

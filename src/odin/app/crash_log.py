@@ -12,27 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin import __version__
-from odin.config import get_state_dir, make_private_folder
+from odin.config import make_private_folder
+from odin.config.paths import LOG_FILE_NAME, crash_log_path
 from odin.core.errors import OdinError
 from odin.core.text import to_valid_unicode
 
 if TYPE_CHECKING:
     import asyncio
 
-LOG_FOLDER = "logs"
-LOG_FILE_NAME = "odin.log"
 MAX_LOG_BYTES = 1_000_000
 _MAX_ENTRY_BYTES = 50_000
 """Longer entries are cut at the start: the end of a traceback matters most."""
 
 
-def log_path(env: Mapping[str, str]) -> Path:
-    return get_state_dir(env) / LOG_FOLDER / LOG_FILE_NAME
-
-
 def append_entry(text: str, env: Mapping[str, str]) -> Path | None:
     """Append an entry. Return the file, or None if it cannot be written."""
-    path = log_path(env)
+    path = crash_log_path(env)
     with contextlib.suppress(OSError, OdinError):
         make_private_folder(path.parent)
         entry = redact_secrets(text, env).encode()[-_MAX_ENTRY_BYTES:]

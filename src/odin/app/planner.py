@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from odin.config import Config, Options
 from odin.context.instructions import load_instructions, reload_odin_md
 from odin.context.prompt import SystemPrompt, SystemPromptSource
-from odin.core.event import InstructionsChanged, Mode
+from odin.core.event import InstructionsChanged
+from odin.core.event_values import Mode
 from odin.core.tool import Registry
 from odin.engine.turn import Planner
 from odin.models.selection import ModelSelector
@@ -47,7 +48,7 @@ class PlannerFactory:
             offered = registry.list_offered(spec_of(mode).allows_tool)
             specs = tuple(tool.build_spec() for tool in offered)
             if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
-                from odin.providers.json_contract import fit_tools_to_window
+                from odin.providers.tool_adapters import fit_tools_to_window
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
             system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)

@@ -12,8 +12,9 @@ import msgspec
 from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
 from odin.config.settings import LayerDeclaration
+from odin.core.call_events import ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import AnyEvent, Envelope, PromptInjected, ToolEnded, TurnStarted
+from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, RuleAction
 from odin.core.tool import ALIASES, Tool, canonical_name_of
 from odin.policy.modes import permission_mode_of

@@ -27,7 +27,8 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.project_listing import ListingLimits, ProjectLister, ProjectListing, hash_file, read_regular_file
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError
-from odin.core.event import CheckpointSaved, FileChange, FilesChanged, FileState, Warned
+from odin.core.event import CheckpointSaved, FilesChanged, Warned
+from odin.core.event_values import FileChange, FileState
 from odin.core.tool import Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import find_crashed_calls

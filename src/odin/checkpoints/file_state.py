@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from odin.core.event import FileState
+from odin.core.event_values import FileState
 
 ContentHash = Callable[[str, os.stat_result], str]
 """Returns the SHA-256 of a regular file, or "" if it is unreadable or too large."""

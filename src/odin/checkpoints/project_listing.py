@@ -25,7 +25,7 @@ from odin.checkpoints.file_state import (
 )
 from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
 from odin.core.errors import OdinError
-from odin.core.event import FileChange, FileState
+from odin.core.event_values import FileChange, FileState
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")

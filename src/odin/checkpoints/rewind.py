@@ -26,7 +26,8 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.project_listing import hash_file, read_regular_file
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import CheckpointSaved, FileChange, FileState, Redone, Rewound, SkippedFile
+from odin.core.event import CheckpointSaved, Redone, Rewound
+from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
 from odin.engine.recorder import Recorder

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from odin.core.errors import OdinError, StateUnwritable
-from odin.core.event import FileState
+from odin.core.event_values import FileState
 from odin.session.log import make_write_error
 
 PACK_INDEX_SUFFIX = ".index"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.app.crash_log import LOG_FILE_NAME, LOG_FOLDER
 from odin.app.sandbox import PROBE_FILE
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
+from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER
 from odin.core.errors import OdinError, UsageError
 from odin.session.index import SessionIndex
 from odin.session.store import SessionStore

@@ -16,7 +16,7 @@ from odin.app.policy import load_rule_set, policy_of
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
 from odin.config import Options, load, resolve_folder
 from odin.core.errors import UsageError
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.policy import RuleAction
 from odin.core.tool import Kind, Subject, canonical_name_of
 from odin.policy.commands.analysis import analyze_command

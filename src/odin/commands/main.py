@@ -22,7 +22,7 @@ from odin.commands.command_line import (
 )
 from odin.config import Options, get_current_folder, load
 from odin.core.errors import EmptyPrompt, OdinError, UsageError
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.op import Prompt
 from odin.core.text import to_valid_unicode
 from odin.core.tui_settings import TuiSettings

@@ -15,7 +15,7 @@ from odin.commands.command_line import Parser, make_formatter, write_output
 from odin.config import get_current_folder, get_home_dir, get_state_dir, load, resolve_folder
 from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
-from odin.core.event import FileChange, SkippedFile
+from odin.core.event_values import FileChange, SkippedFile
 from odin.core.op import Redo, Rewind
 from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder

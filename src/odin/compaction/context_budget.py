@@ -7,7 +7,7 @@ conversation, is loaded when it is first needed. `ContextBudgets` builds the bud
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -15,10 +15,10 @@ from odin.compaction.measure import ContextWindows, TokenEstimator, tokens_of
 from odin.config import Config
 from odin.context.file_cache import FileCache
 from odin.context.settings import CompactionSettings
-from odin.core.compactor import Compactor, NoCompactor
 from odin.core.errors import ContextOverflow
-from odin.core.event import CachedFile, CompactionProfile, Mode, Warned
-from odin.core.message import Usage
+from odin.core.event import Warned
+from odin.core.event_values import CachedFile, CompactionProfile, Mode
+from odin.core.message import Message, Usage
 from odin.core.op import Compact
 from odin.core.provider import ModelInfo, Provider
 from odin.engine.budget import CostBudget
@@ -45,6 +45,32 @@ _ROOMY_WINDOW = 32_768
 
 _MAX_OVERFLOW_RETRIES = 2
 _CUT_OFF_SHARE = 0.5
+
+
+class Compactor(Protocol):
+    """Decides when the older part of a conversation is summarized, and writes the summary.
+
+    Programs that embed Odin may bring their own. The session decides which messages stay, keeps the archive, and makes
+    sure every tool call keeps its result.
+    """
+
+    def should_compact(self, tokens: int, window: int) -> bool:
+        """True if it is time. `tokens` is the size of the next request; `window` is 0 if unknown."""
+        ...
+
+    async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
+        """Return a summary of `messages` and of the `earlier` summary. It becomes part of the system prompt."""
+        ...
+
+
+class NoCompactor:
+    """Never summarizes: the conversation grows until the model rejects it."""
+
+    def should_compact(self, tokens: int, window: int) -> bool:
+        return False
+
+    async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
+        return ""
 
 
 class CompactionDeps(Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from odin.compaction.measure import tokens_of
-from odin.core.event import CachedFile, Todo
+from odin.core.event_values import CachedFile, Todo
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage
 
 HEADINGS = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from odin.compaction.context_budget import Compactor
 from odin.compaction.measure import tokens_of
 from odin.compaction.prune import Pruner, write_history
 from odin.compaction.summary import (
@@ -31,17 +32,10 @@ from odin.compaction.summary import (
     split_into_portions,
 )
 from odin.context.prompt import describe_environment
-from odin.core.compactor import Compactor
+from odin.core.call_events import ActivityChanged
 from odin.core.errors import CompactionFailed, OdinError
-from odin.core.event import (
-    ActivityChanged,
-    AnyEvent,
-    Compacted,
-    CompactionChanged,
-    CompactionProfile,
-    CompactionTrigger,
-    Warned,
-)
+from odin.core.event import AnyEvent, Compacted, CompactionChanged, Warned
+from odin.core.event_values import CompactionProfile, CompactionTrigger
 from odin.core.message import Message, PromptMessage
 from odin.core.policy import HookCall
 from odin.core.provider import ModelInfo, Provider

@@ -12,6 +12,9 @@ INSTRUCTIONS_NAME = "ODIN.md"
 
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
+LOG_FOLDER = "logs"
+LOG_FILE_NAME = "odin.log"
+
 
 def get_current_folder() -> str:
     """Return the current folder. Raise UsageError if it has been deleted."""
@@ -61,6 +64,10 @@ def get_config_dir(env: Mapping[str, str]) -> Path:
 
 def get_state_dir(env: Mapping[str, str]) -> Path:
     return _resolve_dir(env, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state")
+
+
+def crash_log_path(env: Mapping[str, str]) -> Path:
+    return get_state_dir(env) / LOG_FOLDER / LOG_FILE_NAME
 
 
 def get_cache_dir(env: Mapping[str, str]) -> Path:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field, to_builtins
 
 from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
-from odin.core.event import Delivery
+from odin.core.event_values import Delivery
 from odin.core.policy import RuleLayer
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode

@@ -18,7 +18,7 @@ from msgspec import Struct, field, structs
 
 from odin.context.eviction import make_order
 from odin.context.settings import CacheSettings
-from odin.core.event import CachedFile
+from odin.core.event_values import CachedFile
 
 LineSpan = tuple[int, int]
 """First and last line, 1-based, both included."""

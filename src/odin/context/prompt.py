@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from odin.core.event import CachedFile, Mode
+from odin.core.event_values import CachedFile, Mode
 from odin.core.text import to_valid_unicode
 
 _FOLDER = Path(__file__).with_name("prompts")

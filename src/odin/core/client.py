@@ -10,18 +10,9 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from odin.core.event import (
-    ActivityChanged,
-    CachedFile,
-    Delivery,
-    Envelope,
-    ExitReason,
-    FileChange,
-    LoopState,
-    Mode,
-    SkippedFile,
-    Todo,
-)
+from odin.core.call_events import ActivityChanged
+from odin.core.event import Envelope
+from odin.core.event_values import CachedFile, Delivery, ExitReason, FileChange, LoopState, Mode, SkippedFile, Todo
 from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from odin.core.event import CompactionProfile, Delivery, Mode
+from odin.core.event_values import CompactionProfile, Delivery, Mode
 from odin.core.message import Attachment
 from odin.core.policy import RememberScope, RuleAction
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from odin.core.event import Mode, Question, Todo
+from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
 from odin.core.provider import ToolSpec
 from odin.core.small_jobs import SmallJob

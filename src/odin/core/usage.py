@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from odin.core.event import UsageRecorded
+from odin.core.call_events import UsageRecorded
 from odin.core.message import Usage
 
 UsageGrouping = Literal["day", "model", "agent", "session", "purpose", "project"]

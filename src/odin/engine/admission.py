@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from odin.core.call_events import PermissionAsked
 from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected
-from odin.core.event import Mode, PermissionAsked, Warned
+from odin.core.event import Warned
+from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookVerdict, RememberScope, RuleAction

@@ -11,16 +11,8 @@ from msgspec import Struct
 
 from odin.context.prompt import describe_environment, format_today
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
-from odin.core.event import (
-    ContextAdded,
-    Delivery,
-    Mode,
-    PromptChanged,
-    PromptDropped,
-    PromptQueued,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import ContextAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
 from odin.engine.call import CallScope
 from odin.engine.prompts import Attachments, LeftoverQueue, NoAttachments, PromptQueue, Steering

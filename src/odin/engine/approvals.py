@@ -11,17 +11,17 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from odin.core.errors import AgentShutdown
-from odin.core.event import (
+from odin.core.call_events import (
     PermissionAnswered,
     PermissionAsked,
-    Question,
     QuestionsAnswered,
     QuestionsAsked,
     RuleAdded,
     RuleRemoved,
-    Warned,
 )
+from odin.core.errors import AgentShutdown
+from odin.core.event import Warned
+from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions
 from odin.core.policy import HookCall, Hooks, NoHooks, RememberScope, RuleAction, RuleLine
 from odin.engine.recorder import Recorder

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import Denied, OdinError
-from odin.core.event import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
+from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
 from odin.core.tool import Registry, Subject, Tool, ToolContext, ToolOutput, fail

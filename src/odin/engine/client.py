@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import ActivityChanged
 from odin.core.client import AvailableModel, ContextReport, CustomCommand, LoopStatus, RewindPlan, SessionInfo, Snapshot
 from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy
 from odin.core.event import (
-    ActivityChanged,
     ContextAdded,
     Envelope,
     MessageRemoved,

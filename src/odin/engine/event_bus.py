@@ -1,7 +1,7 @@
 """Publishes events to subscribers, and gives them stable names for external listeners.
 
 Every event goes to every subscriber; a slow one loses events instead of blocking the agent. The names are coarser than
-the events; some are reserved for features that do not exist yet.
+the events.
 """
 
 import asyncio
@@ -11,41 +11,43 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from odin.core.call_events import (
+    ActivityChanged,
+    CallStreamed,
+    HookRan,
+    PermissionAsked,
+    Replied,
+    ReplyDiscarded,
+    ReplyRolledBack,
+    RetryScheduled,
+    SpawnFinished,
+    StatusUpdated,
+    TextStreamed,
+    ThinkingStreamed,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+)
 from odin.core.errors import UsageError
 from odin.core.event import (
-    ActivityChanged,
     AgentEnded,
     AgentStarted,
     AnyEvent,
-    CallStreamed,
     CompactionChanged,
     ContextAdded,
     Envelope,
-    HookRan,
     LoopChanged,
     LoopPrompted,
     ModelChanged,
-    PermissionAsked,
     PromptChanged,
     PromptDropped,
     PromptInjected,
     PromptQueued,
     Redone,
-    Replied,
-    ReplyDiscarded,
-    ReplyRolledBack,
-    RetryScheduled,
     Rewound,
     SessionOpened,
     SessionSwitched,
-    SpawnFinished,
-    StatusUpdated,
-    TextStreamed,
-    ThinkingStreamed,
     TitleSet,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
     Warned,
@@ -74,25 +76,16 @@ BusName = Literal[
     "tool_result",
     "turn_cancelled",
     "agent_error",
-    "execute_plan",
     "session_control",
     "model_pool_switch",
-    "mcp_control",
-    "mcp_control_done",
     "pending_draft_upsert",
     "pending_draft_remove",
     "agent_done",
     "agent_idle",
     "agent_notify",
-    "escalate",
-    "subagent_mailbox",
     "subagent_state_changed",
-    "subagent_close_requested",
     "subagent_progress_updated",
-    "subagent_send_message",
-    "subagent_stop",
     "agent_log",
-    "reset_nudge",
     "background_object_finished",
     "continue",
     "loop_assessment",
@@ -196,7 +189,7 @@ def name_of(envelope: Envelope) -> BusName | None:
 
 
 def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
-    """Return the events and ops with this name. Both are empty for a reserved name."""
+    """Return the events and ops with this name."""
     events = [kind for kind, how in EVENT_NAMES.items() if name == how or (isinstance(how, tuple) and name in how[1])]
     return events, [kind for kind, its_name in OP_NAMES.items() if its_name == name]
 
@@ -299,7 +292,7 @@ def _merge_deltas(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
     if isinstance(first, ThinkingStreamed) and isinstance(second, ThinkingStreamed):
         return ThinkingStreamed(first.text + second.text)
     if isinstance(first, CallStreamed) and isinstance(second, CallStreamed) and first.call_id == second.call_id:
-        return msgspec.structs.replace(second, json=first.json_delta + second.json_delta)
+        return msgspec.structs.replace(second, json_delta=first.json_delta + second.json_delta)
     return None
 
 

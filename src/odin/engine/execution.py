@@ -14,15 +14,9 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Struct
 
-from odin.core.event import (
-    CallStatus,
-    ContextSummarized,
-    FileCached,
-    TodosChanged,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
-)
+from odin.core.call_events import FileCached, TodosChanged, ToolEnded, ToolProgressed, ToolStarted
+from odin.core.event import ContextSummarized
+from odin.core.event_values import CallStatus
 from odin.core.policy import HookVerdict
 from odin.core.text import to_valid_unicode
 from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from odin.core.errors import OdinError, PromptBlocked, TurnHalted
-from odin.core.event import Mode, NoteAdded, TurnEnded, Warned
+from odin.core.event import NoteAdded, TurnEnded, Warned
+from odin.core.event_values import Mode
 from odin.core.message import ReplyMessage
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, Hooks, HookVerdict, NoHooks
 from odin.engine.recorder import Recorder

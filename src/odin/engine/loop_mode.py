@@ -12,9 +12,11 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import ActivityChanged
 from odin.core.client import LoopStatus
 from odin.core.errors import OdinError
-from odin.core.event import ActivityChanged, AnyEvent, ExitReason, LoopChanged, LoopPrompted, LoopState, Mode, TurnEnded
+from odin.core.event import AnyEvent, LoopChanged, LoopPrompted, TurnEnded
+from odin.core.event_values import ExitReason, LoopState, Mode
 from odin.core.op import Prompt
 from odin.core.text import join_some
 from odin.core.tool import Kind

@@ -13,8 +13,8 @@ import asyncio
 import os
 from collections.abc import Sequence
 
+from odin.core.call_events import CallQueued
 from odin.core.errors import AgentShutdown
-from odin.core.event import CallQueued
 from odin.core.message import ToolCall
 from odin.core.policy import HookCall
 from odin.engine.admission import admit

@@ -16,19 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import FileCached
 from odin.core.client import CustomCommand, QueuedPrompt
 from odin.core.errors import OdinError, QueueFull
-from odin.core.event import (
-    AnyEvent,
-    CachedFile,
-    Delivery,
-    ExitReason,
-    FileCached,
-    Mode,
-    PromptDropped,
-    PromptInjected,
-    Warned,
-)
+from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
+from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy
 from odin.engine.recorder import Recorder

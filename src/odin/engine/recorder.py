@@ -11,8 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+from odin.core.call_events import CallSpeculated, ToolStarted
 from odin.core.errors import AgentShutdown, OdinError
-from odin.core.event import AnyEvent, CallSpeculated, CheckpointSaved, Envelope, ToolStarted, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, CheckpointSaved, Envelope, TurnEnded, TurnStarted
 from odin.engine.event_bus import EventBus
 from odin.session.state import SessionState
 

@@ -10,17 +10,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from odin.core.event import (
-    AgentEnded,
-    AnyEvent,
-    FileChange,
-    PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    SpawnFinished,
-    ToolEnded,
-    TurnEnded,
-)
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, SpawnFinished, ToolEnded
+from odin.core.event import AgentEnded, AnyEvent, TurnEnded
+from odin.core.event_values import FileChange
 from odin.core.text import join_some
 from odin.session.state import SessionState
 

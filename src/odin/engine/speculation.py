@@ -21,8 +21,10 @@ from typing import Any
 from msgspec import Struct
 
 from odin.context.file_cache import CacheJournal, FileCache, record_into
+from odin.core.call_events import CallDiscarded, CallSpeculated
 from odin.core.errors import OdinError
-from odin.core.event import CallDiscarded, CallSpeculated, DiscardReason, FileChange, FileState, SkippedFile, Warned
+from odin.core.event import Warned
+from odin.core.event_values import DiscardReason, FileChange, FileState, SkippedFile
 from odin.core.message import ToolCall
 from odin.core.tool import fail
 from odin.engine.admission import is_still_allowed, judge_without_asking

@@ -13,13 +13,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, StreamCut
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AnyEvent,
     CallStreamed,
-    DiscardReason,
-    RateLimitUpdated,
     ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
@@ -28,10 +24,11 @@ from odin.core.event import (
     ThinkingEnded,
     ThinkingStarted,
     ThinkingStreamed,
-    TitleSet,
-    TurnEnded,
     UsageRecorded,
 )
+from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, StreamCut
+from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded
+from odin.core.event_values import DiscardReason
 from odin.core.message import PromptMessage, ReplyMessage, ToolCall, Usage
 from odin.core.provider import (
     CallChunk,

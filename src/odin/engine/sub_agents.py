@@ -7,8 +7,10 @@ the agent that started it is notified: a busy agent with its next request, an id
 from collections.abc import Callable
 from contextlib import suppress
 
+from odin.core.call_events import SpawnFinished, SpawnStarted
 from odin.core.errors import OdinError
-from odin.core.event import AgentEnded, AgentStarted, ExitReason, Mode, SpawnFinished, SpawnStarted, TurnEnded
+from odin.core.event import AgentEnded, AgentStarted, TurnEnded
+from odin.core.event_values import ExitReason, Mode
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
 from odin.engine.agent import Agent, AgentDeps

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from odin.context.prompt import describe_cached_files
+from odin.core.call_events import ActivityChanged, Replied, ReplyDiscarded, StatusUpdated, ToolEnded, UsageRecorded
 from odin.core.errors import (
     AgentShutdown,
     BudgetSpent,
@@ -24,21 +25,8 @@ from odin.core.errors import (
     ProviderError,
     UnreadableCall,
 )
-from odin.core.event import (
-    ActivityChanged,
-    AnyEvent,
-    CachedFile,
-    ExitReason,
-    NoteAdded,
-    Replied,
-    ReplyDiscarded,
-    StatusUpdated,
-    ToolEnded,
-    TurnEnded,
-    TurnStarted,
-    UsageRecorded,
-    Warned,
-)
+from odin.core.event import AnyEvent, NoteAdded, TurnEnded, TurnStarted, Warned
+from odin.core.event_values import CachedFile, ExitReason
 from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
 from odin.engine.budget import CostBudget

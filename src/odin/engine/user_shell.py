@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from odin.core.call_events import ToolProgressed
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import ContextAdded, ToolProgressed
+from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 from msgspec import Struct
 
 from odin.core.errors import UnknownMode, UsageError
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.tool import Kind, Tool
 
 PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]

@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
 from odin.core.tool import Kind, Subject

@@ -9,7 +9,9 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from odin.core.errors import ProviderError, UnreadableCall
 from odin.core.message import ReplyMessage
@@ -231,3 +233,40 @@ def _finish_reply(heard: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ..
     if not heard.has_text and re.search(_CALL_MARKERS.format("|".join(CALL_TAGS)), thought):
         raise UnreadableCall("The model wrote a tool call into its reasoning that cannot be read.", "Ask it again.")
     return [stop]
+
+
+# --- tools for small windows ---
+
+SMALL_WINDOW = 16_384
+MIDDLE_WINDOW = 32_768
+
+_SMALL_TOOLSET: dict[str, tuple[str, ...]] = {
+    "LS": ("path",),
+    "Read": ("file_path", "offset", "limit"),
+    "Grep": ("pattern", "path"),
+    "ExecuteCommand": ("command",),
+    "WriteFile": ("file_path", "content"),
+    "EditTool": ("file_path", "old_string", "new_string", "replace_all"),
+}
+"""The tools offered to a small model, with the parameters it needs."""
+
+
+def fit_tools_to_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context: int) -> tuple[ToolSpec, ...]:
+    """Return the tools for a model with this context window, 0 if unknown.
+
+    A small window gets six everyday tools with few parameters, a medium one all tools described in one sentence.
+    `brief` are the same tools as `tools` with short descriptions.
+    """
+    if not 0 < context <= MIDDLE_WINDOW:
+        return tools
+    if context > SMALL_WINDOW:
+        return brief
+    few = tuple(_narrow_tool(tool, _SMALL_TOOLSET[tool.name]) for tool in brief if tool.name in _SMALL_TOOLSET)
+    return few or brief
+
+
+def _narrow_tool(tool: ToolSpec, parameters: tuple[str, ...]) -> ToolSpec:
+    properties: dict[str, Any] = tool.schema.get("properties", {})
+    required: list[str] = tool.schema.get("required", [])
+    kept = {name: child for name, child in properties.items() if name in parameters or name in required}
+    return replace(tool, schema={**tool.schema, "properties": kept})

@@ -10,6 +10,17 @@ from typing import Any
 import msgspec
 
 from odin.checkpoints.file_state import UNHASHED_PREFIX
+from odin.core.call_events import (
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    Replied,
+    ReplyDiscarded,
+    RetryScheduled,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+)
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -17,28 +28,19 @@ from odin.core.event import (
     Compacted,
     ContextSummarized,
     Envelope,
-    FileChange,
     FilesChanged,
     MessageRemoved,
-    PermissionAnswered,
-    PermissionAsked,
     PromptChanged,
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    QuestionsAnswered,
     Redone,
-    Replied,
-    ReplyDiscarded,
-    RetryScheduled,
     Rewound,
     SessionOpened,
-    TodosChanged,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
 )
+from odin.core.event_values import FileChange
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):

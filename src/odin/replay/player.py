@@ -9,21 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.client import Client
-from odin.core.errors import OdinError
-from odin.core.event import (
-    Envelope,
+from odin.core.call_events import (
     PermissionAnswered,
     PermissionAsked,
     QuestionsAnswered,
     QuestionsAsked,
     RuleRemoved,
-    SessionOpened,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
 )
+from odin.core.client import Client
+from odin.core.errors import OdinError
+from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
 from odin.core.op import AnswerPermission, AnswerQuestions, RemoveRule
 from odin.providers.playback import PlaybackHooks, RecordedProvider
 from odin.replay.recording import Recording

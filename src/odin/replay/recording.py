@@ -24,7 +24,6 @@ from odin.core.event import (
     CheckpointSaved,
     Envelope,
     FilesChanged,
-    FileState,
     PromptChanged,
     PromptDropped,
     PromptQueued,
@@ -33,6 +32,7 @@ from odin.core.event import (
     SessionOpened,
     TurnStarted,
 )
+from odin.core.event_values import FileState
 from odin.core.path_names import is_secret_path
 from odin.policy.secrets import Redactor
 from odin.session.log import LogHeader, read_header, read_log

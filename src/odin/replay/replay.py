@@ -16,18 +16,10 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Options, load
 from odin.config.paths import find_project_root
 from odin.config.settings import ConfigKeys
+from odin.core.call_events import HookRan, PermissionAsked, QuestionsAsked, ToolEnded, UsageRecorded
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
-from odin.core.event import (
-    Compacted,
-    Envelope,
-    HookRan,
-    PermissionAsked,
-    QuestionsAsked,
-    ToolEnded,
-    TurnStarted,
-    UsageRecorded,
-)
+from odin.core.event import Compacted, Envelope, TurnStarted
 from odin.core.provider import ModelInfo
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.models.catalog import lookup_model

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.tool import SandboxProfile
 from odin.sandbox.output import BackgroundLog
 from odin.sandbox.process import RunningProcess

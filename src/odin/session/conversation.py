@@ -5,32 +5,24 @@ from sys import intern
 
 import msgspec
 
+from odin.core.call_events import FileCached, StatusUpdated, TodosChanged, ToolEnded, UsageRecorded
 from odin.core.client import ContextItem, ToolUse, TurnRecord
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
-    CachedFile,
     Compacted,
     ContextAdded,
     ContextSummarized,
     Envelope,
-    ExitReason,
-    FileCached,
-    FileChange,
     MessageRemoved,
-    Mode,
     NoteAdded,
     Redone,
     ResultsPruned,
     Rewound,
     SessionOpened,
-    StatusUpdated,
-    Todo,
-    TodosChanged,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import CachedFile, ExitReason, FileChange, Mode, Todo
 from odin.core.text import join_some
 from odin.session.history import find_paths_in_view
 from odin.session.thread import Thread, ThreadMark

@@ -15,19 +15,9 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, structs
 
-from odin.core.event import (
-    CallDiscarded,
-    CallSpeculated,
-    CheckpointSaved,
-    Compacted,
-    Envelope,
-    FileChange,
-    FilesChanged,
-    Redone,
-    ResultsPruned,
-    Rewound,
-    ToolStarted,
-)
+from odin.core.call_events import CallDiscarded, CallSpeculated, ToolStarted
+from odin.core.event import CheckpointSaved, Compacted, Envelope, FilesChanged, Redone, ResultsPruned, Rewound
+from odin.core.event_values import FileChange
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.tool import CollectedItem
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import UsageRecorded
 from odin.core.client import SessionSummary
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
@@ -28,7 +29,6 @@ from odin.core.event import (
     TitleSet,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
 from odin.core.message import Usage
 from odin.core.usage import UsageTotals

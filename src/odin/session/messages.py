@@ -12,22 +12,20 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from odin.core.call_events import Replied, ToolEnded, ToolStarted
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AnyEvent,
     Envelope,
     MessageRemoved,
-    Mode,
     NoteAdded,
     PromptInjected,
     Redone,
-    Replied,
     Rewound,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
 )
+from odin.core.event_values import Mode
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, ToolResult
 
 StoredRole = Literal["user", "assistant", "system", "tool"]

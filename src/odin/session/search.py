@@ -14,18 +14,9 @@ from typing import Literal
 
 import msgspec
 
+from odin.core.call_events import Replied, ToolEnded
 from odin.core.client import Exchange, SessionMatch, SessionPreview, SessionSummary
-from odin.core.event import (
-    AnyEvent,
-    Compacted,
-    ContextSummarized,
-    Envelope,
-    PromptInjected,
-    Replied,
-    TitleSet,
-    ToolEnded,
-    TurnStarted,
-)
+from odin.core.event import AnyEvent, Compacted, ContextSummarized, Envelope, PromptInjected, TitleSet, TurnStarted
 from odin.session.index import SessionIndex
 from odin.session.log import LOG_NAME, is_session_id, scan_logs
 

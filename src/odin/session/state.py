@@ -14,41 +14,40 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import (
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    RuleAdded,
+    RuleRemoved,
+    SpawnFinished,
+    SpawnStarted,
+    ToolEnded,
+    UsageRecorded,
+)
 from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, TurnRecord
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
     BudgetSet,
-    CachedFile,
-    CallStatus,
     Envelope,
-    ExitReason,
     FilesChanged,
     InstructionsChanged,
     LoopChanged,
-    Mode,
     ModelChanged,
-    PermissionAnswered,
-    PermissionAsked,
     PermissionModeChanged,
     PromptChanged,
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    QuestionsAnswered,
-    QuestionsAsked,
-    RuleAdded,
-    RuleRemoved,
     SessionOpened,
-    SpawnFinished,
-    SpawnStarted,
     TitleSet,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import CachedFile, CallStatus, ExitReason, Mode
 from odin.core.message import Message, Usage
 from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem

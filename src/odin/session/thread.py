@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from odin.core.call_events import Replied, ReplyDiscarded, SpawnStarted, TodosChanged, ToolEnded, ToolStarted
 from odin.core.client import SubAgentRecord
 from odin.core.event import (
     AgentEnded,
@@ -19,14 +20,8 @@ from odin.core.event import (
     MessageRemoved,
     NoteAdded,
     PromptInjected,
-    Replied,
-    ReplyDiscarded,
     ResultsPruned,
     SessionOpened,
-    SpawnStarted,
-    TodosChanged,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
 )

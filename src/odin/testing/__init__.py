@@ -9,6 +9,7 @@ See docs/testing.md.
 
 from odin.core.message import Usage
 from odin.testing.script import (
+    EmulatedLocal,
     Script,
     ScriptedCall,
     SeenRequest,
@@ -23,6 +24,7 @@ from odin.testing.script import (
 from odin.testing.server import ScriptedServer
 
 __all__ = [
+    "EmulatedLocal",
     "Script",
     "ScriptedCall",
     "ScriptedServer",

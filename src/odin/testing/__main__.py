@@ -30,12 +30,12 @@ def main() -> int:
 
 
 def _serve(plan: ScriptFile, args: Any) -> int:
-    options = {name: getattr(plan, name) for name in ("models", "window", "trained", "local", "tools", "strict")}
+    options = {name: getattr(plan, name) for name in ("models", "window", "local", "strict")}
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    server = ScriptedServer(plan.turns, repeat=plan.repeat or args.repeat, port=args.port, log=args.log, **options)
+    server = ScriptedServer(plan.turns, repeat=plan.repeat or args.repeat, port=args.port, **options)
     try:
-        server.start()
+        server.start(args.log)
     except OSError as error:
         return _refuse(f"Port {args.port} cannot be used: {error.strerror}.")
     sys.stdout.write(server.url + "\n")

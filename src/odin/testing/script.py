@@ -278,6 +278,14 @@ Player = Callable[[SeenRequest], Turn]
 EmulatedServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
 
 
+class EmulatedLocal(Struct, frozen=True, forbid_unknown_fields=True):
+    """A local server whose models were `trained` for this context window and can call `tools` or not."""
+
+    kind: EmulatedServer
+    trained: int = 131072
+    tools: bool = True
+
+
 class Script:
     """Returns the turns in order, or as a function decides."""
 
@@ -326,9 +334,7 @@ class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
     repeat: bool = False
     models: tuple[str, ...] | None = None
     window: int | None = None
-    trained: int = 131072
-    local: EmulatedServer | None = None
-    tools: bool = True
+    local: EmulatedServer | EmulatedLocal | None = None
     strict: bool = True
 
 

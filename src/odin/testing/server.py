@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from odin.testing import anthropic_api, chat_api, responses_api, strict
 from odin.testing.render import CacheMeter, MeteredPrompt, RenderedReply, prompt_of, render_reply, wants_contract
-from odin.testing.script import Api, EmulatedServer, Player, Script, SeenRequest, Turn
+from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
 from odin.testing.strict import IssuedIds, RequestRefused
 from odin.testing.transport import ClientConnection, RawRequest, ServerAnswer
 
@@ -24,27 +24,22 @@ _CREATED_AT = "2025-06-15T00:00:00Z"
 
 
 def find_page(
-    seen: SeenRequest,
-    local: EmulatedServer | None,
-    *,
-    models: Collection[str] | None,
-    window: int | None,
-    trained: int,
-    tools: bool,
+    seen: SeenRequest, local: EmulatedLocal | None, *, models: Collection[str] | None, window: int | None
 ) -> dict[str, Any] | str:
     """Return the page at this URL as JSON or text: model lists and local server info. Unknown URLs get a 404."""
     names = tuple(models or ("scripted-model",))
     path = seen.path.partition("?")[0]
-    size = window or _DEFAULT_WINDOW.get(local or "", 0)
+    kind = local.kind if local else ""
+    size = window or _DEFAULT_WINDOW.get(kind, 0)
     if (seen.method, path) == ("GET", "/v1/models"):
-        return _build_model_list(seen, local, names, size, trained)
-    if local == "ollama":
-        found = _build_ollama_page(seen, path, names, size, trained, tools)
-    elif local == "llamacpp":
+        return _build_model_list(seen, local, names, size)
+    if local and kind == "ollama":
+        found = _build_ollama_page(seen, path, names, size, local)
+    elif kind == "llamacpp":
         found = _build_llamacpp_page(path, names, size)
-    elif local == "lmstudio":
-        found = _build_lmstudio_page(path, names, size, trained, tools)
-    elif local == "vllm" and path == "/health":
+    elif local and kind == "lmstudio":
+        found = _build_lmstudio_page(path, names, size, local)
+    elif kind == "vllm" and path == "/health":
         found = ""
     else:
         found = None
@@ -56,26 +51,27 @@ def find_page(
 
 
 def _build_model_list(
-    seen: SeenRequest, local: EmulatedServer | None, names: tuple[str, ...], size: int, trained: int
+    seen: SeenRequest, local: EmulatedLocal | None, names: tuple[str, ...], size: int
 ) -> dict[str, Any]:
     if local is None and "anthropic-version" in seen.headers:
         entries = [{"type": "model", "id": name, "display_name": name, "created_at": _CREATED_AT} for name in names]
         return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
-    entries = [_build_model_entry(name, local, size, trained) for name in names]
+    entries = [_build_model_entry(name, local, size) for name in names]
     return {"object": "list", "data": entries}
 
 
-def _build_model_entry(name: str, local: EmulatedServer | None, size: int, trained: int) -> dict[str, Any]:
-    entry: dict[str, Any] = {"id": name, "object": "model", "created": _CREATED, "owned_by": local or "scripted"}
-    if local == "vllm":
+def _build_model_entry(name: str, local: EmulatedLocal | None, size: int) -> dict[str, Any]:
+    kind = local.kind if local else ""
+    entry: dict[str, Any] = {"id": name, "object": "model", "created": _CREATED, "owned_by": kind or "scripted"}
+    if kind == "vllm":
         entry |= {"root": name, "parent": None, "max_model_len": size, "permission": []}
-    elif local == "llamacpp":
-        entry["meta"] = {"vocab_type": 2, "n_vocab": 128256, "n_ctx_train": trained, "n_embd": 4096}
+    elif local and kind == "llamacpp":
+        entry["meta"] = {"vocab_type": 2, "n_vocab": 128256, "n_ctx_train": local.trained, "n_embd": 4096}
     return entry
 
 
 def _build_ollama_page(
-    seen: SeenRequest, path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
+    seen: SeenRequest, path: str, names: tuple[str, ...], size: int, local: EmulatedLocal
 ) -> dict[str, Any] | str | None:
     details = {"format": "gguf", "family": "llama", "parameter_size": "8B", "quantization_level": "Q4_K_M"}
     listed = [
@@ -99,8 +95,8 @@ def _build_ollama_page(
         "parameters": f"num_ctx                        {size}",
         "template": "{{ .Prompt }}",
         "details": details,
-        "model_info": {"general.architecture": "llama", "llama.context_length": trained},
-        "capabilities": ["completion", "tools"] if tools else ["completion"],
+        "model_info": {"general.architecture": "llama", "llama.context_length": local.trained},
+        "capabilities": ["completion", "tools"] if local.tools else ["completion"],
     }
 
 
@@ -127,7 +123,7 @@ def _build_llamacpp_page(path: str, names: tuple[str, ...], size: int) -> dict[s
 
 
 def _build_lmstudio_page(
-    path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
+    path: str, names: tuple[str, ...], size: int, local: EmulatedLocal
 ) -> dict[str, Any] | str | None:
     if path != "/api/v0/models":
         return None
@@ -141,9 +137,9 @@ def _build_lmstudio_page(
             "compatibility_type": "gguf",
             "quantization": "Q4_K_M",
             "state": "loaded",
-            "max_context_length": trained,
+            "max_context_length": local.trained,
             "loaded_context_length": size,
-            "capabilities": ["tool_use"] if tools else [],
+            "capabilities": ["tool_use"] if local.tools else [],
         }
         for name in names
     ]
@@ -170,9 +166,7 @@ class ServerBehavior(Struct, frozen=True):
 
     models: tuple[str, ...] | None = None
     window: int | None = None
-    trained: int = 131072
-    local: EmulatedServer | None = None
-    tools: bool = True
+    local: EmulatedLocal | None = None
     strict: bool = True
     accepts: frozenset[str] = frozenset()
 
@@ -211,32 +205,27 @@ class Router:
         return self._answer_turn(seen, turn, prompt), turn
 
     def _answer_page(self, seen: SeenRequest) -> ServerAnswer:
-        manners = self._behavior
-        if manners.local is None and manners.strict:
+        behavior = self._behavior
+        if behavior.local is None and behavior.strict:
             strict.check_key(_guess_api(seen), seen.headers)
-        found = find_page(
-            seen,
-            manners.local,
-            models=manners.models,
-            window=manners.window,
-            trained=manners.trained,
-            tools=manners.tools,
-        )
+        found = find_page(seen, behavior.local, models=behavior.models, window=behavior.window)
         return _make_json_answer(200, found) if isinstance(found, dict) else _make_text_answer(found)
 
     def _admit(self, seen: SeenRequest) -> MeteredPrompt:
-        manners = self._behavior
-        if manners.strict and manners.local is None:
+        behavior = self._behavior
+        if behavior.strict and behavior.local is None:
             strict.check_headers(seen.api, seen.headers)
         if len(seen.body) > _MAX_BODY:
             raise RequestRefused("Request exceeds the maximum size", status=413)
         if not seen.json:
             strict.parse_body(seen.body)
         prompt = prompt_of(seen.api, seen.json)
-        if manners.strict:
-            _RULES[seen.api](seen.json, self._memory, None if manners.local else manners.accepts)
-        strict.check_model(seen.api, seen.json, manners.models)
-        strict.check_window(seen.api, seen.json, prompt.tokens, manners.window, manners.local)
+        if behavior.strict:
+            _RULES[seen.api](seen.json, self._memory, None if behavior.local else behavior.accepts)
+        strict.check_model(seen.api, seen.json, behavior.models)
+        strict.check_window(
+            seen.api, seen.json, prompt.tokens, behavior.window, behavior.local.kind if behavior.local else None
+        )
         return prompt
 
     def _answer_turn(self, seen: SeenRequest, turn: Turn, prompt: MeteredPrompt) -> ServerAnswer:
@@ -345,9 +334,8 @@ class ScriptedServer:
     """Plays a list of turns, or asks a function for each, in its own thread and event loop.
 
     `repeat` starts over when the list is used up. `models` are the only known models (any if None). `window` is the
-    context window in tokens beyond which requests are rejected. `local` makes it look like a local server whose models
-    were `trained` for a longer window and can call `tools` or not. `accepts` are additional keys to accept;
-    `strict=False` plays the turn for any JSON. `log` is a file that gets one line per request.
+    context window in tokens beyond which requests are rejected. `local` makes it look like a local server. `accepts`
+    are additional keys to accept; `strict=False` plays the turn for any JSON.
 
     `requests` are the model requests received, `others` everything else, `rejected` the rejected requests and why.
     """
@@ -359,13 +347,10 @@ class ScriptedServer:
         repeat: bool = False,
         models: Collection[str] | None = None,
         window: int | None = None,
-        trained: int = 131072,
-        local: EmulatedServer | None = None,
-        tools: bool = True,
+        local: EmulatedServer | EmulatedLocal | None = None,
         strict: bool = True,
         accepts: Collection[str] = (),
         port: int = 0,
-        log: str | Path | None = None,
     ) -> None:
         self.script = Script(script, repeat)
         self.models = tuple(models) if models is not None else None
@@ -374,12 +359,12 @@ class ScriptedServer:
         self.others: list[SeenRequest] = []
         self.rejected: list[tuple[SeenRequest, str]] = []
         self.connections: set[ClientConnection] = set()
-        manners = ServerBehavior(self.models, window, trained, local, tools, strict, frozenset(accepts))
-        self._router = Router(self.script, manners, self.rejected)
+        emulated = EmulatedLocal(local) if isinstance(local, str) else local
+        behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts))
+        self._router = Router(self.script, behavior, self.rejected)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._log_path = log
         self._log: FileIO | None = None
         self._stopping = False
 
@@ -406,12 +391,12 @@ class ScriptedServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self) -> "ScriptedServer":
-        """Start listening. When this returns, clients can connect."""
+    def start(self, log: str | Path | None = None) -> "ScriptedServer":
+        """Start listening. When this returns, clients can connect. `log` is a file that gets one line per request."""
         listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
         self.port = listener.getsockname()[1]
         self._stopping = False
-        self._log = FileIO(self._log_path, "a") if self._log_path is not None else None
+        self._log = FileIO(log, "a") if log is not None else None
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(listener, ready), name="scripted-model", daemon=True)
         self._thread.start()

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from odin.core.event import CachedFile
+from odin.core.event_values import CachedFile
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import build_base_argv, find_ripgrep
 from odin.tools.walk import walk_files

@@ -1,5 +1,6 @@
 """Searches files with ripgrep or, without it, with the built-in search, which prints the same format."""
 
+import contextlib
 import functools
 import os
 import re
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 
 from odin.core.text import join_some
 from odin.sandbox.runner import CapturedOutput, ProcessRunner
-from odin.tools.fallback_search import build_scan_argv
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import SearchMode, SearchQuery, build_ripgrep_argv
 
@@ -132,11 +132,14 @@ async def _run_search(
     """
     folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
     run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
-    fallback = build_scan_argv(query, mode)
-    try:
-        output = await run(fallback if rg is None else build_ripgrep_argv(rg, query, mode, in_order))
-    except OSError:
-        output = await run(fallback)
+    output = None
+    if rg is not None:
+        with contextlib.suppress(OSError):
+            output = await run(build_ripgrep_argv(rg, query, mode, in_order))
+    if output is None:
+        from odin.tools.fallback_search import build_scan_argv
+
+        output = await run(build_scan_argv(query, mode))
     if output.timed_out:
         raise make_timeout_refusal()
     if output.code == 2 and output.errors and not output.data:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, cast
 
 from msgspec import Meta, Struct
 
-from odin.core.event import Mode, Option, Todo, TodoStatus, TurnEnded
-from odin.core.event import Question as Asked
+from odin.core.event import TurnEnded
+from odin.core.event_values import Mode, Option, Todo, TodoStatus
+from odin.core.event_values import Question as Asked
 from odin.core.tool import Args, AskUser, Kind, SideEffect, Tool, ToolContext, ToolOutput, fail
 
 _BOXES: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}

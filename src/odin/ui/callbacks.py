@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.core.event import PermissionAsked, Question, QuestionsAsked
+from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.policy import CallbackHook, HookPayload, RememberScope
 

@@ -11,7 +11,8 @@ from typing import Self
 
 from odin.core import errors
 from odin.core.client import Client
-from odin.core.event import Envelope, ExitReason, TurnEnded, TurnStarted
+from odin.core.event import Envelope, TurnEnded, TurnStarted
+from odin.core.event_values import ExitReason
 from odin.core.op import Interrupt, QueuePolicy
 
 EXIT_READER_GONE = 141

@@ -6,17 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.client import Client, SessionInfo
-from odin.core.event import (
-    Envelope,
-    LoopChanged,
-    PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 

@@ -7,8 +7,9 @@ from typing import Any, Protocol, TextIO
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import ThinkingEnded
 from odin.core.client import Client, SessionInfo
-from odin.core.event import Envelope, ThinkingEnded, TurnEnded
+from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Prompt
 from odin.ui.exit import EXIT_READER_GONE, OUTPUT_CLOSED, StopSignals, describe_ending, exit_code_of
 from odin.ui.pipes import PipeWriter

@@ -8,12 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    Envelope,
-    Event,
     HookRan,
-    ModelChanged,
     PermissionAnswered,
     RetryScheduled,
     RuleAdded,
@@ -23,8 +20,9 @@ from odin.core.event import (
     ThinkingStarted,
     ToolEnded,
     ToolStarted,
-    Warned,
 )
+from odin.core.event import Envelope, ModelChanged, Warned
+from odin.core.event_values import Event
 from odin.core.policy import RememberScope
 from odin.ui.terminal import escape_hidden, is_dumb, shorten, size_of, write_line, write_text
 

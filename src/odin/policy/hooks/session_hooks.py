@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.core.event import AnyEvent, HookRan, Warned
+from odin.core.call_events import HookRan
+from odin.core.event import AnyEvent, Warned
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
 from odin.policy.hooks.declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
 from odin.policy.hooks.outcome import (

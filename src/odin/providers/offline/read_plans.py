@@ -549,7 +549,7 @@ def _list_matches(
     what = (
         format_count(count, "definition of", "definitions of")
         if task.variant == "definition"
-        else _format_match_count(count)
+        else format_count(count, "match for", "matches for")
     )
     head = f"{what} `{task.term}` in {format_count(files, 'file')}"
     if is_file_like(reached.path) and files == 1:
@@ -558,10 +558,6 @@ def _list_matches(
     return (
         f"{head}{_describe_place(task, reached.path, context)}.{some}\n\n{_format_by_file(hits, context, names_only)}"
     )
-
-
-def _format_match_count(count: int) -> str:
-    return format_count(count, "match for", "matches for")
 
 
 def _format_by_file(hits: list[GrepHit], context: PlanContext, names_only: bool) -> str:

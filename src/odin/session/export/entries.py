@@ -12,42 +12,41 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
+from odin.core.call_events import (
+    PermissionAnswered,
+    QuestionsAnswered,
+    Replied,
+    ReplyDiscarded,
+    RetryScheduled,
+    SpawnFinished,
+    SpawnStarted,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
-    CallStatus,
     Compacted,
     ContextAdded,
     ContextSummarized,
     Envelope,
-    ExitReason,
     LoopChanged,
     LoopPrompted,
-    Mode,
     ModelChanged,
-    PermissionAnswered,
     PermissionModeChanged,
     PromptInjected,
-    QuestionsAnswered,
     Redone,
-    Replied,
-    ReplyDiscarded,
-    RetryScheduled,
     Rewound,
     SessionOpened,
-    SpawnFinished,
-    SpawnStarted,
     TitleSet,
-    Todo,
-    TodosChanged,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import CallStatus, ExitReason, Mode, Todo
 from odin.core.message import Image, Usage
 from odin.core.policy import Redact
 

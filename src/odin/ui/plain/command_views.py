@@ -5,9 +5,11 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from odin.core.call_events import ToolProgressed
 from odin.core.client import Client, CustomCommand, SessionInfo, TurnRecord
 from odin.core.errors import UsageError
-from odin.core.event import Compacted, CompactionChanged, ContextAdded, Event, LoopChanged, ToolProgressed
+from odin.core.event import Compacted, CompactionChanged, ContextAdded, LoopChanged
+from odin.core.event_values import Event
 from odin.core.op import RunUserShell
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
 from odin.ui.slash_commands.actions import COMPACTION_CANCELED, CommandContext, compact

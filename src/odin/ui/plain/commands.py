@@ -7,7 +7,8 @@ from typing import TextIO
 
 from odin.core.client import Client, Sessions
 from odin.core.errors import UsageError
-from odin.core.event import Event, Mode, Redone, Rewound
+from odin.core.event import Redone, Rewound
+from odin.core.event_values import Event, Mode
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plain import command_views as views

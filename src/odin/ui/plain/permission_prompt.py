@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from odin.core.event import PermissionAnswered, PermissionAsked
+from odin.core.call_events import PermissionAnswered, PermissionAsked
 from odin.core.policy import RememberScope
 from odin.ui.terminal import escape_control, escape_hidden, quote_block, shorten, wrap_words
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.errors import UsageError
-from odin.core.event import PermissionAsked, Question, QuestionsAsked
+from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions
 from odin.ui.callbacks import parse_choice
 from odin.ui.plain.permission_prompt import (

@@ -4,16 +4,10 @@ import asyncio
 from collections import deque
 from typing import Protocol, TextIO
 
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.event import (
-    Envelope,
-    PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
-    TurnEnded,
-)
+from odin.core.event import Envelope, TurnEnded
 from odin.core.op import AnswerPermission, AnswerQuestions
 from odin.ui.plain.tty import Tty, is_in_background
 from odin.ui.terminal import escape_hidden, wrap_words

@@ -11,7 +11,8 @@ from typing import Any, TextIO
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, Mode, TurnStarted
+from odin.core.event import Envelope, TurnStarted
+from odin.core.event_values import Mode
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings

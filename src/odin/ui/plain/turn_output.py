@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, TextIO
 
-from odin.core.client import Client
-from odin.core.event import (
+from odin.core.call_events import (
     CallStreamed,
-    Envelope,
     PermissionAsked,
     QuestionsAsked,
     Replied,
@@ -20,9 +18,9 @@ from odin.core.event import (
     TextStreamed,
     ThinkingStarted,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
 )
+from odin.core.client import Client
+from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.op import Prompt
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.print import StartedTurn, run_text

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.core.client import Client, Sessions
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.op import (
     CancelCompaction,
     Compact,

@@ -5,8 +5,10 @@ from collections import deque
 
 from msgspec import Struct
 
+from odin.core.call_events import RetryScheduled
 from odin.core.client import Client, SessionInfo
-from odin.core.event import Envelope, Event, RetryScheduled, TurnEnded, Warned
+from odin.core.event import Envelope, TurnEnded, Warned
+from odin.core.event_values import Event
 
 DOCTOR_HINT = "Run `odin doctor` to check settings, keys and this machine."
 

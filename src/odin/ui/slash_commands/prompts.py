@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from odin.core.client import Client, LoopStatus, QueuedPrompt, TurnRecord
 from odin.core.errors import UsageError
-from odin.core.event import Delivery, FileChange, Redone, Rewound, SkippedFile
+from odin.core.event import Redone, Rewound
+from odin.core.event_values import Delivery, FileChange, SkippedFile
 from odin.core.op import ChangePrompt, DropPrompt, Rewind
 from odin.core.slash_commands import make_argument_error
 from odin.ui.terminal import escape_hidden, shorten

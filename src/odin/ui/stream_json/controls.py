@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.op import SetModel, SetPermissionMode
 from odin.core.policy import CallbackHook
 from odin.ui.stream_json.permissions import apply_update

@@ -7,9 +7,9 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.event import PermissionAsked, QuestionsAsked
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt, Op, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.tool import canonical_name_of

@@ -13,20 +13,11 @@ from typing import Any, TextIO, cast, get_args
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
-from odin.core.event import (
-    Envelope,
-    Mode,
-    PermissionAnswered,
-    PermissionAsked,
-    PromptDropped,
-    PromptInjected,
-    QuestionsAnswered,
-    QuestionsAsked,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
+from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
 from odin.ui.exit import EXIT_READER_GONE, StopSignals, exit_code_of

@@ -11,18 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
-from odin.core.client import SessionInfo
-from odin.core.event import (
-    AgentStarted,
+from odin.core.call_events import (
     CallStreamed,
-    Compacted,
-    Envelope,
-    Event,
-    ExitReason,
     HookRan,
-    Mode,
-    ModelChanged,
-    PermissionModeChanged,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -32,11 +23,20 @@ from odin.core.event import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+    UsageRecorded,
+)
+from odin.core.client import SessionInfo
+from odin.core.event import (
+    AgentStarted,
+    Compacted,
+    Envelope,
+    ModelChanged,
+    PermissionModeChanged,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
     Warned,
 )
+from odin.core.event_values import Event, ExitReason, Mode
 from odin.core.message import ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 from odin.ui.exit import describe_ending
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from odin.core.event import ExitReason
+from odin.core.event_values import ExitReason
 
 
 class TextBlock(Struct, frozen=True, tag="text"):

@@ -22,7 +22,8 @@ from textual.widget import Widget
 
 from odin.core.client import Client, SessionInfo, Sessions
 from odin.core.errors import OdinError
-from odin.core.event import Delivery, Envelope, Mode, TurnEnded, TurnStarted
+from odin.core.event import Envelope, TurnEnded, TurnStarted
+from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Op, Prompt
 from odin.core.tui_settings import ThemeSetting, TuiSettings

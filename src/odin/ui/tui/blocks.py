@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.message import Image
 
 CallState = Literal["writing", "queued", "asking", "running", "success", "error", "cancelled", "denied", "discarded"]

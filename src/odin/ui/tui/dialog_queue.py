@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import (
-    Envelope,
-    Mode,
-    PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import Envelope, TurnEnded, TurnStarted
+from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerQuestions, Prompt
 
 if TYPE_CHECKING:

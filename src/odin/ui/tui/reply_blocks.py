@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from odin.core.event import (
-    AnyEvent,
+from odin.core.call_events import (
     CallDiscarded,
     CallQueued,
     CallSpeculated,
@@ -24,6 +23,7 @@ from odin.core.event import (
     ToolProgressed,
     ToolStarted,
 )
+from odin.core.event import AnyEvent
 from odin.core.message import Thinking, ToolCall
 from odin.ui.tui.blocks import (
     AnswerBlock,

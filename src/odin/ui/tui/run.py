@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.core.tui_settings import TuiSettings
 from odin.ui.exit import format_resume_hint
 from odin.ui.tui.app import Connect, OdinApp

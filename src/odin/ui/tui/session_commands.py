@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound
-from odin.core.event import Envelope, Mode, Redone, Rewound
+from odin.core.event import Envelope, Redone, Rewound
+from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error

@@ -8,20 +8,10 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from odin.core.call_events import SpawnFinished, SpawnStarted
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import (
-    AgentEnded,
-    AgentStarted,
-    AnyEvent,
-    Envelope,
-    LoopChanged,
-    SpawnFinished,
-    SpawnStarted,
-    TurnEnded,
-    TurnStarted,
-    Warned,
-)
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged, TurnEnded, TurnStarted, Warned
 from odin.core.time_slice import TimeSlice
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 

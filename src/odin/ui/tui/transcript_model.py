@@ -6,6 +6,7 @@ warnings and how long the model was thinking.
 
 from typing import Literal
 
+from odin.core.call_events import Replied, RetryScheduled, SpawnFinished, SpawnStarted, ToolEnded, ToolStarted
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -16,13 +17,7 @@ from odin.core.event import (
     MessageRemoved,
     PromptInjected,
     Redone,
-    Replied,
-    RetryScheduled,
     Rewound,
-    SpawnFinished,
-    SpawnStarted,
-    ToolEnded,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
     Warned,

@@ -19,7 +19,8 @@ from textual.widgets import TextArea
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import Delivery, Envelope, Mode, PermissionModeChanged
+from odin.core.event import Envelope, PermissionModeChanged
+from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.terminal import width_of
 from odin.ui.tui.composer import external_text

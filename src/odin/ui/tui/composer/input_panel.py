@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from odin.core.errors import OdinError
-from odin.core.event import Delivery, Mode
+from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
 from odin.core.slash_commands import find_slash_command
 from odin.ui.tui.composer.completion import Popup

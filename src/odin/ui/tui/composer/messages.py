@@ -6,7 +6,7 @@ from textual.message import Message
 from textual.theme import Theme
 
 from odin.core.client import QueuedPrompt
-from odin.core.event import Delivery, Mode
+from odin.core.event_values import Delivery, Mode
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.keys import KeyTable

@@ -9,16 +9,8 @@ from textual.message import Message
 from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.event import (
-    Envelope,
-    Mode,
-    PromptChanged,
-    PromptDropped,
-    PromptInjected,
-    PromptQueued,
-    TurnEnded,
-    TurnStarted,
-)
+from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event_values import Mode
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.messages import MODE_WORDS

@@ -12,8 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Static, TextArea
 
+from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
-from odin.core.event import PermissionAsked
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.plain.editors import summarize_change

@@ -11,8 +11,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
-from odin.core.event import PermissionAsked
 from odin.core.policy import RememberScope
 from odin.ui.plain.editors import format_arguments, parse_edited_arguments
 from odin.ui.plain.permission_prompt import format_subject, list_circumstances, list_offered_rules

@@ -8,7 +8,8 @@ from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from odin.core.event import Question, QuestionsAsked
+from odin.core.call_events import QuestionsAsked
+from odin.core.event_values import Question
 from odin.core.op import AnswerQuestions
 from odin.ui.terminal import escape_hidden, wrap_words
 from odin.ui.tui.dialogs.dialog import RequestDialog

@@ -11,9 +11,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from odin.core.call_events import RuleAdded, RuleRemoved
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, RuleAdded, RuleRemoved
+from odin.core.event import Envelope
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.ui.format import shorten_home

@@ -4,15 +4,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from odin.core.event import (
+from odin.core.call_events import (
     ActivityChanged,
-    AgentEnded,
-    AgentStarted,
-    AnyEvent,
     CallDiscarded,
     CallQueued,
-    CompactionChanged,
-    Envelope,
     PermissionAnswered,
     PermissionAsked,
     QuestionsAnswered,
@@ -27,9 +22,8 @@ from odin.core.event import (
     ThinkingStarted,
     ToolEnded,
     ToolStarted,
-    TurnEnded,
-    TurnStarted,
 )
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
 from odin.ui.format import format_count, format_duration, format_seconds
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden

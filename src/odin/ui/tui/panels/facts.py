@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from odin.core.call_events import RequestStarted, SpawnFinished, SpawnStarted, TodosChanged, ToolEnded, UsageRecorded
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.event import (
     AgentEnded,
     AnyEvent,
     BudgetSet,
     Envelope,
-    FileChange,
     FilesChanged,
-    FileState,
     LoopChanged,
     ModelChanged,
     PermissionModeChanged,
@@ -20,18 +19,13 @@ from odin.core.event import (
     PromptQueued,
     RateLimitUpdated,
     Redone,
-    RequestStarted,
     Rewound,
     SessionOpened,
-    SpawnFinished,
-    SpawnStarted,
     TitleSet,
-    TodosChanged,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
 )
+from odin.core.event_values import FileChange, FileState
 from odin.core.usage import UsageTotals
 from odin.ui.format import model_name_of
 from odin.ui.tui.panels.agent_activity import AgentList

@@ -13,6 +13,7 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
+from odin.core.call_events import ToolEnded, UsageRecorded
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import (
@@ -25,10 +26,8 @@ from odin.core.event import (
     PermissionModeChanged,
     ResultsPruned,
     Rewound,
-    ToolEnded,
     TurnEnded,
     TurnStarted,
-    UsageRecorded,
     Warned,
 )
 from odin.ui.terminal import escape_hidden, shorten, width_of

@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer
 
-from odin.core.event import Mode
+from odin.core.event_values import Mode
 from odin.ui.format import count_of, format_count, format_seconds, format_usd, model_name_of, shorten_home
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.paint.sanitize import sanitize

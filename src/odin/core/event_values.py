@@ -1,0 +1,134 @@
+"""What events carry: named choices, value types, and the base class of all events."""
+
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
+
+ExitReason = Literal[
+    "end_turn", "max_turns", "error_max_budget_usd", "interrupted", "max_tokens", "aborted", "error", "loop_detected"
+]
+
+Activity = Literal[
+    "idle",
+    "connecting",
+    "waiting_headers",
+    "waiting_token",
+    "streaming",
+    "executing",
+    "compacting",
+    "retrying",
+    "retrying_key",
+    "cooling",
+    "verifying",
+]
+
+CallStatus = Literal["success", "error", "cancelled", "denied"]
+
+Delivery = Literal["queue", "merge", "steer"]
+"""How a prompt reaches a busy agent: `queue` waits for its own turn, `merge` goes out with the next request of the
+running turn, `steer` replaces the tool calls that have not started."""
+
+CompactionTrigger = Literal["auto", "manual", "overflow", "cut_off"]
+
+CompactionProfile = Literal["auto", "continuation", "archival"]
+"""What a summary is for: continuing the work, or archiving it. `auto` decides by what the session is doing."""
+
+DiscardReason = Literal[
+    "filtered",
+    "args_invalid",
+    "args_drift",
+    "length_recovery",
+    "hook_block",
+    "repetition",
+    "rollback",
+    "interrupted",
+    "not_run",
+    "crashed",
+]
+
+TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
+
+LoopState = Literal["idle", "executing", "verifying", "assessing", "completed", "blocked", "budget_exhausted"]
+"""The state of loop mode: off, one of three active states, or finished for one of three reasons."""
+
+
+class Todo(Struct, frozen=True, omit_defaults=True):
+    id: str
+    content: str
+    status: TodoStatus
+    active_form: str = ""
+
+
+class CachedFile(Struct, frozen=True, omit_defaults=True):
+    """A file the model has seen. After a resume `sha256` shows whether it still has the same content."""
+
+    path: str
+    size: int
+    cached_at: float
+    modified: bool = False
+    truncated: bool = False
+    sha256: str = ""
+
+
+FileKind = Literal["file", "link", "folder", "absent", "other"]
+
+
+class FileState(Struct, frozen=True, omit_defaults=True):
+    """A path at one moment. `sha256` identifies a file's content, `target` is what a link points to.
+
+    `saved`: the content is in the checkpoint store. A file too large for the store is recorded but cannot be restored.
+    """
+
+    path: str
+    kind: FileKind
+    sha256: str = ""
+    mode: int = 0
+    target: str = ""
+    saved: bool = True
+
+
+class FileChange(Struct, frozen=True):
+    """One path before and after a tool call."""
+
+    before: FileState
+    after: FileState
+
+
+class SkippedFile(Struct, frozen=True):
+    """A path that a rewind or rollback left alone, and why."""
+
+    path: str
+    reason: str
+
+
+class Option(Struct, frozen=True, omit_defaults=True):
+    """One answer a question offers."""
+
+    label: str
+    detail: str = ""
+
+
+class Question(Struct, frozen=True, omit_defaults=True):
+    """A question to the user. The first option is the default; `multiple` allows several options."""
+
+    header: str
+    text: str
+    options: tuple[Option, ...] = ()
+    multiple: bool = False
+
+
+class CallAudit(Struct, frozen=True, omit_defaults=True):
+    """The arguments the model asked for and those that ran, after a user, program or hook changed them."""
+
+    original: dict[str, Any]
+    effective: dict[str, Any]
+    by: str = "user"
+    summary: str = ""
+
+
+class Event(Struct, frozen=True, tag=True):
+    """Base class of all events. `durable`: the log keeps it."""
+
+    durable: ClassVar[bool] = True
