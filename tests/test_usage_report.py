@@ -47,7 +47,7 @@ def write(store: SessionStore, session: str, *calls: Call) -> SessionLog:
 CALL = Usage(100, 10)
 
 
-def spent(usage: Usage = CALL, cost: float = 0.5, model: str = MODEL, purpose: str = "planner") -> Any:
+def spent(usage: Usage = CALL, cost: float = 0.5, model: str = MODEL, purpose: str = "main") -> Any:
     return UsageRecorded(model, usage, cost, 200_000, purpose)
 
 
@@ -81,7 +81,7 @@ def test_what_was_spent_is_grouped_in_every_way(store: SessionStore, workspace: 
     assert report(workspace, "model") == {MODEL: (4, 15), OTHER: (1, 0)}
     assert report(workspace, "agent") == {"sub-agents": (2, 10), "main agent": (3, 5)}
     assert report(workspace, "session") == {"one": (2, 3), "two": (3, 12)}
-    assert report(workspace, "purpose") == {"planner": (4, 11), "title": (1, 4)}
+    assert report(workspace, "purpose") == {"main": (4, 11), "title": (1, 4)}
     assert report(workspace, "project") == {"/project/shop": (5, 15)}
     assert report(workspace, "agent", session="two") == {"agent-2": (1, 8), "main agent": (2, 4)}
 

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from odin.app import build_standard_registry, open_session
-from odin.compaction.context_budget import Compactor, NoCompactor
 from odin.config import Options
 from odin.core import errors
 from odin.core.call_events import (
@@ -34,7 +33,7 @@ from odin.core.event_values import ExitReason
 from odin.core.message import ToolCall, Usage
 from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Prompt, QueuePolicy, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.core.provider import ModelInfo, Provider
+from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.core.tool import Registry, Tool
 from odin.policy.modes import mode_of
 from odin.ui.callbacks import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks

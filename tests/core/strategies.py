@@ -1,11 +1,11 @@
-"""Random values of the words of Odin, for property tests."""
+"""Random events and messages, for property tests."""
 
 from typing import Any, get_args
 
 import msgspec
 from hypothesis import strategies as st
 
-from odin.core import client, event, message
+from odin.core import call_events, client, event, event_values, message
 from odin.core.event import AnyEvent, Envelope
 
 _json = st.recursive(
@@ -28,7 +28,7 @@ def _struct(kind: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{field.name: _field(field.type) for field in fields})
 
 
-for _module in (message, event, client):
+for _module in (message, event_values, call_events, event, client):
     for _value in vars(_module).values():
         if isinstance(_value, type) and issubclass(_value, msgspec.Struct) and _value is not msgspec.Struct:
             st.register_type_strategy(_value, _struct)

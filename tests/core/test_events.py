@@ -3,6 +3,7 @@ from typing import get_args
 import msgspec
 from hypothesis import given, settings
 
+from odin.core import call_events
 from odin.core import event as event_module
 from odin.core.event import AnyEvent, Envelope
 from odin.core.event_values import Event
@@ -18,9 +19,8 @@ def test_every_event_survives_json(envelope: Envelope) -> None:
 
 
 def test_the_union_names_every_event_class() -> None:
-    declared = {
-        value for value in vars(event_module).values() if isinstance(value, type) and issubclass(value, Event)
-    } - {Event}
+    values = [*vars(call_events).values(), *vars(event_module).values()]
+    declared = {value for value in values if isinstance(value, type) and issubclass(value, Event)} - {Event}
     assert declared == set(get_args(AnyEvent))
 
 

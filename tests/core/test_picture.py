@@ -1,6 +1,7 @@
 import pytest
 
-from odin.core.image_header import BrokenImage, ImageHeader, detect_image_kind, read_image_header
+from odin.core.image_header import BrokenImage, ImageHeader, read_image_header
+from odin.core.message import detect_image_kind
 from tests import pictures
 
 SAMPLES = {

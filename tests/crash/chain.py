@@ -28,7 +28,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Usage
-from odin.engine.recovery import find_dangling
+from odin.engine.crash_recovery import find_dangling
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer

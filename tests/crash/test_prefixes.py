@@ -13,7 +13,7 @@ import pytest
 from odin.core.call_events import Replied, ToolEnded, ToolStarted
 from odin.core.event import AnyEvent, Compacted, Envelope, ResultsPruned, TurnStarted
 from odin.core.message import ToolMessage
-from odin.engine.recovery import find_dangling
+from odin.engine.crash_recovery import find_dangling
 from odin.session.log import SessionLog, read_header, read_log
 from odin.session.state import SessionState
 from odin.session.thread import INTERRUPTED, NOT_STARTED

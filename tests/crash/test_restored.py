@@ -25,7 +25,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import AddRule, AnswerPermission, Prompt, SetPermissionMode, SetTitle
-from odin.engine.recovery import CRASH_ERROR
+from odin.engine.crash_recovery import CRASH_ERROR
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.session.thread import INTERRUPTED, NOT_STARTED

@@ -74,7 +74,7 @@ async def test_thinking_and_the_answer_fit_beside_the_conversation(
         assert ended.reason == "end_turn", ended.error
     assert server.rejected == []
     assert talk.all(Compacted) or talk.all(ResultsPruned)
-    used = [event.usage for event in talk.all(UsageRecorded) if event.purpose == "planner"]
+    used = [event.usage for event in talk.all(UsageRecorded) if event.purpose == "main"]
     for usage, seen in zip(used, prompts(talk), strict=True):
         assert usage.input + usage.cache_read + usage.cache_write + seen.json["max_tokens"] <= window
         assert seen.json["max_tokens"] >= min(8_192, window // 5)

@@ -3,7 +3,7 @@
 from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.event import AnyEvent, Envelope
 from odin.core.event_values import Question
-from odin.engine.recovery import find_dangling
+from odin.engine.crash_recovery import find_dangling
 from odin.session.state import SessionState
 
 

@@ -105,7 +105,7 @@ async def test_the_lesser_model_gives_the_title_and_its_use_is_recorded(start: S
     small = [request for request in talk.server.requests if request.json["model"] == "small"]
     assert len(small) == 1
     past = [event async for event in _events(talk.client)]
-    assert [event.purpose for event in past if isinstance(event, UsageRecorded)] == ["planner", "title"]
+    assert [event.purpose for event in past if isinstance(event, UsageRecorded)] == ["main", "title"]
 
 
 async def _events(client: Client) -> AsyncIterator[AnyEvent]:

@@ -11,7 +11,6 @@ import msgspec
 from odin import __version__
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.git_context import GitContext, branch_of
-from odin.app.planner import PlannerFactory
 from odin.app.policy import (
     HookFacts,
     HookSet,
@@ -22,11 +21,12 @@ from odin.app.policy import (
     read_stored_keys,
     warn_of_unknown_tools,
 )
+from odin.app.request_templates import RequestTemplates
 from odin.app.sandbox import LazySandbox
 from odin.app.web import WebAccess
 from odin.app.workspace import OpenedLog, Workspace, open_log, workspace_of
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
-from odin.compaction.context_budget import Compactor, ContextBudgets
+from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options, get_config_dir, get_home_dir
 from odin.config.paths import crash_log_path
 from odin.context.file_cache import FileCache, LastWriters
@@ -35,7 +35,7 @@ from odin.core.client import AvailableModel, ContextReport, SessionInfo
 from odin.core.event import Envelope, SessionOpened
 from odin.core.event_values import CachedFile, Mode
 from odin.core.policy import CallbackHook
-from odin.core.provider import ModelInfo, Provider
+from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
 from odin.core.tool import AskUser, Kind, Registry, Tool
 from odin.engine.agent import Agent, AgentDeps
@@ -74,7 +74,7 @@ async def open_session(
     *,
     tools: Sequence[Tool[Any]] = (),
     provider: tuple[Provider, ModelInfo] | None = None,
-    assembler: SystemPromptSource | None = None,
+    system_prompt: SystemPromptSource | None = None,
     compactor: Compactor | None = None,
     opened: OpenedLog | None = None,
     small_model: tuple[Provider, ModelInfo] | None = None,
@@ -82,7 +82,7 @@ async def open_session(
 ) -> LocalClient:
     """Start or resume a session.
 
-    `tools` are added to the standard ones. `provider` replaces the configured model, `assembler` the system prompt and
+    `tools` are added to the standard ones. `provider` replaces the configured model, `system_prompt` Odin's own, and
     `compactor` the configured compaction. `opened` is a log that was opened already; it is closed if this fails.
     With a `provider`, `small_model` is used for small jobs and wherever another model is asked. `before_call` are steps
     before every tool call.
@@ -95,7 +95,7 @@ async def open_session(
             models.use(*provider, small_model)
         else:
             choice = await choose_initial_model(models, workspace.config, opened.past)
-        custom = _CustomParts(tools, assembler, compactor, before_call)
+        custom = _CustomParts(tools, system_prompt, compactor, before_call)
         return _Composition(options, workspace, opened, models, choice, custom).client
     except BaseException:
         if opened is not None:
@@ -107,7 +107,7 @@ class _CustomParts(msgspec.Struct, frozen=True):
     """Parts that the caller of `open_session` brings."""
 
     tools: Sequence[Tool[Any]]
-    assembler: SystemPromptSource | None
+    system_prompt: SystemPromptSource | None
     compactor: Compactor | None
     before_call: Sequence[BeforeStep]
 
@@ -216,7 +216,7 @@ class _Composition:
     def _set_up_models(self) -> None:
         """The main model's prompts, the small model, compaction, fallback models and web access."""
         config, models = self._config, self._models
-        self.planners = PlannerFactory(config, self._options, self._cwd, models, self.custom.assembler)
+        self.templates = RequestTemplates(config, self._options, self._cwd, models, self.custom.system_prompt)
         self._small_model = SmallModel(models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
             config, self.recorder, self.budget, self._folder, self._cwd, models.connect_other, self.custom.compactor
@@ -254,7 +254,7 @@ class _Composition:
             hooks=self._main_agent.hooks,
             redact=self.redact,
             budget=self.budget,
-            compaction=self.compaction.with_planner(lambda mode: self.planners.get(mode, self._main_agent.registry)),
+            compaction=self.compaction.with_template(lambda mode: self.templates.get(mode, self._main_agent.registry)),
             checkpoints=self.checkpoints,
             background=self._background,
             user_shell=UserShell(self._runner, self.recorder, self.redact, self._cwd, agent.add_context),
@@ -269,7 +269,7 @@ class _Composition:
             model=self._models.ref,
             version=__version__,
             resumed=resumed,
-            instructions=self.planners.instructions.text,
+            instructions=self.templates.instructions.text,
             config=self._config.to_public(),
             root=to_valid_unicode(self._config.root),
             model_chosen=self._initial_model.chosen,
@@ -351,7 +351,7 @@ class _Composition:
             runner=self._runner,
             session_folder=self._folder,
             root=self._config.root,
-            on_instructions_written=self.planners.mark_stale,
+            on_instructions_written=self.templates.mark_stale,
             small_model=lambda job, text: self._small_model.ask(job, self.redact(text).text, agent),
             fetch=self._web.fetch,
             search_engine=self._web.search,
@@ -406,7 +406,7 @@ class _Composition:
 
     def _make_main_deps(self, mode: Mode) -> TurnDeps:
         self.fallback.restore_preferred()
-        if (changed := self.planners.reload_if_stale()) is not None:
+        if (changed := self.templates.reload_if_stale()) is not None:
             self.recorder.emit(changed)
         return self._main_agent.make_deps(mode)
 
@@ -447,7 +447,7 @@ class _Composition:
     def _list_warnings(self) -> Iterator[str]:
         yield from (*self._config.warnings, *self.rule_set.warnings, *self.hooks.warnings)
         single = (
-            self.planners.instructions.warning,
+            self.templates.instructions.warning,
             self._models.warning,
             self._web.warning,
             self.sandbox.describe_problem(),
@@ -463,9 +463,11 @@ class _Composition:
     def report_context(self) -> ContextReport:
         from odin.compaction.context_report import build_context_report
 
-        planner = self.planners.get(self.recorder.state.mode, self._main_agent.registry)
-        limit, threshold, expected = self.compaction.measure_sizes(planner)
-        report = build_context_report(self.recorder.state, planner, limit=limit, threshold=threshold, expected=expected)
+        template = self.templates.get(self.recorder.state.mode, self._main_agent.registry)
+        limit, threshold, expected = self.compaction.measure_sizes(template)
+        report = build_context_report(
+            self.recorder.state, template, limit=limit, threshold=threshold, expected=expected
+        )
         return msgspec.structs.replace(report, compacting=self.compaction.is_running)
 
     async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
@@ -550,7 +552,7 @@ class _AgentParts:
             pipeline=self._pipeline,
             limits=composition.limits,
             retry=composition.retry,
-            planner=lambda: composition.planners.get(mode, self.registry),
+            template=lambda: composition.templates.get(mode, self.registry),
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,

@@ -153,11 +153,11 @@ class SessionParts(Struct, frozen=True):
 
     tools: Sequence[Tool[Any]] = ()
     provider: tuple[Provider, ModelInfo] | None = None
-    assembler: SystemPromptSource | None = None
+    system_prompt: SystemPromptSource | None = None
 
     async def open(self, options: Options, opened: OpenedLog) -> LocalClient:
         return await open_session(
-            options, tools=self.tools, provider=self.provider, assembler=self.assembler, opened=opened
+            options, tools=self.tools, provider=self.provider, system_prompt=self.system_prompt, opened=opened
         )
 
 
@@ -292,7 +292,7 @@ async def open_switcher(
     *,
     tools: Sequence[Tool[Any]] = (),
     provider: tuple[Provider, ModelInfo] | None = None,
-    assembler: SystemPromptSource | None = None,
+    system_prompt: SystemPromptSource | None = None,
 ) -> SessionSwitcher:
     """Open a session for a front end that switches between sessions.
 
@@ -302,7 +302,7 @@ async def open_switcher(
     if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
     opened = open_log(workspace.store, options, workspace.cwd)
-    parts = SessionParts(tools, provider, assembler)
+    parts = SessionParts(tools, provider, system_prompt)
     client = await parts.open(options, opened)
     switcher = SessionSwitcher(workspace.store, options, workspace.cwd, client, parts)
     switcher.draft = opened.draft

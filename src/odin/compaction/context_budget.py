@@ -7,7 +7,7 @@ conversation, is loaded when it is first needed. `ContextBudgets` builds the bud
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,15 +18,15 @@ from odin.context.settings import CompactionSettings
 from odin.core.errors import ContextOverflow
 from odin.core.event import Warned
 from odin.core.event_values import CachedFile, CompactionProfile, Mode
-from odin.core.message import Message, Usage
+from odin.core.message import Usage
 from odin.core.op import Compact
-from odin.core.provider import ModelInfo, Provider
+from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.engine.budget import CostBudget
 from odin.engine.call import CallScope
 from odin.engine.hooks import HookInbox
 from odin.engine.recorder import Recorder
 from odin.engine.repetition import RepetitionGuard
-from odin.engine.turn import Compaction, NoCompaction, Planner
+from odin.engine.turn import Compaction, NoCompaction, RequestTemplate
 from odin.session.thread import Thread
 
 if TYPE_CHECKING:
@@ -47,32 +47,6 @@ _MAX_OVERFLOW_RETRIES = 2
 _CUT_OFF_SHARE = 0.5
 
 
-class Compactor(Protocol):
-    """Decides when the older part of a conversation is summarized, and writes the summary.
-
-    Programs that embed Odin may bring their own. The session decides which messages stay, keeps the archive, and makes
-    sure every tool call keeps its result.
-    """
-
-    def should_compact(self, tokens: int, window: int) -> bool:
-        """True if it is time. `tokens` is the size of the next request; `window` is 0 if unknown."""
-        ...
-
-    async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
-        """Return a summary of `messages` and of the `earlier` summary. It becomes part of the system prompt."""
-        ...
-
-
-class NoCompactor:
-    """Never summarizes: the conversation grows until the model rejects it."""
-
-    def should_compact(self, tokens: int, window: int) -> bool:
-        return False
-
-    async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
-        return ""
-
-
 class CompactionDeps(Struct, frozen=True):
     """The dependencies of a budget. `connect_summarizer` returns the model that writes summaries.
 
@@ -87,7 +61,7 @@ class CompactionDeps(Struct, frozen=True):
     max_tokens: int
     thinking: int
     budget: CostBudget
-    connect_summarizer: Callable[[Planner], Awaitable[tuple[Provider, ModelInfo]]]
+    connect_summarizer: Callable[[RequestTemplate], Awaitable[tuple[Provider, ModelInfo]]]
     files: Callable[[], Sequence[CachedFile]]
     forget: Callable[[frozenset[str]], None]
     tasks: "set[asyncio.Task[None]]"
@@ -118,55 +92,55 @@ class ContextBudget:
         """True while a summary is being written or waits to be applied."""
         return self._worker is not None and self._worker.is_running
 
-    def measure_request(self, planner: Planner) -> int:
+    def measure_request(self, template: RequestTemplate) -> int:
         """The raw size of the next request, not calibrated by what the model reported."""
-        max_images = MAX_IMAGES if planner.info.images else 0
+        max_images = MAX_IMAGES if template.info.images else 0
         summary = self.thread.summary
-        fixed = self.estimator.measure_fixed(planner.system, planner.tools) + (tokens_of(summary) if summary else 0)
+        fixed = self.estimator.measure_fixed(template.system, template.tools) + (tokens_of(summary) if summary else 0)
         return fixed + self.estimator.measure_messages(self.thread.build_history(), max_images)
 
-    def estimate_size(self, planner: Planner) -> int:
-        return self.estimator.estimate(self.measure_request(planner))
+    def estimate_size(self, template: RequestTemplate) -> int:
+        return self.estimator.estimate(self.measure_request(template))
 
-    def reply_room_of(self, planner: Planner) -> int:
+    def reply_room_of(self, template: RequestTemplate) -> int:
         """The tokens reserved for a reply at most; 0 if the window is unknown."""
-        window = self.deps.windows.window_of(planner.info)
-        return window // (_THINKING_SHARE if self._thinking_of(planner) and window >= _ROOMY_WINDOW else _REPLY_SHARE)
+        window = self.deps.windows.window_of(template.info)
+        return window // (_THINKING_SHARE if self._thinking_of(template) and window >= _ROOMY_WINDOW else _REPLY_SHARE)
 
-    def budget_of(self, planner: Planner) -> int:
+    def budget_of(self, template: RequestTemplate) -> int:
         """The tokens a request may have; 0 if the window is unknown."""
-        window = self.deps.windows.window_of(planner.info)
+        window = self.deps.windows.window_of(template.info)
         limit = self.deps.max_tokens
-        output = min(limit, planner.info.max_output or limit) + self._thinking_of(planner)
-        return window - min(output, self.reply_room_of(planner)) if window else 0
+        output = min(limit, template.info.max_output or limit) + self._thinking_of(template)
+        return window - min(output, self.reply_room_of(template)) if window else 0
 
-    def _thinking_of(self, planner: Planner) -> int:
-        return self.deps.thinking if planner.info.thinking else 0
+    def _thinking_of(self, template: RequestTemplate) -> int:
+        return self.deps.thinking if template.info.thinking else 0
 
-    def free_tokens_of(self, planner: Planner) -> int:
+    def free_tokens_of(self, template: RequestTemplate) -> int:
         """The tokens available to messages. If the window is unknown, the current size counts as the budget."""
-        budget = self.budget_of(planner) or self.estimate_size(planner)
-        return max(0, budget - self.estimator.measure_fixed(planner.system, planner.tools))
+        budget = self.budget_of(template) or self.estimate_size(template)
+        return max(0, budget - self.estimator.measure_fixed(template.system, template.tools))
 
-    def threshold_of(self, planner: Planner) -> int:
+    def threshold_of(self, template: RequestTemplate) -> int:
         """The size at which compaction starts; 0 if the window is unknown."""
-        return int(self.budget_of(planner) * self.deps.settings.threshold)
+        return int(self.budget_of(template) * self.deps.settings.threshold)
 
-    def is_crowded(self, planner: Planner, size: int) -> bool:
+    def is_crowded(self, template: RequestTemplate, size: int) -> bool:
         """True if the conversation should be shortened at this size."""
-        custom, budget = self.deps.custom_compactor, self.budget_of(planner)
+        custom, budget = self.deps.custom_compactor, self.budget_of(template)
         if custom is not None:
-            window = self.deps.windows.window_of(planner.info)
+            window = self.deps.windows.window_of(template.info)
             return custom.should_compact(size, window) or bool(budget and size > budget)
         limit = self.deps.settings.max_messages
         is_long = bool(limit and len(self.thread.build_history()) > limit)
-        return is_long or bool(budget and size >= self.threshold_of(planner))
+        return is_long or bool(budget and size >= self.threshold_of(template))
 
-    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
+    async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
         """Apply a finished summary and shorten the conversation if needed, before a request is sent."""
         self._overflows = 0
-        if (planner.info.provider, planner.info.id) != self._model:
-            self._model = (planner.info.provider, planner.info.id)
+        if (template.info.provider, template.info.id) != self._model:
+            self._model = (template.info.provider, template.info.id)
             self.estimator.reset()
         if scope is not self._scope:
             self._scope = scope
@@ -174,15 +148,15 @@ class ContextBudget:
         if self._worker is not None:
             await self._worker.apply(scope)
         if self.deps.settings.enabled:
-            self._calibrate_after_resume(planner)
-            self._raw = self.measure_request(planner)
+            self._calibrate_after_resume(template)
+            self._raw = self.measure_request(template)
             size = self.estimator.estimate(self._raw)
-            if not self.is_crowded(planner, size):
+            if not self.is_crowded(template, size):
                 return
-            await self._get_worker().make_room(planner, scope, size)
-        self._raw = self.measure_request(planner)
+            await self._get_worker().make_room(template, scope, size)
+        self._raw = self.measure_request(template)
 
-    def _calibrate_after_resume(self, planner: Planner) -> None:
+    def _calibrate_after_resume(self, template: RequestTemplate) -> None:
         """Calibrate the estimator with the usage of the last reply before the resume."""
         known = self.deps.recorder.state.conversation.tokens
         if self.estimator.is_calibrated or self.agent or not known:
@@ -190,54 +164,56 @@ class ContextBudget:
         messages = self.thread.build_history()
         if len(messages) > 1:
             self.estimator.calibrate(
-                self.measure_request(planner) - self.estimator.measure_message(messages[-1]), known
+                self.measure_request(template) - self.estimator.measure_message(messages[-1]), known
             )
 
     @property
     def expected_tokens(self) -> int:
         return self.estimator.estimate(self._raw)
 
-    def record_usage(self, planner: Planner, usage: Usage) -> None:
+    def record_usage(self, template: RequestTemplate, usage: Usage) -> None:
         """Calibrate the estimator with the usage of the last request."""
         real = usage.input + usage.cache_read + usage.cache_write
         if not real or not self._raw:
             return
         if not self._warned and self.estimator.is_truncated(self._raw, real):
             self._warned = True
-            self.deps.recorder.emit(Warned(_truncation_warning_of(planner.info, real)), self.agent)
+            self.deps.recorder.emit(Warned(_truncation_warning_of(template.info, real)), self.agent)
         self.estimator.calibrate(self._raw, min(real, self._raw * 3 // 2))
 
-    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
+    async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
         """Shorten the conversation after the server refused a request as too long. True if it can be sent again."""
         if not self.deps.settings.enabled:
             return False
         self._overflows += 1
-        size = self.estimate_size(planner)
+        size = self.estimate_size(template)
         if error.size > size and self._raw:
             self.estimator.calibrate(self._raw, error.size)
             size = error.size
         work = self._get_worker()
-        self.deps.windows.learn(planner.info, error.limit or int(size * (0.9 if self.budget_of(planner) else 0.75)))
+        self.deps.windows.learn(template.info, error.limit or int(size * (0.9 if self.budget_of(template) else 0.75)))
         if self._overflows > _MAX_OVERFLOW_RETRIES:
-            raise work.build_failure(planner, str(error))
-        await work.ensure_fit(planner, scope, "overflow")
-        self._raw = self.measure_request(planner)
+            raise work.build_failure(template, str(error))
+        await work.ensure_fit(template, scope, "overflow")
+        self._raw = self.measure_request(template)
         return True
 
-    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
+    async def handle_cut_off(self, template: RequestTemplate, scope: CallScope) -> bool:
         """Shorten the conversation if a reply was cut off for lack of room. True if it can be sent again."""
         if not self.deps.settings.enabled:
             return False
-        size, budget = self.estimate_size(planner), self.budget_of(planner)
-        if not self.is_crowded(planner, size) and not (budget and size >= budget * _CUT_OFF_SHARE):
+        size, budget = self.estimate_size(template), self.budget_of(template)
+        if not self.is_crowded(template, size) and not (budget and size >= budget * _CUT_OFF_SHARE):
             return False
-        done = await self._get_worker().compact_now(planner, scope, "cut_off")
-        self._raw = self.measure_request(planner)
+        done = await self._get_worker().compact_now(template, scope, "cut_off")
+        self._raw = self.measure_request(template)
         return done
 
-    async def compact(self, planner: Planner, scope: CallScope, focus: str, profile: CompactionProfile) -> bool:
+    async def compact(
+        self, template: RequestTemplate, scope: CallScope, focus: str, profile: CompactionProfile
+    ) -> bool:
         """Start a summary in the background. False if there is nothing to summarize or one is already running."""
-        return await self._get_worker().begin_manual(planner, scope, focus, profile)
+        return await self._get_worker().begin_manual(template, scope, focus, profile)
 
     def cancel(self) -> bool:
         return self._worker is not None and self._worker.cancel()
@@ -291,7 +267,7 @@ class ContextBudgets:
         self._custom_compactor = custom_compactor
         self._tasks: set[asyncio.Task[None]] = set()
         self._main: ContextBudget | None = None
-        self._planner: Callable[[Mode], Planner] | None = None
+        self._template: Callable[[Mode], RequestTemplate] | None = None
 
     def make_budget(self, agent: str, hook_inbox: HookInbox, files: FileCache) -> Compaction:
         if isinstance(self._custom_compactor, NoCompactor):
@@ -322,25 +298,25 @@ class ContextBudgets:
             self._main = budget
         return budget
 
-    def with_planner(self, planner: Callable[[Mode], Planner]) -> "ContextBudgets":
-        """Set the function that returns the main agent's planner for a mode."""
-        self._planner = planner
+    def with_template(self, template: Callable[[Mode], RequestTemplate]) -> "ContextBudgets":
+        """Set the function that returns the main agent's template for a mode."""
+        self._template = template
         return self
 
     async def compact(self, op: Compact) -> bool:
-        if self._main is None or self._planner is None:
+        if self._main is None or self._template is None:
             return False
         mode = self._recorder.state.mode
         scope = CallScope("", mode, self._cwd, self._config.root, RepetitionGuard())
-        return await self._main.compact(self._planner(mode), scope, op.focus.strip(), op.profile)
+        return await self._main.compact(self._template(mode), scope, op.focus.strip(), op.profile)
 
-    def measure_sizes(self, planner: Planner) -> tuple[int, int, int]:
+    def measure_sizes(self, template: RequestTemplate) -> tuple[int, int, int]:
         """In tokens: the context window, the compaction threshold and the estimated size of the next request."""
-        window = self.windows.window_of(planner.info)
+        window = self.windows.window_of(template.info)
         if self._main is None:
             return window, 0, 0
-        threshold = self._main.threshold_of(planner) if self._config.compaction.enabled else 0
-        return window, threshold, self._main.estimate_size(planner)
+        threshold = self._main.threshold_of(template) if self._config.compaction.enabled else 0
+        return window, threshold, self._main.estimate_size(template)
 
     @property
     def is_running(self) -> bool:
@@ -352,7 +328,7 @@ class ContextBudgets:
     async def close(self) -> None:
         await cancel_tasks(self._tasks)
 
-    async def _connect_summarizer(self, planner: Planner) -> tuple[Provider, ModelInfo]:
-        """The model that writes summaries: `compaction.model`, else the small model, else the planner's."""
+    async def _connect_summarizer(self, template: RequestTemplate) -> tuple[Provider, ModelInfo]:
+        """The model that writes summaries: `compaction.model`, else the small model, else the template's."""
         name = self._config.compaction.model or self._config.small_model
-        return await self._connect(name) if name else (planner.provider, planner.info)
+        return await self._connect(name) if name else (template.provider, template.info)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from odin.compaction.measure import IMAGE_TOKENS, encode_json_text, tokens_of
 from odin.core.client import ContextPart, ContextReport
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage
-from odin.engine.turn import Planner
+from odin.engine.turn import RequestTemplate
 from odin.session.state import SessionState
 
 _INSTRUCTIONS_HEADING = "# Instructions of this project"
@@ -17,17 +17,17 @@ _INSTRUCTIONS_HEADING = "# Instructions of this project"
 
 
 def build_context_report(
-    state: SessionState, planner: Planner, *, limit: int, threshold: int = 0, expected: int = 0
+    state: SessionState, template: RequestTemplate, *, limit: int, threshold: int = 0, expected: int = 0
 ) -> ContextReport:
     """`expected`, the estimated size of the next request, is used if the model has not reported a size."""
     measured = state.conversation.is_measured and state.conversation.tokens > 0
     history = state.build_history()
     counted = _trim_to_last_reply(history) if measured else history
     parts = _sum_by_source(
-        [*_measure_fixed(planner), *_measure_summary(state), *_measure_messages(counted, images=planner.info.images)]
+        [*_measure_fixed(template), *_measure_summary(state), *_measure_messages(counted, images=template.info.images)]
     )
     used = state.conversation.tokens if measured else expected or sum(part.tokens for part in parts)
-    info = planner.info
+    info = template.info
     model = f"{info.provider}/{info.id}" if info.provider else info.id
     return ContextReport(model, used, limit, threshold, measured, scale_parts(parts, used))
 
@@ -40,11 +40,11 @@ def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:
     return history
 
 
-def _measure_fixed(planner: Planner) -> Iterator[ContextPart]:
-    for block in planner.system:
+def _measure_fixed(template: RequestTemplate) -> Iterator[ContextPart]:
+    for block in template.system:
         source = "project instructions" if block.startswith(_INSTRUCTIONS_HEADING) else "system prompt"
         yield ContextPart(source, tokens_of(block))
-    for tool in planner.tools:
+    for tool in template.tools:
         size = tokens_of(tool.name) + tokens_of(tool.description) + tokens_of(encode_json_text(tool.schema))
         yield ContextPart("tools", size)
 

@@ -17,7 +17,7 @@ from odin.compaction.measure import IMAGE_TOKENS, images_of, tokens_of
 from odin.core.event import ResultsPruned
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.text import to_valid_unicode
-from odin.engine.turn import Planner
+from odin.engine.turn import RequestTemplate
 from odin.session.history import find_paths_in_view, is_pruned, titles_of
 
 if TYPE_CHECKING:
@@ -202,27 +202,27 @@ class Pruner:
     def _get_messages(self) -> tuple[Message, ...]:
         return self._budget.thread.build_finished_history()
 
-    def prune_if_worthwhile(self, planner: Planner) -> bool:
+    def prune_if_worthwhile(self, template: RequestTemplate) -> bool:
         """Prune in one step, but only if it frees enough."""
-        free = self._budget.free_tokens_of(planner)
-        return self.prune(planner, int(free * RECENT_SHARE), least=int(free * MIN_FREED_SHARE))
+        free = self._budget.free_tokens_of(template)
+        return self.prune(template, int(free * RECENT_SHARE), least=int(free * MIN_FREED_SHARE))
 
-    def prune(self, planner: Planner, recent: int, *, least: int = 0, images: int = 4) -> bool:
+    def prune(self, template: RequestTemplate, recent: int, *, least: int = 0, images: int = 4) -> bool:
         """Prune results beyond the latest `recent` tokens. False if that would free fewer than `least` tokens."""
-        images_kept = images if planner.info.images else _NO_LIMIT
+        images_kept = images if template.info.images else _NO_LIMIT
         selection = select_prunable(self._get_messages(), recent=recent, is_gone=is_pruned, images_kept=images_kept)
         if selection.is_empty or selection.freed < max(1, least):
             return False
         self._apply(selection)
         return True
 
-    def prune_giants(self, planner: Planner) -> None:
+    def prune_giants(self, template: RequestTemplate) -> None:
         """Prune results of the latest reply that would fill the window alone; the model must read them in parts."""
         last = next((item for item in reversed(self._get_messages()) if isinstance(item, ToolMessage)), None)
         if last is None:
             return
         sizes = {result.call_id: tokens_of(result.text) for result in last.results if not is_pruned(result)}
-        room = int(self._budget.free_tokens_of(planner) * GIANT_SHARE)
+        room = int(self._budget.free_tokens_of(template) * GIANT_SHARE)
         giants: list[str] = []
         while sizes and sum(sizes.values()) > room:
             largest = max(sizes, key=lambda call_id: sizes[call_id])

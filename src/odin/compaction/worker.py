@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from odin.compaction.context_budget import Compactor
 from odin.compaction.measure import tokens_of
 from odin.compaction.prune import Pruner, write_history
 from odin.compaction.summary import (
@@ -38,11 +37,11 @@ from odin.core.event import AnyEvent, Compacted, CompactionChanged, Warned
 from odin.core.event_values import CompactionProfile, CompactionTrigger
 from odin.core.message import Message, PromptMessage
 from odin.core.policy import HookCall
-from odin.core.provider import ModelInfo, Provider
+from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.small_jobs import COMPACTION_JOB, SmallJob
 from odin.engine.call import CallScope
 from odin.engine.stream import SmallModel
-from odin.engine.turn import Planner
+from odin.engine.turn import RequestTemplate
 from odin.session.history import find_kept_start, find_paths_in_view
 
 if TYPE_CHECKING:
@@ -123,12 +122,14 @@ def _is_prompt(message: Message, prompt: str) -> bool:
     return isinstance(message, PromptMessage) and message.text == prompt
 
 
-def make_failure(budget: "ContextBudget", planner: Planner, detail: str = "", objection: str = "") -> CompactionFailed:
+def make_failure(
+    budget: "ContextBudget", template: RequestTemplate, detail: str = "", objection: str = ""
+) -> CompactionFailed:
     """The error that names the most likely reason why the request cannot fit."""
-    window = budget.deps.windows.window_of(planner.info)
-    fixed = budget.estimator.estimate(budget.estimator.measure_fixed(planner.system, planner.tools))
+    window = budget.deps.windows.window_of(template.info)
+    fixed = budget.estimator.estimate(budget.estimator.measure_fixed(template.system, template.tools))
     prompt = tokens_of(budget.thread.prompt)
-    limit = budget.budget_of(planner)
+    limit = budget.budget_of(template)
     if fixed > limit:
         cause = f"the system prompt and the tools alone take about {fixed:,} of {window:,} tokens"
     elif fixed + prompt > limit:
@@ -136,9 +137,9 @@ def make_failure(budget: "ContextBudget", planner: Planner, detail: str = "", ob
     elif objection:
         cause = f"a hook stopped the summary: {objection}"
     else:
-        cause = detail or f"it still takes about {budget.estimate_size(planner):,} of {window:,} tokens"
+        cause = detail or f"it still takes about {budget.estimate_size(template):,} of {window:,} tokens"
     return CompactionFailed(
-        f"The conversation cannot be made to fit the window of {planner.info.id}: {cause.rstrip('.')}.",
+        f"The conversation cannot be made to fit the window of {template.info.id}: {cause.rstrip('.')}.",
         "Use a model with a larger window, raise `context` or `max_context`, or start a new session.",
     )
 
@@ -154,13 +155,13 @@ class UnusableSummary(OdinError):
 
 
 async def summarize(
-    budget: "ContextBudget", planner: Planner, messages: Sequence[Message], earlier: str, focus: str, most: int
+    budget: "ContextBudget", template: RequestTemplate, messages: Sequence[Message], earlier: str, focus: str, most: int
 ) -> str:
     """Ask the model for a summary of about `most` tokens that continues `earlier`; "" if no model is configured.
 
     A conversation too long for one request is sent in portions, each with the summary of the previous ones.
     """
-    provider, info = await budget.deps.connect_summarizer(planner)
+    provider, info = await budget.deps.connect_summarizer(template)
     if info.provider == _OFFLINE_PROVIDER:
         return ""
     window = budget.deps.windows.window_of(info) or _UNKNOWN_WINDOW
@@ -227,53 +228,53 @@ class CompactionWorker:
     def _get_messages(self) -> tuple[Message, ...]:
         return self._budget.thread.build_finished_history()
 
-    async def make_room(self, planner: Planner, scope: CallScope, size: int) -> None:
+    async def make_room(self, template: RequestTemplate, scope: CallScope, size: int) -> None:
         """Shorten a crowded conversation; if the window is known, the next request fits afterwards."""
-        limit = self._budget.budget_of(planner)
+        limit = self._budget.budget_of(template)
         if self._deps.custom_compactor is None:
-            self.pruner.prune_if_worthwhile(planner)
-            size = self._budget.estimate_size(planner)
-            if not self._budget.is_crowded(planner, size):
+            self.pruner.prune_if_worthwhile(template)
+            size = self._budget.estimate_size(template)
+            if not self._budget.is_crowded(template, size):
                 return
         if not self.is_running and not self._is_paused:
-            await self._begin_summary(planner, scope, "auto", "", "continuation")
+            await self._begin_summary(template, scope, "auto", "", "continuation")
         if limit and size > limit:
-            await self.ensure_fit(planner, scope, "auto")
+            await self.ensure_fit(template, scope, "auto")
         elif self._is_overfull() and not await self.apply(scope):
-            await self._summarize_now(planner, scope, "auto", TAIL_SHARES[0], ask_model=False)
+            await self._summarize_now(template, scope, "auto", TAIL_SHARES[0], ask_model=False)
 
     def _is_overfull(self) -> bool:
         """True if there are more than twice `max_messages` messages, so a background summary comes too late."""
         limit = self._deps.settings.max_messages
         return 0 < limit < len(self._get_messages()) // 2
 
-    async def ensure_fit(self, planner: Planner, scope: CallScope, trigger: CompactionTrigger) -> None:
+    async def ensure_fit(self, template: RequestTemplate, scope: CallScope, trigger: CompactionTrigger) -> None:
         """Shorten until the next request fits, in at most three attempts, or raise CompactionFailed."""
         for attempt in range(MAX_ATTEMPTS):
-            self.pruner.prune_giants(planner)
+            self.pruner.prune_giants(template)
             if attempt == 0 and self._task is not None and not self._task.done():
                 await self._wait_for_summary()
             if not await self.apply(scope):
                 ask_model = attempt == 0 and not self._is_paused and self._task is None
-                await self._summarize_now(planner, scope, trigger, TAIL_SHARES[attempt], ask_model=ask_model)
+                await self._summarize_now(template, scope, trigger, TAIL_SHARES[attempt], ask_model=ask_model)
             self._task = self._task if self._task is not None and not self._task.done() else None
             if attempt:
-                self.pruner.prune(planner, 0, images=0)
-            if self._fits(planner):
+                self.pruner.prune(template, 0, images=0)
+            if self._fits(template):
                 return
-        raise self.build_failure(planner)
+        raise self.build_failure(template)
 
-    def _fits(self, planner: Planner) -> bool:
-        return self._budget.estimate_size(planner) <= self._budget.budget_of(planner)
+    def _fits(self, template: RequestTemplate) -> bool:
+        return self._budget.estimate_size(template) <= self._budget.budget_of(template)
 
-    async def compact_now(self, planner: Planner, scope: CallScope, trigger: CompactionTrigger) -> bool:
+    async def compact_now(self, template: RequestTemplate, scope: CallScope, trigger: CompactionTrigger) -> bool:
         """Compact while the turn waits. True if the next request became smaller."""
-        before = self._budget.estimate_size(planner)
+        before = self._budget.estimate_size(template)
         if self._task is not None and not self._task.done():
             await self._wait_for_summary()
         if not await self.apply(scope):
-            await self._summarize_now(planner, scope, trigger, TAIL_SHARES[0], ask_model=not self._is_paused)
-        return self._budget.estimate_size(planner) < before
+            await self._summarize_now(template, scope, trigger, TAIL_SHARES[0], ask_model=not self._is_paused)
+        return self._budget.estimate_size(template) < before
 
     async def _wait_for_summary(self) -> None:
         """Wait for the running summary up to its timeout. An interrupt leaves it running."""
@@ -282,47 +283,54 @@ class CompactionWorker:
         await asyncio.wait([self._task], timeout=self._deps.settings.timeout_s)
 
     async def _summarize_now(
-        self, planner: Planner, scope: CallScope, trigger: CompactionTrigger, tail: float, *, ask_model: bool
+        self, template: RequestTemplate, scope: CallScope, trigger: CompactionTrigger, tail: float, *, ask_model: bool
     ) -> None:
         """Summarize while the turn waits: by the model if `ask_model`, else from what the session knows."""
         if await self._check_denied(scope, "", trigger):
             return
         self._emit(ActivityChanged("compacting"))
         self._emit(CompactionChanged("started", trigger))
-        cut = self._find_cut(planner, tail, self._deps.settings.keep_turns)
+        cut = self._find_cut(template, tail, self._deps.settings.keep_turns)
         text = ""
         if ask_model:
             try:
-                text = await self._ask_for_summary(planner, cut, "")
+                text = await self._ask_for_summary(template, cut, "")
             except OdinError as error:
                 self._record_failure(error, trigger, final=False)
             except asyncio.CancelledError:
                 self._emit(CompactionChanged("cancelled", trigger))
                 raise
-        text = text or self._build_local(planner, scope, cut)
+        text = text or self._build_local(template, scope, cut)
         lineage = self._budget.thread.lineage
         self._pending = PendingSummary(text, cut, lineage, trigger, "continuation")
         await self.apply(scope)
 
-    async def begin_manual(self, planner: Planner, scope: CallScope, focus: str, profile: CompactionProfile) -> bool:
+    async def begin_manual(
+        self, template: RequestTemplate, scope: CallScope, focus: str, profile: CompactionProfile
+    ) -> bool:
         if self.is_running or len(self._get_messages()) < 2:
             return False
         busy = self._deps.recorder.state.conversation.is_executing
         chosen: CompactionProfile = profile if profile != "auto" else "continuation" if busy else "archival"
-        return await self._begin_summary(planner, scope, "manual", focus, chosen)
+        return await self._begin_summary(template, scope, "manual", focus, chosen)
 
     async def _begin_summary(
-        self, planner: Planner, scope: CallScope, trigger: CompactionTrigger, focus: str, profile: CompactionProfile
+        self,
+        template: RequestTemplate,
+        scope: CallScope,
+        trigger: CompactionTrigger,
+        focus: str,
+        profile: CompactionProfile,
     ) -> bool:
         tail, turns = (
             (TAIL_SHARES[0], self._deps.settings.keep_turns) if profile == "continuation" else (TAIL_SHARES[1], 1)
         )
-        cut = self._find_cut(planner, tail, turns)
+        cut = self._find_cut(template, tail, turns)
         if cut < (1 if trigger == "manual" else _MIN_SUMMARIZED) or await self._check_denied(scope, focus, trigger):
             return False
         self._trigger = trigger
         self._emit(CompactionChanged("started", trigger))
-        made = self._make_summary(planner, scope, cut, trigger, focus, profile)
+        made = self._make_summary(template, scope, cut, trigger, focus, profile)
         self._task = asyncio.create_task(made)
         self._deps.tasks.add(self._task)
         self._task.add_done_callback(self._deps.tasks.discard)
@@ -330,7 +338,7 @@ class CompactionWorker:
 
     async def _make_summary(
         self,
-        planner: Planner,
+        template: RequestTemplate,
         scope: CallScope,
         cut: int,
         trigger: CompactionTrigger,
@@ -339,11 +347,11 @@ class CompactionWorker:
     ) -> None:
         lineage = self._budget.thread.lineage
         try:
-            text = await self._ask_for_summary(planner, cut, focus) or self._build_local(planner, scope, cut)
+            text = await self._ask_for_summary(template, cut, focus) or self._build_local(template, scope, cut)
         except OdinError as error:
             use_local = trigger == "manual" or isinstance(error, UnusableSummary)
             self._record_failure(error, trigger, final=not use_local)
-            text = self._build_local(planner, scope, cut) if use_local else ""
+            text = self._build_local(template, scope, cut) if use_local else ""
         if text and self._budget.thread.lineage == lineage:
             self._pending = PendingSummary(text, cut, lineage, trigger, profile)
             if not self._deps.recorder.state.conversation.is_executing and not self._budget.agent:
@@ -375,16 +383,16 @@ class CompactionWorker:
                 )
             )
 
-    def _find_cut(self, planner: Planner, tail: float, turns: int) -> int:
+    def _find_cut(self, template: RequestTemplate, tail: float, turns: int) -> int:
         messages = self._get_messages()
         size = self._budget.estimator.measure_message
-        return find_tail_start(messages, size, room=int(self._budget.free_tokens_of(planner) * tail), turns=turns)
+        return find_tail_start(messages, size, room=int(self._budget.free_tokens_of(template) * tail), turns=turns)
 
-    def _max_tokens_of(self, planner: Planner) -> int:
+    def _max_tokens_of(self, template: RequestTemplate) -> int:
         """The token limit of a summary."""
-        return max(300, min(4_000, self._budget.free_tokens_of(planner) * 15 // 100))
+        return max(300, min(4_000, self._budget.free_tokens_of(template) * 15 // 100))
 
-    async def _ask_for_summary(self, planner: Planner, cut: int, focus: str) -> str:
+    async def _ask_for_summary(self, template: RequestTemplate, cut: int, focus: str) -> str:
         """The model's summary of the first `cut` messages. Raise OdinError if it fails or is not usable."""
         older, earlier = self._get_messages()[:cut], earlier_summary_of(self._budget)
         quotes = quotes_of(self._budget.thread.summary)
@@ -394,15 +402,17 @@ class CompactionWorker:
                     text = await _ask_custom_compactor(self._deps.custom_compactor, older, earlier)
                 else:
                     previous = f"{earlier}\n\n{quotes}" if quotes else earlier
-                    text = await summarize(self._budget, planner, older, previous, focus, self._max_tokens_of(planner))
+                    text = await summarize(
+                        self._budget, template, older, previous, focus, self._max_tokens_of(template)
+                    )
         except TimeoutError as error:
             raise OdinError(f"The summary took longer than {self._deps.settings.timeout_s:g} s.") from error
         self._failures = 0
         return text
 
-    def _build_local(self, planner: Planner, scope: CallScope, cut: int) -> str:
+    def _build_local(self, template: RequestTemplate, scope: CallScope, cut: int) -> str:
         return build_local_summary(
-            self._get_messages()[:cut], facts_of(self._budget, scope), self._max_tokens_of(planner)
+            self._get_messages()[:cut], facts_of(self._budget, scope), self._max_tokens_of(template)
         )
 
     async def apply(self, scope: CallScope) -> bool:
@@ -458,8 +468,8 @@ class CompactionWorker:
         verdict = await self._deps.hook_inbox.fire(call)
         return (verdict.message or "no reason given.") if verdict.decision == "deny" else ""
 
-    def build_failure(self, planner: Planner, detail: str = "") -> CompactionFailed:
-        return make_failure(self._budget, planner, detail, self._objection)
+    def build_failure(self, template: RequestTemplate, detail: str = "") -> CompactionFailed:
+        return make_failure(self._budget, template, detail, self._objection)
 
     def _emit(self, event: AnyEvent) -> None:
         self._deps.recorder.emit(event, self._budget.agent)

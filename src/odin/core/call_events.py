@@ -31,14 +31,14 @@ class Replied(Event, frozen=True):
 class UsageRecorded(Event, frozen=True):
     """Tokens and cost of one model request. A cost of 0 means unknown, unless the model is `free`.
 
-    `context_window` is 0 if unknown; `purpose` is `planner` for the main model, or the name of the small job.
+    `context_window` is 0 if unknown; `purpose` is `main` for the main model, or the name of the small job.
     """
 
     model: str
     usage: Usage
     cost_usd: float = 0.0
     context_window: int = 0
-    purpose: str = "planner"
+    purpose: str = "main"
     free: bool = False
 
 

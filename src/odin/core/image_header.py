@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-_PNG = b"\x89PNG\r\n\x1a\n"
+from odin.core.message import detect_image_kind
+
 _SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """JPEG markers that carry the size."""
 
@@ -22,17 +23,6 @@ class ImageHeader(Struct, frozen=True):
     @property
     def media_type(self) -> str:
         return f"image/{self.kind}"
-
-
-def detect_image_kind(head: bytes) -> str:
-    """Return the image format of data that starts with these bytes (12 suffice), or "" if models do not accept it."""
-    if head.startswith(_PNG):
-        return "png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "gif"
-    return "webp" if head.startswith(b"RIFF") and head[8:12] == b"WEBP" else ""
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:

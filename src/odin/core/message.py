@@ -40,6 +40,17 @@ class Image(Struct, frozen=True, omit_defaults=True):
     name: str = ""
 
 
+def detect_image_kind(head: bytes) -> str:
+    """Return the image format of data that starts with these bytes (12 suffice), or "" if models do not accept it."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    return "webp" if head.startswith(b"RIFF") and head[8:12] == b"WEBP" else ""
+
+
 class ToolResult(Struct, frozen=True, omit_defaults=True):
     call_id: str
     text: str

@@ -344,3 +344,29 @@ def _replace_surrogates(value: Any) -> Any:
             _replace_surrogates(key): _replace_surrogates(item) for key, item in cast("dict[str, Any]", value).items()
         }
     return value
+
+
+class Compactor(Protocol):
+    """Decides when the older part of a conversation is summarized, and writes the summary.
+
+    Programs that embed Odin may bring their own. The session decides which messages stay, keeps the archive, and makes
+    sure every tool call keeps its result.
+    """
+
+    def should_compact(self, tokens: int, window: int) -> bool:
+        """True if it is time. `tokens` is the size of the next request; `window` is 0 if unknown."""
+        ...
+
+    async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
+        """Return a summary of `messages` and of the `earlier` summary. It becomes part of the system prompt."""
+        ...
+
+
+class NoCompactor:
+    """Never summarizes: the conversation grows until the model rejects it."""
+
+    def should_compact(self, tokens: int, window: int) -> bool:
+        return False
+
+    async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
+        return ""

@@ -57,8 +57,8 @@ from odin.engine.user_shell import UserShell
 from odin.sandbox.background import BackgroundProcesses
 
 if TYPE_CHECKING:
+    from odin.engine.crash_recovery import DanglingEvents
     from odin.engine.loop_mode import LoopMode
-    from odin.engine.recovery import DanglingEvents
 
 
 class Checkpoints(Protocol):
@@ -313,7 +313,7 @@ class LocalClient:
         """Record the start of this run, and the end of everything a killed process left open."""
         if self._opened is not None:
             if self._recorder.state.open_work:
-                from odin.engine.recovery import find_dangling
+                from odin.engine.crash_recovery import find_dangling
 
                 self._dangling = find_dangling(self._recorder.state)
             self._recorder.emit(self._opened)

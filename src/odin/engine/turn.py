@@ -48,8 +48,8 @@ class TurnLimits(msgspec.Struct, frozen=True):
     default_response: str = "I have completed processing but have no response to give."
 
 
-class Planner(msgspec.Struct, frozen=True):
-    """The model in use, with its system prompt and tools in one mode."""
+class RequestTemplate(msgspec.Struct, frozen=True):
+    """What all requests in one mode have in common: the model, its system prompt and its tools."""
 
     provider: Provider
     info: ModelInfo
@@ -60,11 +60,11 @@ class Planner(msgspec.Struct, frozen=True):
 class Compaction(Protocol):
     """Keeps one agent's conversation within the context window. Called only while no tool call is open."""
 
-    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
+    async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
         """Make the next request fit. Raise CompactionFailed if that is impossible."""
         ...
 
-    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
+    async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
         """The model rejected a request as too long. True if the conversation is shorter now and can be sent again."""
         ...
 
@@ -73,15 +73,15 @@ class Compaction(Protocol):
         """Estimated tokens of the next request; 0 if unknown."""
         ...
 
-    def record_usage(self, planner: Planner, usage: Usage) -> None:
+    def record_usage(self, template: RequestTemplate, usage: Usage) -> None:
         """Take the measured usage of the last request."""
         ...
 
-    def reply_room_of(self, planner: Planner) -> int:
+    def reply_room_of(self, template: RequestTemplate) -> int:
         """Maximum tokens of a reply; 0 if unknown."""
         ...
 
-    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
+    async def handle_cut_off(self, template: RequestTemplate, scope: CallScope) -> bool:
         """Replies keep hitting their length limit. True if there is more room for one now."""
         ...
 
@@ -89,23 +89,23 @@ class Compaction(Protocol):
 class NoCompaction:
     """No compaction: the conversation grows until the model rejects it."""
 
-    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
+    async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
         return
 
-    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
+    async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
         return False
 
     @property
     def expected_tokens(self) -> int:
         return 0
 
-    def record_usage(self, planner: Planner, usage: Usage) -> None:
+    def record_usage(self, template: RequestTemplate, usage: Usage) -> None:
         return
 
-    def reply_room_of(self, planner: Planner) -> int:
+    def reply_room_of(self, template: RequestTemplate) -> int:
         return 0
 
-    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
+    async def handle_cut_off(self, template: RequestTemplate, scope: CallScope) -> bool:
         return False
 
 
@@ -116,8 +116,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     pipeline: CallPipeline
     limits: TurnLimits
     retry: RetryPolicy
-    planner: Callable[[], Planner]
-    """The planner for the next request. It may change between requests."""
+    template: Callable[[], RequestTemplate]
+    """The template for the next request. It may change between requests."""
     take_fresh_files: Callable[[], list[CachedFile]]
     """Return the files that entered the cache since the last call."""
     hooks: TurnHooks
@@ -273,7 +273,7 @@ class AgentTurn:
 
     async def _make_room(self) -> bool:
         """Compact once per turn to give cut-off replies more room. True if there is more room now."""
-        if self._has_compacted or not await self._deps.compaction.handle_cut_off(self._deps.planner(), self._scope):
+        if self._has_compacted or not await self._deps.compaction.handle_cut_off(self._deps.template(), self._scope):
             return False
         self._has_compacted = True
         self._recoveries = 0
@@ -311,57 +311,57 @@ class AgentTurn:
             self._emit(NoteAdded(unsent))
         await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
         await self._deps.hooks.fire_before_request(self._scope.mode)
-        planner = self._deps.planner()
-        self._deps.budget.warn_if_unpriced(planner.info)
-        await self._deps.compaction.prepare_request(planner, self._scope)
+        template = self._deps.template()
+        self._deps.budget.warn_if_unpriced(template.info)
+        await self._deps.compaction.prepare_request(template, self._scope)
         while True:
             self._steps += 1
-            account = partial(self._record_usage, planner)
+            account = partial(self._record_usage, template)
             try:
                 expected = self._deps.compaction.expected_tokens
-                return await self._stream.run(planner.provider, self._build_request(planner), account, expected)
+                return await self._stream.run(template.provider, self._build_request(template), account, expected)
             except RetriesExhausted as failure:
                 if isinstance(failure.error, BudgetSpent):
                     raise
-                if not await self._shrink_to_fit(planner, failure.error):
-                    if not await self._deps.switch_to_fallback(_model_name_of(planner.info), failure.error):
+                if not await self._shrink_to_fit(template, failure.error):
+                    if not await self._deps.switch_to_fallback(_model_name_of(template.info), failure.error):
                         raise
-                    planner = self._deps.planner()
-                    await self._deps.compaction.prepare_request(planner, self._scope)
+                    template = self._deps.template()
+                    await self._deps.compaction.prepare_request(template, self._scope)
 
-    async def _shrink_to_fit(self, planner: Planner, error: ProviderError) -> bool:
+    async def _shrink_to_fit(self, template: RequestTemplate, error: ProviderError) -> bool:
         """True if the conversation is shorter now after a request that was too long or left no room for a reply."""
         if isinstance(error, EmptyTruncation):
             return await self._make_room()
         return isinstance(error, ContextOverflow) and await self._deps.compaction.handle_overflow(
-            planner, self._scope, error
+            template, self._scope, error
         )
 
-    def _build_request(self, planner: Planner) -> Request:
+    def _build_request(self, template: RequestTemplate) -> Request:
         limits = self._deps.limits
         thread = self._deps.recorder.state.thread_of(self._scope.agent)
-        thinking = limits.thinking if planner.info.thinking else 0
-        max_tokens = min(limits.max_tokens, planner.info.max_output or limits.max_tokens)
-        room = self._deps.compaction.reply_room_of(planner)
+        thinking = limits.thinking if template.info.thinking else 0
+        max_tokens = min(limits.max_tokens, template.info.max_output or limits.max_tokens)
+        room = self._deps.compaction.reply_room_of(template)
         if room:
             thinking, max_tokens = min(thinking, room // 2), min(max_tokens, room)
         return Request(
-            model=planner.info.id,
+            model=template.info.id,
             messages=thread.build_history(),
-            system=(*planner.system, thread.summary) if thread.summary else planner.system,
-            tools=planner.tools,
+            system=(*template.system, thread.summary) if thread.summary else template.system,
+            tools=template.tools,
             max_tokens=max_tokens,
             temperature=limits.temperature,
             thinking=thinking,
-            images=planner.info.images,
+            images=template.info.images,
         )
 
-    def _record_usage(self, planner: Planner, usage: Usage) -> BudgetSpent | None:
+    def _record_usage(self, template: RequestTemplate, usage: Usage) -> BudgetSpent | None:
         """Record the usage of one request. Return the refusal if the budget is spent."""
         if usage.total == 0:
             return None
-        info = planner.info
-        self._deps.compaction.record_usage(planner, usage)
+        info = template.info
+        self._deps.compaction.record_usage(template, usage)
         cost = info.cost_of(usage)
         self._usage += usage
         self._cost += cost

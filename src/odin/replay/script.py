@@ -390,7 +390,7 @@ class _ScriptReader:
 
     def _add_usage(self, event: UsageRecorded, agent: str) -> None:
         """Count summary requests: a long conversation is summarized in several, and only the last is in the log."""
-        if event.purpose == "planner":
+        if event.purpose == "main":
             self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
         elif event.purpose == COMPACTION_JOB.name:
             self._summaries += 1

@@ -15,8 +15,8 @@ from msgspec import Struct, structs
 
 from odin.context.file_cache import hash_bytes
 from odin.core.errors import UsageError
-from odin.core.image_header import BrokenImage, detect_image_kind
-from odin.core.message import MAX_IMAGE_BYTES, MAX_IMAGES, Attachment
+from odin.core.image_header import BrokenImage
+from odin.core.message import MAX_IMAGE_BYTES, MAX_IMAGES, Attachment, detect_image_kind
 from odin.core.op import Prompt
 from odin.policy import paths
 from odin.tools.images import CheckedImage, check_image, format_size, store_image

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, structs
 
 from odin.context.file_cache import HEAD_BYTES, CachedLines, FileCache, Fingerprint, take_fingerprint
+from odin.core.message import detect_image_kind
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
@@ -41,8 +42,6 @@ _MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
 
 def is_plain_text(path: str, head: bytes) -> bool:
     """True if Read shows a file with this name and these first bytes as text lines."""
-    from odin.core.image_header import detect_image_kind
-
     return not (path.endswith(".ipynb") or head.startswith(b"%PDF-") or detect_image_kind(head))
 
 
@@ -58,8 +57,6 @@ class FormatReader:
         self, path: str, file: FileIO, info: os.stat_result, first: int, count: int, cwd: str
     ) -> ToolOutput | None:
         """Return the result for an image, PDF or notebook; None for a text file. The file is rewound."""
-        from odin.core.image_header import detect_image_kind
-
         head = file.read(_PROBE_BYTES) or b""
         file.seek(0)
         if detect_image_kind(head):

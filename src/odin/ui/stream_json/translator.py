@@ -395,7 +395,7 @@ class StreamTranslator:
         spent.usage += event.usage
         spent.cost_usd += event.cost_usd
         spent.context = event.context_window
-        if not agent and event.purpose == "planner":
+        if not agent and event.purpose == "main":
             self._usage = event.usage
 
     def _discard_reply(self, reason: str) -> Iterator[Raw]:

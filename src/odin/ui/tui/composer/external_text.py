@@ -15,8 +15,7 @@ from msgspec import Struct
 from textual.app import App, SuspendNotSupported
 
 from odin.core.errors import UsageError
-from odin.core.image_header import detect_image_kind
-from odin.core.message import MAX_IMAGE_BYTES, Attachment
+from odin.core.message import MAX_IMAGE_BYTES, Attachment, detect_image_kind
 from odin.ui.plain.editors import find_editor
 
 FOLD_LINES = 10

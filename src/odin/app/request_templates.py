@@ -1,4 +1,4 @@
-"""The planner of each mode: the model in use with its system prompt and tools."""
+"""The request template of each mode: the model in use with its system prompt and tools."""
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from odin.context.prompt import SystemPrompt, SystemPromptSource
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import Mode
 from odin.core.tool import Registry
-from odin.engine.turn import Planner
+from odin.engine.turn import RequestTemplate
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 
@@ -19,17 +19,22 @@ MEDIUM_CONTEXT_WINDOW = 32_768
 """Models with a context window up to this size get short tool descriptions, and small ones fewer tools."""
 
 
-class PlannerFactory:
-    """Makes planners from the instruction files and the model in use. `assembler` replaces the system prompt."""
+class RequestTemplates:
+    """Makes templates from the instruction files and the model in use. `system_prompt` replaces Odin's own."""
 
     def __init__(
-        self, config: Config, options: Options, cwd: str, models: ModelSelector, assembler: SystemPromptSource | None
+        self,
+        config: Config,
+        options: Options,
+        cwd: str,
+        models: ModelSelector,
+        system_prompt: SystemPromptSource | None,
     ) -> None:
         self.instructions = load_instructions(config.root, cwd)
         self._is_stale = False
         self._root = config.root
         self._models = models
-        self._prompt = assembler or SystemPrompt(
+        self._prompt = system_prompt or SystemPrompt(
             header=config.system_header,
             base=options.system_prompt,
             append=options.append_system_prompt,
@@ -38,12 +43,12 @@ class PlannerFactory:
             allowed=config.allowed_commands,
             forbidden=config.forbidden_commands,
         )
-        self._planners: dict[tuple[str, Mode, tuple[str, ...]], Planner] = {}
+        self._templates: dict[tuple[str, Mode, tuple[str, ...]], RequestTemplate] = {}
 
-    def get(self, mode: Mode, registry: Registry) -> Planner:
-        """Return the planner of a mode. It is made once, so that the cached prefix of requests never changes."""
+    def get(self, mode: Mode, registry: Registry) -> RequestTemplate:
+        """Return the template of a mode. It is made once, so that the cached prefix of requests never changes."""
         key = (self._models.ref, mode, registry.list_names())
-        if key not in self._planners:
+        if key not in self._templates:
             info = self._models.info
             offered = registry.list_offered(spec_of(mode).allows_tool)
             specs = tuple(tool.build_spec() for tool in offered)
@@ -52,8 +57,8 @@ class PlannerFactory:
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
             system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
-            self._planners[key] = Planner(self._models.provider, info, system, specs)
-        return self._planners[key]
+            self._templates[key] = RequestTemplate(self._models.provider, info, system, specs)
+        return self._templates[key]
 
     def mark_stale(self) -> None:
         """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
@@ -67,5 +72,5 @@ class PlannerFactory:
         self.instructions = reload_odin_md(self.instructions, self._root)
         if isinstance(self._prompt, SystemPrompt):
             self._prompt = replace(self._prompt, instructions=self.instructions.odin_md)
-        self._planners.clear()
+        self._templates.clear()
         return InstructionsChanged(self.instructions.text)
