@@ -35,6 +35,21 @@ sys.stdin.read()
 log.close()
 """
 
+HOLD_AGAIN_AND_AGAIN = """
+import sys
+from odin.core.errors import OdinError
+from odin.session.store import SessionStore
+store = SessionStore(sys.argv[1], "/w")
+print("held", flush=True)
+while True:
+    log = store.open(sys.argv[2])
+    try:
+        log.hold()
+    except OdinError:
+        pass
+    log.close()
+"""
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> SessionStore:
@@ -46,9 +61,9 @@ def log(store: SessionStore) -> Path:
     return write(store, "s1", [opened(), *turn("t1", "first")]).path
 
 
-def _start(tmp_path: Path, way: str = "with") -> subprocess.Popen[str]:
+def _start(tmp_path: Path, way: str = "with", program: str = HOLD) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path), "s1", way],
+        [sys.executable, "-c", program, str(tmp_path), "s1", way],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -61,9 +76,9 @@ def _said(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def held(tmp_path: Path, way: str = "with") -> Generator[subprocess.Popen[str]]:
+def held(tmp_path: Path, way: str = "with", program: str = HOLD) -> Generator[subprocess.Popen[str]]:
     """Another process that has session s1 open."""
-    process = _start(tmp_path, way)
+    process = _start(tmp_path, way, program)
     try:
         assert _said(process) == "held"
         yield process
@@ -113,6 +128,30 @@ def test_an_owner_that_cannot_be_read_is_said(
         with pytest.raises(SessionLockCorrupt, match="an unknown process"):
             store.open("s1").hold()
         assert bool(SessionIndex(store.folder).list_summaries()[0].locked) is (damage is not None)
+
+
+def test_an_owner_that_comes_and_goes_is_never_unknown(tmp_path: Path, store: SessionStore, log: Path) -> None:
+    with held(tmp_path, program=HOLD_AGAIN_AND_AGAIN):
+        for _ in range(1500):
+            ours = store.open("s1")
+            try:
+                ours.hold()
+            except SessionLocked as error:
+                assert not isinstance(error, SessionLockCorrupt), error
+            ours.close()
+
+
+def test_an_owner_that_leaves_while_it_is_read_is_still_named(
+    tmp_path: Path, store: SessionStore, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_and_leave(path: Path) -> LockHolder | None:
+        holder = read_lock_holder(path)
+        path.unlink(missing_ok=True)
+        return holder
+
+    monkeypatch.setattr("odin.session.lock.read_lock_holder", read_and_leave)
+    with held(tmp_path) as other, pytest.raises(SessionLocked, match=f"another process .PID {other.pid} "):
+        store.open("s1").hold()
 
 
 def test_a_damaged_owner_of_nobody_is_replaced(store: SessionStore, log: Path) -> None:

@@ -7,6 +7,7 @@ lock, and it is valid while the named process runs.
 
 import contextlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import msgspec
 from odin.core.errors import OdinError, SessionLockCorrupt, SessionLocked, SessionNotFound
 
 LOCK_SUFFIX = ".lock"
-_TRIES = 20
+_PATIENCE_S = 1.0
 _PAUSE_S = 0.025
-"""Retry interval while the lock holder is dead or not named yet: it is just exiting or starting."""
+"""How long, and how often, to retry while the lock holder is dead or not named: it is just exiting or starting."""
 
 _TAKEOVER_S = 10.0
 
@@ -98,7 +99,7 @@ def lock_file_of(log: Path) -> Path:
 def read_lock_holder(path: Path) -> LockHolder | None:
     """The lock holder named in the file; None if the file does not exist. Raise ValueError if it is unreadable."""
     try:
-        if not path.is_file() and os.path.lexists(path):
+        if not stat.S_ISREG(path.lstat().st_mode):
             raise ValueError(f"{path} is not a file")
         return msgspec.json.decode(path.read_bytes(), type=LockHolder)
     except FileNotFoundError:
@@ -135,13 +136,15 @@ class SessionLock:
         except ImportError:
             self._acquire_by_file()
             return
-        for tries_left in range(_TRIES, -1, -1):
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not tries_left or not self._may_clear_soon():
-                    raise self._make_refusal() from None
+                holder = self._read_holder()
+                if (holder is not None and holder.is_alive) or time.monotonic() > deadline:
+                    raise self._make_refusal(holder) from None
                 time.sleep(_PAUSE_S)
         if not os.fstat(fd).st_nlink:
             raise SessionNotFound(f"Session {self._session} was deleted by another process.")
@@ -174,19 +177,15 @@ class SessionLock:
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
-    def _may_clear_soon(self) -> bool:
-        """True if the lock holder is dead or not named yet, so that a retry makes sense."""
+    def _read_holder(self) -> LockHolder | None:
+        """The lock holder named in the lock file, None if there is no file. Raise SessionLockCorrupt if unreadable."""
         try:
-            holder = read_lock_holder(self._file)
+            return read_lock_holder(self._file)
         except ValueError:
-            return False
-        return holder is None or not holder.is_alive
+            raise self._make_refusal(None) from None
 
-    def _make_refusal(self) -> OdinError:
-        try:
-            holder = read_lock_holder(self._file)
-        except ValueError:
-            holder = None
+    def _make_refusal(self, holder: LockHolder | None) -> OdinError:
+        """The error for a lock held by this process. It reads no file: the holder may be gone by now."""
         if holder is None:
             return SessionLockCorrupt(
                 f"Session {self._session} is open in an unknown process: {self._file} is missing or unreadable.",
@@ -248,14 +247,11 @@ class SessionLock:
 
     def _take_over(self) -> None:
         """Take the lock of a dead process. A guard file lets only one process at a time do so."""
-        try:
-            holder = read_lock_holder(self._file)
-        except ValueError:
-            raise self._make_refusal() from None
+        holder = self._read_holder()
         if holder is None:
             return
         if holder.is_alive:
-            raise self._make_refusal()
+            raise self._make_refusal(holder)
         guard = self._file.with_name(f"{self._file.name}-takeover")
         try:
             self._create(guard)
