@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual._context import visible_screen_stack
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from odin.app.sessions import open_switcher
 from odin.config import Options, load
@@ -100,10 +102,17 @@ class Stage:
 
     def screen(self) -> str:
         """What a person sees, line by line."""
-        screen = self.app.screen
         width, height = self.app.size
-        lines = screen._compositor.render_strips()
-        return "\n".join(strip.text.rstrip() for strip in lines[:height]) if width else ""
+        return "\n".join(strip.text.rstrip() for strip in self.strips()[:height]) if width else ""
+
+    def strips(self) -> list[Strip]:
+        """The lines of the screen, with what is behind a dialog.
+
+        A dialog keeps the lines it draws. Drawn without the screens behind it, it would keep them blank.
+        """
+        app: Any = self.app
+        visible_screen_stack.set(app._background_screens)
+        return app.screen._compositor.render_strips()
 
     async def pictured(self, name: str, seconds: float = 30) -> None:
         """The screen comes to look like the picture of that name; ODIN_SNAPSHOTS=write takes a new one."""

@@ -224,6 +224,6 @@ async def test_markup_in_words_from_outside_is_just_words() -> None:
     async with play(PlayedSessions(client)) as stage:
         stage.app.show_toast(said)
         await stage.shows(said)
-        screen = stage.app.screen._compositor.render_strips()
+        screen = stage.strips()
         metas = [style.meta for strip in screen for _, style, _ in strip if style and style.meta]
         assert not any("app.exit" in str(meta) for meta in metas)

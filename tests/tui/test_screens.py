@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from textual._context import visible_screen_stack
 
 from odin.core.call_events import Replied, ToolEnded, ToolStarted
 from odin.core.event import TurnEnded, TurnStarted
@@ -260,6 +261,18 @@ async def test_picture(name: str, size: tuple[int, int], theme: ThemeSetting, mo
         await stage.until(lambda: len(stage.app.transcript.blocks) >= 5)
         await PICTURES[name](Set(stage, client))
         await stage.pictured(f"{name}-{shown(size, theme)}")
+
+
+async def test_what_is_behind_a_dialog_is_seen_however_early_one_looks() -> None:
+    client = going_back()
+    client.play(*PAST)
+    async with play(PlayedSessions(client)) as stage:
+        await stage.shows("It reads a file")
+        await Set(stage, client).command("rules")
+        await stage.shows("Bash(git log:*)")
+        stage.app.screen.refresh()
+        visible_screen_stack.set([])
+        assert "It reads a file" in stage.screen()
 
 
 def test_no_screen_is_without_its_pictures() -> None:
