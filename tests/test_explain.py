@@ -99,10 +99,12 @@ def test_rules_that_would_allow_it_are_offered_and_do(run_odin: Run) -> None:
 def test_the_page_for_people(run_odin: Run) -> None:
     lines = run_odin("explain", "make all && ls").stdout.splitlines()
     assert lines[0] == "ask: ExecuteCommand make all && ls"
-    assert lines[1].split() == ["why", "The", "command", "may", "change", "things."]
+    assert lines[1].split() == ["why", "Runs", "make,", "which", "can", "change", "files."]
     assert lines[2].split() == ["rule", "commands"]
     assert [line.split() for line in lines[4:6]] == [["ask", "make", "all"], ["auto", "ls"]]
     assert "--allowedTools 'Bash(make all && ls)'" in lines[6]
+    shown = run_odin("explain", "git reset --hard").stdout
+    assert "  does  Discards uncommitted changes. (hard to undo)\n" in shown
     built_in = run_odin("explain", "shutdown now").stdout
     assert "built in" in built_in
 

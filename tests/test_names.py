@@ -87,7 +87,7 @@ RETIRED_WORDS = {
     r"breaths?": "pause, interval",
     r"shel(?:f|ves)": "folder, store",
     r"ruinous": "destructive",
-    r"harmless": "read-only, safe",
+    r"(?<![\"`])harmless(?![\"`])": "read-only, safe",
     r"untouchable": "protected",
     r"rulebooks?": "rules, policy",
     r"hookbooks?": "hooks",

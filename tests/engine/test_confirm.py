@@ -37,6 +37,13 @@ class TestAnswers:
         assert (workspace / "a").exists()
         assert not (workspace / "b").exists()
 
+    async def test_the_request_says_what_the_call_would_do(self, start: Start, workspace: Path) -> None:
+        talk = await start([call("ExecuteCommand", {"command": "rm -r build"}), say("ok")], **ASKING)
+        talk.answers = [AnswerPermission("", False)]
+        await talk.say("go")
+        (question,) = talk.all(PermissionAsked)
+        assert (question.danger, question.effect) == ("hard_to_undo", "Deletes build recursively.")
+
     async def test_the_reason_of_a_no_reaches_the_model_as_it_was_written(self, start: Start, workspace: Path) -> None:
         why = 'Use "b" instead:\n  it is  empty — already {made}'
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)

@@ -17,7 +17,7 @@ from odin.commands.command_line import Parser, make_formatter, split_list, write
 from odin.config import Options, load, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode
-from odin.core.policy import RuleAction
+from odin.core.policy import Danger, RuleAction
 from odin.core.tool import Kind, Subject, canonical_name_of
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
@@ -44,7 +44,10 @@ class PartVerdict(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The verdict on a call. `unclear` names what cannot be parsed; `suggestions` are rules that would allow it."""
+    """The verdict on a call.
+
+    `unclear` names what cannot be parsed, `effect` what the call would do; `suggestions` are rules that would allow it.
+    """
 
     verdict: VerdictName
     reason: str
@@ -59,6 +62,8 @@ class Explanation(Struct, frozen=True):
     cwd: str
     parts: tuple[PartVerdict, ...] = ()
     unclear: str = ""
+    danger: Danger = "changes_files"
+    effect: str = ""
     suggestions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -74,6 +79,7 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     mode = mode_of(config.mode)
     verdict = policy.judge(name, kind, subject, mode)
     analysis = analyze_command(subject.command) if subject.command else None
+    effect = policy.describe_effect(name, kind, subject, mode)
     return Explanation(
         verdict=_VERDICT_NAMES[verdict.action],
         reason=verdict.reason,
@@ -88,6 +94,8 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
         cwd=policy.cwd,
         parts=_judge_parts(analysis, policy, name, mode) if analysis is not None else (),
         unclear=analysis.reason if analysis is not None and not analysis.is_complete else "",
+        danger=effect.danger,
+        effect=effect.sentence,
         suggestions=policy.suggest_rules(name, kind, subject, mode),
         warnings=(*config.warnings, *rules.warnings),
     )
@@ -192,6 +200,8 @@ def _format_explanation(found: Explanation) -> str:
         f"  why   {escape_hidden(found.reason)}",
         f"  rule  {escape_hidden(found.rule)}{' (built in; cannot be overridden)' if found.builtin else ''}",
     ]
+    if found.effect and found.effect != found.reason:
+        lines.append(f"  does  {escape_hidden(found.effect)} ({found.danger.replace('_', ' ')})")
     if found.unclear:
         lines.append(f"  unclear: {escape_hidden(found.unclear)}")
     if len(found.parts) > 1:

@@ -17,7 +17,7 @@ from odin.core.event_values import (
     Todo,
 )
 from odin.core.message import Image, ReplyMessage, Usage
-from odin.core.policy import HookPoint, RememberScope, RuleAction
+from odin.core.policy import Danger, HookPoint, RememberScope, RuleAction
 
 # --- one model request ---
 
@@ -219,6 +219,7 @@ class FileCached(Event, frozen=True):
 class PermissionAsked(Event, frozen=True):
     """A tool call waits for approval.
 
+    `reason` says why it needs approval, `effect` in one sentence what it would do, and `danger` how dangerous that is.
     `rules` are the rules that would answer it from now on, narrowest first. `preview` shows what would change.
     `sandbox` names the sandbox the command would run in; `unsandboxed`: the request is to run it again without one.
     `asked_paths` need this approval, `allowed_paths` of the same call do not.
@@ -236,6 +237,8 @@ class PermissionAsked(Event, frozen=True):
     unsandboxed: bool = False
     asked_paths: tuple[str, ...] = ()
     allowed_paths: tuple[str, ...] = ()
+    danger: Danger = "changes_files"
+    effect: str = ""
 
 
 class PermissionAnswered(Event, frozen=True):

@@ -18,6 +18,10 @@ RememberScope = Literal["session", "project", "user"]
 """How long an answer is remembered: in this session, in this project, or everywhere."""
 
 
+Danger = Literal["harmless", "changes_files", "hard_to_undo", "outside_project", "network", "credentials"]
+"""The worst that a tool call would do, for permission requests."""
+
+
 class RuleLine(Struct, frozen=True):
     """One rule as shown in a list. `number` identifies it for removal; 0 cannot be removed.
 

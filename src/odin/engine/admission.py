@@ -251,6 +251,7 @@ def _must_still_ask(call: Call, scope: CallScope, deps: CallDeps) -> bool:
 async def _build_question(call: Call, scope: CallScope, deps: CallDeps) -> PermissionAsked:
     tool = call.tool
     rules = () if deps.rules is None else deps.policy().suggest_rules(tool.name, tool.kind, call.subject, scope.mode)
+    effect = deps.policy().describe_effect(tool.name, tool.kind, call.subject, scope.mode)
     return PermissionAsked(
         ask_id="",
         call_id=call.id,
@@ -263,6 +264,8 @@ async def _build_question(call: Call, scope: CallScope, deps: CallDeps) -> Permi
         sandbox=deps.sandbox() if tool.kind == "execute" else "",
         asked_paths=tuple(to_valid_unicode(path) for path in call.asked_paths),
         allowed_paths=tuple(to_valid_unicode(path) for path in call.allowed_paths),
+        danger=effect.danger,
+        effect=_clean(effect.sentence, deps),
     )
 
 
@@ -317,6 +320,7 @@ async def _add_rule(
 async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: CallDeps) -> AnswerPermission:
     """Ask whether a command may run again without the sandbox, with the same arguments. Nothing is remembered."""
     blocked = _clean(blocked, deps)
+    effect = deps.policy().describe_effect(call.tool.name, call.tool.kind, call.subject, scope.mode)
     question = PermissionAsked(
         ask_id="",
         call_id=call.id,
@@ -326,6 +330,8 @@ async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: Call
         subject=_clean(call.tool.subject_of(call.args).text, deps),
         sandbox=deps.sandbox(),
         unsandboxed=True,
+        danger=effect.danger,
+        effect=_clean(effect.sentence, deps),
     )
 
     async def prepare() -> PermissionAsked:

@@ -18,7 +18,7 @@ Deny beats everything. Between ask and allow the strongest layer decides (see `R
 one ask is enough. Under dontAsk, ask becomes deny.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from odin.policy.commands.analysis import (
     find_outside_word,
     is_too_long_to_scan,
 )
+from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.ruling import (
@@ -46,6 +47,9 @@ from odin.policy.rules.ruling import (
     is_allowed_by,
     is_folder_search,
 )
+
+if TYPE_CHECKING:
+    from odin.policy.commands.effects import Effect
 
 
 class Verdict(Struct, frozen=True):
@@ -108,6 +112,12 @@ class Policy:
 
     def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
         return self._judge(self._make_call(name, kind, subject, mode))
+
+    def describe_effect(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> "Effect":
+        """Return what this call would do, and how dangerous that is."""
+        from odin.policy.call_effects import describe_call
+
+        return describe_call(self._make_call(name, kind, subject, mode))
 
     def suggest_rules(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
         """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
@@ -309,20 +319,24 @@ class Policy:
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
-        why = "The command may change things."
+        return Verdict("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
+
+    def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
+        """Return why a command that stays inside the project needs approval."""
         danger = find_danger(analysis, self.root, self.cwd)
         if danger:
-            why = f"The command is destructive: {danger}."
-        elif not analysis.is_complete:
-            why = f"The command cannot be fully analyzed: {analysis.reason or 'it cannot be parsed'}."
-        else:
-            doubt = call.explain_doubt()
-            if doubt:
-                why = f"The command may not be read-only: {doubt}."
-            if not call.spec.allows_changes:
-                why = f"In {call.spec.mode} only read-only commands run without approval"
-                why += f": {doubt}." if doubt else "."
-        return Verdict("ask", why, self._suggest_hint(call), "commands")
+            return f"The command is destructive: {danger}."
+        if not analysis.is_complete:
+            return f"The command cannot be fully analyzed: {analysis.reason or 'it cannot be parsed'}."
+        doubt = call.explain_doubt()
+        if not call.spec.allows_changes:
+            why = f"In {call.spec.mode} only read-only commands run without approval"
+            return f"{why}: {doubt}." if doubt else f"{why}."
+        if doubt:
+            return f"The command may not be read-only: {doubt}."
+        from odin.policy.call_effects import describe_call
+
+        return describe_call(call).sentence
 
     def _suggest_hint(self, call: PolicyCall) -> str:
         if call.kind == "edit" and not self._find_outside_path(call):
