@@ -20,6 +20,8 @@ from odin.core.call_events import (
 from odin.core.event import AgentStarted, Envelope, TurnEnded
 from odin.core.op import Continue, Interrupt, Prompt, RunUserShell
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput
+from odin.engine.execution import UNCHECKED_TEXT
+from odin.session.thread import INTERRUPTED
 from odin.testing import call, fault, reply, say
 from tests.sandbox.processes import alive, pids_in
 
@@ -102,6 +104,48 @@ async def test_in_a_command_that_will_not_end(start: Start, workspace: Path, api
     assert "before this call began" in request.results["c_b"]
 
 
+NOISY = "echo first; echo second; touch begun; sleep 600"
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_what_a_command_had_printed_is_kept_for_user_and_model(start: Start, workspace: Path, api: Api) -> None:
+    talk = await start([call("ExecuteCommand", {"command": NOISY}, id="c_a"), say("fine")], api)
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    await stop(talk, prompt)
+    (ended,) = talk.all(ToolEnded)
+    assert ended.status == "cancelled"
+    assert ended.text == f"first\nsecond\n\n[{INTERRUPTED}]"
+    assert ended.note == f"Ran: {NOISY} (interrupted)"
+    request = await goes_on(talk)
+    assert request.results["c_a"].endswith(ended.text)
+
+
+async def test_a_hook_that_checks_results_keeps_unchecked_output_from_the_model(start: Start, workspace: Path) -> None:
+    hooks = {"PostToolUse": [claude("exit 0")]}
+    talk = await start([call("ExecuteCommand", {"command": NOISY}, id="c_a"), say("fine")], config={"hooks": hooks})
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    await stop(talk, prompt)
+    (ended,) = talk.all(ToolEnded)
+    assert ended.display == "first\nsecond"
+    request = await goes_on(talk)
+    assert request.results["c_a"] == f"{UNCHECKED_TEXT}\n\n[{INTERRUPTED}]"
+
+
+async def test_in_a_hook_that_looks_at_a_result(start: Start, workspace: Path) -> None:
+    """The call had finished: the model is told so, but does not read what the hook has not passed."""
+    hooks = {"PostToolUse": [claude(f"touch {workspace}/begun; sleep 600")]}
+    talk = await start(
+        [call("ExecuteCommand", {"command": "echo done"}, id="c_a"), say("fine")], config={"hooks": hooks}
+    )
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    await stop(talk, prompt)
+    (ended,) = talk.all(ToolEnded)
+    assert (ended.status, ended.display, ended.text) == ("success", "done", UNCHECKED_TEXT)
+
+
 class WaitArgs(Args, frozen=True):
     name: str
 
@@ -131,7 +175,7 @@ class Wait(Tool[WaitArgs]):
 @pytest.mark.parametrize("api", APIS)
 async def test_between_calls_that_run_together_and_nothing_comes_late(start: Start, api: Api) -> None:
     wait = Wait()
-    calls = [call("Wait", {"name": name}, id=f"c_{name}") for name in ("quick", "one", "two")]
+    calls = [call("Wait", {"name": name}, id=f"c_{at}") for at, name in enumerate(("quick", "one", "quick", "two"))]
     talk = await start([reply(calls=calls), say("fine")], api, own_tools=[wait])
     heard: list[Envelope] = []
     listening = asyncio.create_task(_listen(talk, heard))
@@ -142,7 +186,7 @@ async def test_between_calls_that_run_together_and_nothing_comes_late(start: Sta
     await stop(talk, prompt)
     await asyncio.sleep(0.1)
     statuses = {event.call_id: event.status for event in talk.all(ToolEnded)}
-    assert statuses == {"c_quick": "success", "c_one": "cancelled", "c_two": "cancelled"}
+    assert statuses == {"c_0": "success", "c_1": "cancelled", "c_2": "success", "c_3": "cancelled"}
     listening.cancel()
     events = [envelope.event for envelope in heard]
     after = events[next(at for at, event in enumerate(events) if isinstance(event, TurnEnded)) + 1 :]
@@ -240,7 +284,7 @@ async def test_a_second_interrupt_at_once_tears_nothing(start: Start, workspace:
 
 async def test_in_a_command_of_the_users_own(start: Start, workspace: Path) -> None:
     talk = await start([say("fine")])
-    await talk.client.submit(RunUserShell("r1", STUBBORN))
+    await talk.client.submit(RunUserShell("r1", f"echo printed; {STUBBORN}"))
     found = await asyncio.to_thread(pids_in, workspace / "pids", 5)
     assert await talk.client.submit(Interrupt()), "it is something to stop"
     async with asyncio.timeout(30):
@@ -249,7 +293,7 @@ async def test_in_a_command_of_the_users_own(start: Start, workspace: Path) -> N
         while not (await talk.client.snapshot()).context:
             await asyncio.sleep(0.02)
     assert (await talk.say("next")).text == "fine"
-    assert "interrupted by the user" in talk.server.requests[0].body.decode()
+    assert "printed\\n(interrupted by the user" in talk.server.requests[0].body.decode()
 
 
 async def test_everything_in_one_session_of_the_responses_api(start: Start, workspace: Path) -> None:

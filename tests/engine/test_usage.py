@@ -1,6 +1,7 @@
 """Usage in real sessions: records, sums, and the context meter."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 
 from odin.app.usage import UsagePeriod, report_usage
 from odin.compaction.summary import HEADINGS
-from odin.core.call_events import UsageRecorded
+from odin.core.call_events import TextStreamed, UsageRecorded
 from odin.core.client import ContextReport
 from odin.core.event import Compacted
 from odin.core.message import Usage
-from odin.core.op import AddContext, Compact, Rewind
-from odin.testing import call, reply, say
+from odin.core.op import AddContext, Compact, Interrupt, Rewind
+from odin.testing import call, fault, reply, say
+from odin.ui.slash_commands.usage import format_usage
 
 from .conftest import Start
 
@@ -42,7 +44,7 @@ async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path
             recorded.append((envelope.agent, envelope.event.purpose, envelope.event.usage.total))
             if envelope.event.purpose == "title":
                 break
-    assert recorded == [("", "planner", 1_100), ("agent-1", "planner", 11), ("", "planner", 1_127), ("", "title", 7)]
+    assert recorded == [("", "main", 1_100), ("agent-1", "main", 11), ("", "main", 1_127), ("", "title", 7)]
     shot = await talk.client.snapshot()
     cost = (1_215 * 3 + 130 * 15 + 800 * 0.3 + 100 * 3.75) / 1e6
     assert shot.cost_usd == pytest.approx(cost)
@@ -50,7 +52,7 @@ async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path
     assert shot.spent_by_model[SONNET].calls == 4
     assert (shot.context_tokens, shot.context_limit) == (1_127, 200_000)
     found = report_usage(os.environ, cwd=str(workspace), by="purpose", period=UsagePeriod())
-    assert {row.name: row.calls for row in found.rows} == {"planner": 3, "title": 1}
+    assert {row.name: row.calls for row in found.rows} == {"main": 3, "title": 1}
     assert found.total.cost_usd == pytest.approx(cost)
     assert found.total.cache_hit_rate == pytest.approx(800 / 2_115, abs=1e-4)
 
@@ -73,6 +75,38 @@ async def test_cached_tokens_are_billed_once_by_every_api(start: Start, api: str
     assert event.usage == used
     assert event.cost_usd == pytest.approx((200 * 1 + (40 + thought) * 10 + 800 * 0.1 + written * 2) / 1e6)
     assert (await talk.client.snapshot()).context_tokens == 200 + 40 + 800 + written + thought
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+async def test_an_interrupted_reply_is_counted(start: Start, api: str) -> None:
+    """Anthropic reports the input first and the rest at the end, OpenAI everything at the end."""
+    words = "word " * 100
+    held = reply(words, usage=Usage(1_000, 500), chunk=50).hold(threading.Event(), after=8)
+    talk = await start([held, reply("fine", usage=Usage(1_200, 5))], api)
+    prompt = await talk.submit("go")
+    while sum(len(event.text) for event in talk.all(TextStreamed)) < 200:
+        await talk.until_live(TextStreamed)
+    await talk.client.submit(Interrupt())
+    ended = await talk.until_end(prompt)
+    received = sum(len(event.text) for event in talk.all(TextStreamed))
+    (event,) = talk.all(UsageRecorded)
+    assert event.estimated
+    assert event.usage.output == received // 4
+    assert (event.usage.input == 1_000) if api == "anthropic" else (500 < event.usage.input < 20_000)
+    assert ended.usage == event.usage
+    assert (await talk.client.snapshot()).context_tokens == 0, "an estimate is no measurement"
+    await talk.say("on")
+    shot = await talk.client.snapshot()
+    (spent,) = shot.spent_by_model.values()
+    assert spent.estimated == event.usage.total
+    assert spent.usage == event.usage + Usage(1_200, 5)
+    assert "tokens are estimated: their replies were cut off." in format_usage(shot, await talk.client.get_info())
+
+
+async def test_a_request_that_no_server_took_is_not_counted(start: Start) -> None:
+    talk = await start([fault(503), reply("ok", usage=Usage(10, 1))])
+    await talk.say("go")
+    assert [(event.usage, event.estimated) for event in talk.all(UsageRecorded)] == [(Usage(10, 1), False)]
 
 
 async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, workspace: Path) -> None:

@@ -193,4 +193,5 @@ def _build_row(name: str, spent: UsageTotals, title: str = "") -> UsageRow:
         round(spent.cost_usd, 9),
         spent.unpriced,
         None if hits is None else round(hits, 4),
+        spent.estimated,
     )

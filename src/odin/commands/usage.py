@@ -90,6 +90,8 @@ def format_table(report: UsageReport) -> str:
             f"\n{report.total.unpriced_tokens:,} tokens of models with unknown prices are not included in the cost. "
             "Set prices in models.json; see `odin models`.\n"
         )
+    if report.total.estimated_tokens:
+        text += f"\n{report.total.estimated_tokens:,} tokens are estimated: their replies were cut off.\n"
     return f"Usage, {report.period}\n\n{text}"
 
 

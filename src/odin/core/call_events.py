@@ -32,6 +32,7 @@ class UsageRecorded(Event, frozen=True):
     """Tokens and cost of one model request. A cost of 0 means unknown, unless the model is `free`.
 
     `context_window` is 0 if unknown; `purpose` is `main` for the main model, or the name of the small job.
+    `estimated`: the reply was cut off before the provider reported all tokens, so some are counted by length.
     """
 
     model: str
@@ -40,6 +41,7 @@ class UsageRecorded(Event, frozen=True):
     context_window: int = 0
     purpose: str = "main"
     free: bool = False
+    estimated: bool = False
 
 
 class ReplyDiscarded(Event, frozen=True):

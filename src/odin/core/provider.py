@@ -222,6 +222,12 @@ class ReplyBuilder:
         elif isinstance(chunk, RollbackChunk):
             self.reset()
 
+    def count_chars(self) -> int:
+        """Return the length of everything that has arrived: text, reasoning and arguments."""
+        texts = [*self._texts.values(), *(fragments for fragments, _ in self._thinking_blocks.values())]
+        calls = [[call.name, *call.fragments] for call in self._calls.values()]
+        return sum(len(fragment) for fragments in (*texts, *calls) for fragment in fragments)
+
     def arguments_of(self, index: int) -> str:
         return "".join(self._calls[index].fragments)
 

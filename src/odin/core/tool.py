@@ -89,11 +89,16 @@ def hide_nothing(path: str) -> bool:
     return False
 
 
+def _drop_output(output: ToolOutput) -> None:
+    return
+
+
 class ToolContext(Struct, frozen=True):
     """The context of a tool call. `progress` shows a line to the user; `channel` and `chat` name the origin of the
     conversation.
 
-    `is_hidden` returns True for a file that rules keep out of search results.
+    `is_hidden` returns True for a file that rules keep out of search results. A tool that is cancelled calls
+    `keep_partial` with what it has so far.
     """
 
     cwd: str
@@ -107,6 +112,7 @@ class ToolContext(Struct, frozen=True):
     chat: str = "direct"
     sandbox_profile: SandboxProfile = SandboxProfile()
     is_hidden: Callable[[str], bool] = hide_nothing
+    keep_partial: Callable[[ToolOutput], None] = _drop_output
 
 
 AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]

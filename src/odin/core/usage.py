@@ -12,7 +12,10 @@ USAGE_GROUPINGS: tuple[UsageGrouping, ...] = get_args(UsageGrouping)
 
 
 class UsageRow(Struct, frozen=True):
-    """One line of a usage report. `cost_usd` excludes `unpriced_tokens`, the tokens of models without a known price."""
+    """One line of a usage report. `cost_usd` excludes `unpriced_tokens`, the tokens of models without a known price.
+
+    `estimated_tokens` belong to replies that were cut off before the provider had reported their usage.
+    """
 
     name: str
     title: str
@@ -25,6 +28,7 @@ class UsageRow(Struct, frozen=True):
     cost_usd: float
     unpriced_tokens: int
     cache_hit_rate: float | None
+    estimated_tokens: int = 0
 
 
 class UsageReport(Struct, frozen=True):
@@ -35,18 +39,23 @@ class UsageReport(Struct, frozen=True):
 
 
 class UsageTotals(Struct, frozen=True, omit_defaults=True):
-    """The sum of model requests. `unpriced` counts tokens without a known price; `cost_usd` excludes them."""
+    """The sum of model requests. `unpriced` counts tokens without a known price; `cost_usd` excludes them.
+
+    `estimated` counts the tokens of replies that were cut off before the provider had reported them all.
+    """
 
     calls: int = 0
     usage: Usage = Usage()
     cost_usd: float = 0.0
     unpriced: int = 0
+    estimated: int = 0
 
     @classmethod
     def from_event(cls, event: UsageRecorded) -> "UsageTotals":
         """Return the totals of one request. A cost of 0 means unknown unless the model is free."""
         unknown = event.cost_usd == 0 and not event.free
-        return cls(1, event.usage, event.cost_usd, event.usage.total if unknown else 0)
+        tokens = event.usage.total
+        return cls(1, event.usage, event.cost_usd, tokens if unknown else 0, tokens if event.estimated else 0)
 
     def __add__(self, other: "UsageTotals") -> "UsageTotals":
         return UsageTotals(
@@ -54,6 +63,7 @@ class UsageTotals(Struct, frozen=True, omit_defaults=True):
             self.usage + other.usage,
             self.cost_usd + other.cost_usd,
             self.unpriced + other.unpriced,
+            self.estimated + other.estimated,
         )
 
     @property

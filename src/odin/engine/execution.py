@@ -6,8 +6,10 @@ record: redact → bound → remarks → before_tool_result_append hooks → eve
 A tool never ends the turn: an exception becomes an error result that the model reads.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -15,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import FileCached, TodosChanged, ToolEnded, ToolProgressed, ToolStarted
+from odin.core.errors import OdinError
 from odin.core.event import ContextSummarized
 from odin.core.event_values import CallStatus
 from odin.core.policy import HookVerdict
@@ -23,6 +26,7 @@ from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, 
 from odin.engine.admission import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
+from odin.session.thread import INTERRUPTED
 
 
 class RawOutput(Struct, frozen=True):
@@ -33,10 +37,14 @@ class RawOutput(Struct, frozen=True):
 
 
 class CallClock:
-    """Measures one run of a tool. Its progress is shown only while `is_shown`, so that late output is dropped."""
+    """Measures one run of a tool. Its progress is shown only while `is_shown`, so that late output is dropped.
+
+    `partial` is what the tool had produced when it was cancelled, or None if that is nothing.
+    """
 
     def __init__(self, *, is_shown: bool = True) -> None:
         self.is_shown = is_shown
+        self.partial: ToolOutput | None = None
         self._started_at = time.monotonic()
         self._duration_ms: int | None = None
 
@@ -60,13 +68,35 @@ class StartedRun(Protocol):
 
 
 async def run(call: Call, scope: CallScope, deps: CallDeps, started: StartedRun | None = None) -> Call:
-    """Run an admitted call and return it finished. With `started`, use the output of that run instead."""
+    """Run an admitted call and return it finished. With `started`, use the output of that run instead.
+
+    If it is cancelled, record what it has produced so far.
+    """
     title = to_valid_unicode(deps.redact(_title_of(call)).text)
     deps.recorder.emit(ToolStarted(call.id, call.tool.name, call.request.args, title), scope.agent)
     call = msgspec.structs.replace(call, stage="running")
     clock = CallClock() if started is None else started.clock
     context = build_context(call, scope, deps, clock)
     retry = _UnsandboxedRetry(call, scope, deps, context)
+    try:
+        output = await _produce_output(call, deps, context, retry, started)
+        clock.is_shown = False
+        call = msgspec.structs.replace(call, stage="finished", output=output, duration_ms=clock.stop())
+        output = await _fire_tool_result(call, output, scope, deps)
+    except asyncio.CancelledError:
+        if call.stage == "running" and clock.partial is not None:
+            call = msgspec.structs.replace(call, output=clock.partial, duration_ms=clock.stop())
+        if call.stage == "finished" or clock.partial is not None:
+            record_interrupted(call, scope, deps)
+        raise
+    finally:
+        clock.is_shown = False
+    return msgspec.structs.replace(call, output=output, stops_turn=retry.stops_turn)
+
+
+async def _produce_output(
+    call: Call, deps: CallDeps, context: ToolContext, retry: "_UnsandboxedRetry", started: StartedRun | None
+) -> ToolOutput:
     try:
         if started is None:
             raw = await run_tool(call, deps, context, retry=retry)
@@ -77,14 +107,8 @@ async def run(call: Call, scope: CallScope, deps: CallDeps, started: StartedRun 
         for step in () if raw.is_stopped else deps.steps.after:
             output = await step(call.tool, call.args, output, context)
     except Exception as error:  # whatever a tool raises is its result
-        output = fail(describe_tool_error(call.tool, error))
-    finally:
-        clock.is_shown = False
-    duration_ms = clock.stop()
-    output = await _fire_tool_result(call, output, scope, deps)
-    return msgspec.structs.replace(
-        call, stage="finished", output=output, duration_ms=duration_ms, stops_turn=retry.stops_turn
-    )
+        return fail(describe_tool_error(call.tool, error))
+    return output
 
 
 async def _keep_output(output: ToolOutput) -> ToolOutput:
@@ -117,6 +141,9 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
             shown = to_valid_unicode(deps.redact(text).text)
             deps.recorder.emit(ToolProgressed(call.id, call.tool.name, shown, clock.elapsed_s), scope.agent)
 
+    def keep_partial(output: ToolOutput) -> None:
+        clock.partial = output
+
     writes = spec_of(scope.mode).allows_changes and deps.policy().permission_mode != "plan"
     return ToolContext(
         cwd=scope.cwd,
@@ -128,6 +155,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         progress=report_progress,
         sandbox_profile=SandboxProfile(writes=writes),
         is_hidden=_hidden_filter_of(call, scope, deps),
+        keep_partial=keep_partial,
     )
 
 
@@ -164,6 +192,7 @@ class _UnsandboxedRetry:
         call, deps, profile = self._call, self._deps, self._context.sandbox_profile
         if not deps.approvals.can_ask or not profile.writes or deps.policy().permission_mode == "dontAsk":
             return output
+        self._context.keep_partial(output)
         answer = await ask_unsandboxed(call, output.blocked, self._scope, deps)
         self.stops_turn = self.stops_turn or answer.interrupt
         if not answer.allow:
@@ -243,20 +272,47 @@ def _read_content(path: Path) -> bytes:
 
 UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
 WITHHELD_TEXT = "A hook withheld this result"
+UNCHECKED_TEXT = "The output is withheld, because the hooks that check results did not run."
+"""Said to the model about the output of an interrupted call."""
 
 
 async def record(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     """Record the result of a finished or refused call, and what it changed besides: summary, to-dos, known files."""
-    emit = deps.recorder.emit
-    emit(await _build_event(call, scope, deps), scope.agent)
-    output = call.output
+    try:
+        event = await _build_event(call, scope, deps)
+    except asyncio.CancelledError:
+        record_interrupted(call, scope, deps)
+        raise
+    _emit_result(event, call, scope, deps)
+    return msgspec.structs.replace(call, stage="recorded")
+
+
+def record_interrupted(call: Call, scope: CallScope, deps: CallDeps) -> None:
+    """Record what a call had produced when its turn was cancelled. No hook runs any more.
+
+    The user sees the output. The model reads it unless a hook checks results: that hook has not seen it.
+    """
+    output, secrets = _redact_and_bound(call.output, deps)
+    if not call.is_refused and (
+        deps.hooks.has_hook_for("tool_result", call.tool.name) or deps.hooks.has_hook_for("before_tool_result_append")
+    ):
+        output = msgspec.structs.replace(output, text=UNCHECKED_TEXT, view=output.view or output.text)
+    if call.stage == "running":
+        output = msgspec.structs.replace(output, text=f"{output.text}\n\n[{INTERRUPTED}]")
+    output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
+    with suppress(OdinError):  # the end of the turn reports a log that cannot be written
+        _emit_result(_make_event(call, output, secrets), call, scope, deps)
+
+
+def _emit_result(event: ToolEnded, call: Call, scope: CallScope, deps: CallDeps) -> None:
+    emit, output = deps.recorder.emit, call.output
+    emit(event, scope.agent)
     if output.summary:
         emit(ContextSummarized(_redact_text(output.summary, deps), output.covers), scope.agent)
     if output.todos is not None:
         emit(TodosChanged(output.todos), scope.agent)
     for file in deps.take_seen_files():
         emit(FileCached(msgspec.structs.replace(file, path=to_valid_unicode(file.path))), scope.agent)
-    return msgspec.structs.replace(call, stage="recorded")
 
 
 async def _build_event(call: Call, scope: CallScope, deps: CallDeps) -> ToolEnded:
@@ -267,6 +323,10 @@ async def _build_event(call: Call, scope: CallScope, deps: CallDeps) -> ToolEnde
         if replaced is not output:
             output, more = _redact_and_bound(replaced, deps)
             secrets = tuple(dict.fromkeys((*secrets, *more)))
+    return _make_event(call, output, secrets)
+
+
+def _make_event(call: Call, output: ToolOutput, secrets: tuple[str, ...]) -> ToolEnded:
     return ToolEnded(
         call_id=call.id,
         name=call.name,
@@ -288,6 +348,8 @@ async def _build_event(call: Call, scope: CallScope, deps: CallDeps) -> ToolEnde
 def _status_of(call: Call, output: ToolOutput) -> CallStatus:
     if call.refusal is not None:
         return call.refusal.status
+    if call.stage == "running":
+        return "cancelled"
     return "error" if output.is_error else "success"
 
 

@@ -19,7 +19,7 @@ from odin.core.message import ToolCall
 from odin.core.policy import HookCall
 from odin.engine.admission import admit
 from odin.engine.call import Call, CallDeps, CallScope, paths_of
-from odin.engine.execution import record
+from odin.engine.execution import record, record_interrupted
 from odin.engine.speculation import SpeculationSettings, Speculator, is_read_only_call
 
 SKIPPED_BY_STEERING = "Skipped due to queued user message."
@@ -109,13 +109,18 @@ class CallPipeline:
                 await self._record(await self._run(call, scope, reply), scope, reply)
             return
         tasks = [asyncio.create_task(self._run(call, scope, reply)) for call in batch]
+        waiting = list(tasks)
         try:
-            for task in tasks:
-                await self._record(await task, scope, reply)
+            while waiting:
+                call = await waiting[0]
+                del waiting[0]
+                await self._record(call, scope, reply)
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for ended in await asyncio.gather(*waiting, return_exceptions=True):
+                if isinstance(ended, Call):  # it had finished, but a call before it had not
+                    record_interrupted(ended, scope, self._deps)
 
     async def _run(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
         if call.is_refused:

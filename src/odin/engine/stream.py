@@ -146,8 +146,18 @@ PROGRESS_EVERY_S = 0.3
 _ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-AccountUsage = Callable[[Usage], ProviderError | None]
-"""Account for the usage of one attempt. Return an error to forbid another attempt."""
+CHARS_PER_TOKEN = 4
+"""For the estimate of a reply whose usage the provider did not report."""
+
+
+class AccountUsage(Protocol):
+    def __call__(self, usage: Usage, *, estimated: bool = False) -> ProviderError | None:
+        """Account for the usage of one attempt. Return an error to forbid another attempt."""
+        ...
+
+
+def _ignore_usage(usage: Usage, *, estimated: bool = False) -> None:
+    return
 
 
 class RetriesExhausted(Exception):
@@ -179,7 +189,9 @@ class ReplyStream:
         self._agent = agent
         self._builder = ReplyBuilder()
         self._reasoning = ReasoningStream(self._emit)
-        self._account_usage: AccountUsage = lambda usage: None
+        self._account_usage: AccountUsage = _ignore_usage
+        self._expected_tokens = 0
+        self._is_accepted = False  # by the provider, which then counts the tokens
         self._refusal: ProviderError | None = None
         self._request_count = 0
         self._partial_message: ReplyMessage | None = None
@@ -197,11 +209,13 @@ class ReplyStream:
         self._request_count += 1
         self._emit(RequestStarted(self._request_count, request.model, tokens))
         self._account_usage = account
+        self._expected_tokens = tokens
         attempt = 0
         while True:
             attempt += 1
             self._builder = ReplyBuilder(provider.name, request.model)
             self._progress = _ReplyProgress()
+            self._is_accepted = False
             self._ids = {}
             self._used_ids = _call_ids_of(request)
             try:
@@ -224,8 +238,17 @@ class ReplyStream:
         return message
 
     def _report_usage(self) -> None:
-        """Account for the usage the provider has reported for this attempt."""
-        self._refusal = self._account_usage(self._builder.usage)
+        """Account for the usage of this attempt: as reported, or estimated if the reply was cut off before that."""
+        usage = self._builder.usage
+        if self._builder.stop is not None or not self._is_accepted:
+            self._refusal = self._account_usage(usage)
+            return
+        received = self._builder.count_chars() // CHARS_PER_TOKEN
+        if usage.output + usage.reasoning < received:
+            usage = msgspec.structs.replace(usage, output=received - usage.reasoning)
+        if not usage.input + usage.cache_read + usage.cache_write:
+            usage = msgspec.structs.replace(usage, input=self._expected_tokens)
+        self._refusal = self._account_usage(usage, estimated=True)
 
     async def _try_once(self, provider: Provider, request: Request) -> Reply:
         started_at = time.monotonic()
@@ -238,6 +261,9 @@ class ReplyStream:
                 await time_slice.maybe_yield()
             if self._builder.stop is None:
                 raise StreamCut("The reply ended before it was complete.", "Try again.")
+        except ProviderError:
+            self._is_accepted = self._builder.has_started
+            raise
         finally:
             self.seconds += time.monotonic() - started_at
             self._report_usage()
@@ -266,6 +292,7 @@ class ReplyStream:
 
     def _handle_chunk(self, chunk: Chunk, provider: str) -> None:
         if isinstance(chunk, WaitChunk):
+            self._is_accepted = chunk.activity == "waiting_token"
             self._emit(ActivityChanged(chunk.activity))  # pyright: ignore[reportArgumentType]
             return
         if isinstance(chunk, RateLimitChunk):

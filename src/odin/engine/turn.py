@@ -356,16 +356,17 @@ class AgentTurn:
             images=template.info.images,
         )
 
-    def _record_usage(self, template: RequestTemplate, usage: Usage) -> BudgetSpent | None:
+    def _record_usage(self, template: RequestTemplate, usage: Usage, *, estimated: bool = False) -> BudgetSpent | None:
         """Record the usage of one request. Return the refusal if the budget is spent."""
         if usage.total == 0:
             return None
         info = template.info
-        self._deps.compaction.record_usage(template, usage)
+        if not estimated:
+            self._deps.compaction.record_usage(template, usage)
         cost = info.cost_of(usage)
         self._usage += usage
         self._cost += cost
-        self._emit(UsageRecorded(_model_name_of(info), usage, cost, info.context, free=info.free))
+        self._emit(UsageRecorded(_model_name_of(info), usage, cost, info.context, free=info.free, estimated=estimated))
         return self._deps.budget.get_refusal()
 
     def _accept_reply(self, reply: Reply) -> ReplyMessage | None:

@@ -79,13 +79,20 @@ class UserShell:
 
     async def _run_command(self, op: RunUserShell) -> None:
         shown = _LiveOutput(op.id, self._recorder, self._redact)
+        stopped: list[CommandResult] = []
         try:
             finished = await self._runner.run(
-                op.command, cwd=self._cwd, timeout=MAX_SECONDS, on_output=shown.add, limit=_OUTPUT_CHARS
+                op.command,
+                cwd=self._cwd,
+                timeout=MAX_SECONDS,
+                on_output=shown.add,
+                on_cancelled=stopped.append,
+                limit=_OUTPUT_CHARS,
             )
             text = _describe_finished(finished)
         except asyncio.CancelledError:
-            text = f"{shown.tail}\n(interrupted by the user and stopped with everything it had started)".lstrip("\n")
+            output = "".join(part.output for part in stopped).rstrip("\n")
+            text = f"{output}\n(interrupted by the user and stopped with everything it had started)".lstrip("\n")
         except OSError as error:
             text = f"(it could not be started: {error.strerror or error})"
         finally:
@@ -121,7 +128,6 @@ class _LiveOutput:
     """Publishes the output of a running command a few times a second."""
 
     def __init__(self, command_id: str, recorder: Recorder, redact: Redact) -> None:
-        self._end = ""
         self._id = command_id
         self._recorder = recorder
         self._redact = redact
@@ -131,15 +137,9 @@ class _LiveOutput:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    @property
-    def tail(self) -> str:
-        """The last output."""
-        return _clean_output(self._end).rstrip("\n")
-
     def add(self, text: str) -> None:
         if self._closed:
             return
-        self._end = (self._end + text)[-_TAIL_CHARS:]
         self._new = (self._new + text)[-_TAIL_CHARS:]
         if self._timer is None:
             self._timer = self._loop.call_later(0.1, self._emit_progress)

@@ -241,9 +241,17 @@ class _ActionReader:
             self._actions.append(UserAction(seq, op, self._ended, after, silent_turn=self._running))
 
     def _find_first_effect(self, at: int) -> int:
-        first = at
-        while first > 0 and _is_effect(self._envelopes[first - 1]):
-            first -= 1
+        """The index of the first event that cutting off the turn caused.
+
+        A result between two cancelled ones is one of them: its call had finished, but one before it had not.
+        """
+        first = looked_at = at
+        while looked_at > 0:
+            looked_at -= 1
+            if _is_effect(self._envelopes[looked_at]):
+                first = looked_at
+            elif not isinstance(self._envelopes[looked_at].event, ToolEnded):
+                break
         return first
 
     def _note_effects(self, at: int) -> None:

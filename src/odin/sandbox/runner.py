@@ -147,20 +147,39 @@ class ProcessRunner:
         timeout: float,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
+        on_cancelled: Callable[[CommandResult], None] | None = None,
         limit: int = OUTPUT_LIMIT,
         sandbox_profile: SandboxProfile | None = None,
     ) -> CommandResult:
         """Run a shell command (a string) or a program (a list) until it exits, at most `timeout` seconds.
 
         Standard error is merged into the output. Raise OSError if it cannot be started. If the command has exited but a
-        process it started still holds the pipe, return after a moment; later output goes to the spill file.
+        process it started still holds the pipe, return after a moment; later output goes to the spill file. If the
+        caller is cancelled, the command is stopped and `on_cancelled` gets what it had printed by then.
         """
         sandbox = self._choose_sandbox(command, sandbox_profile)
         stamps = sandbox.stamp_protected_files(cwd, sandbox_profile) if sandbox and sandbox_profile else None
         running, (out,) = self._start(command, cwd, env, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
         sink = HeadTailBuffer(limit, self._make_spill_path)
         running.attach_pipe(out, sink, _relay_text(on_output))
-        timed_out = await self._wait(running, timeout)
+        try:
+            timed_out = await self._wait(running, timeout)
+        except asyncio.CancelledError:
+            if on_cancelled is not None:
+                text, truncated = sink.render_text()
+                tampered = sandbox.find_tampered_files(stamps, cwd) if sandbox else ()
+                on_cancelled(
+                    CommandResult(
+                        running.code,
+                        text,
+                        running.pid,
+                        sink.total,
+                        truncated,
+                        spill_path=sink.path,
+                        tampered_files=tampered,
+                    )
+                )
+            raise
         is_open = running.pipes[0].is_open
         has_survivors = not timed_out and (is_open or running.has_survivors())
         if has_survivors and is_open:

@@ -170,7 +170,7 @@ class MainConversation:
                 if self.turns:
                     self.turns[-1].add_tool_use(ToolUse(intern(event.name), event.files, event.note))
             case UsageRecorded():
-                if event.purpose == "main":
+                if event.purpose == "main" and not event.estimated:
                     self.tokens, self.limit, self.is_measured = event.usage.total, event.context_window, True
             case FileCached():
                 self.files[event.file.path] = event.file

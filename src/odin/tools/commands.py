@@ -403,7 +403,12 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         progress = CommandProgress(ctx.progress)
         try:
             finished = await self._runner.run(
-                args.command, cwd=ctx.cwd, timeout=seconds, on_output=progress.feed, sandbox_profile=ctx.sandbox_profile
+                args.command,
+                cwd=ctx.cwd,
+                timeout=seconds,
+                on_output=progress.feed,
+                on_cancelled=lambda stopped: ctx.keep_partial(_make_output(args, stopped, [], " (interrupted)")),
+                sandbox_profile=ctx.sandbox_profile,
             )
         except OSError as error:
             return fail(describe_start_error(error, ctx.cwd))
@@ -412,20 +417,24 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         remarks = _list_remarks(finished, seconds)
         if timeout_ms > MAX_MS:
             remarks.append(f"(the timeout of {timeout_ms:.0f} ms was limited to {MAX_MS} ms)")
-        text = "\n".join([finished.output.rstrip("\n") or "(no output)", *remarks])
-        first = args.command.strip().partition("\n")[0]
-        return ToolOutput(
-            text=to_printable(text),
-            is_error=finished.timed_out or finished.code != 0,
-            note=to_printable(f"{args.description or 'Ran'}: {first[:200]}" + _format_exit(finished)),
-            for_user=to_printable(_describe_tampering(finished)),
-            blocked=to_printable(finished.denial),
-        )
+        return _make_output(args, finished, remarks, _format_exit(finished))
 
     def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
         if self._background is None:
             return fail("Not run: background processes are not available here. End the command with & instead.")
         return spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
+
+
+def _make_output(args: ExecuteArgs, finished: CommandResult, remarks: list[str], ending: str) -> ToolOutput:
+    text = "\n".join([finished.output.rstrip("\n") or "(no output)", *remarks])
+    first = args.command.strip().partition("\n")[0]
+    return ToolOutput(
+        text=to_printable(text),
+        is_error=finished.timed_out or finished.code != 0,
+        note=to_printable(f"{args.description or 'Ran'}: {first[:200]}{ending}"),
+        for_user=to_printable(_describe_tampering(finished)),
+        blocked=to_printable(finished.denial),
+    )
 
 
 def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:

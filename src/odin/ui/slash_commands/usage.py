@@ -101,8 +101,7 @@ def format_usage(shot: Snapshot, info: SessionInfo) -> str:
         if len(group) > 1:
             width = max(map(len, group))
             lines += [f"  {escape_hidden(name):<{width}}  {format_totals(spent)}" for name, spent in group.items()]
-    if total.unpriced:
-        lines.append(f"{total.unpriced:,} tokens of models with unknown prices are not included in the cost.")
+    lines += describe_caveats(total.unpriced, total.estimated)
     if info.budget_usd:
         lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 removes it.")
     lines.append("Run `odin usage` for all sessions.")
@@ -191,7 +190,7 @@ def format_stats(report: UsageReport, view: StatsView, columns: int) -> str:
         ]
     else:
         rows = format_table(report, columns - 1)
-    return "\n".join(filter(None, [*rows, format_unpriced(report.total)])) + "\n"
+    return "\n".join([*rows, *caveats_of(report.total)]) + "\n"
 
 
 def format_overview(total: UsageRow) -> list[tuple[str, str]]:
@@ -253,7 +252,15 @@ def format_row_cost(row: UsageRow) -> str:
     return format_usd(row.cost_usd)
 
 
-def format_unpriced(total: UsageRow) -> str:
-    if not total.unpriced_tokens:
-        return ""
-    return f"{total.unpriced_tokens:,} tokens of models with unknown prices are not included in the cost."
+def caveats_of(total: UsageRow) -> list[str]:
+    return describe_caveats(total.unpriced_tokens, total.estimated_tokens)
+
+
+def describe_caveats(unpriced: int, estimated: int) -> list[str]:
+    """Return what makes the sums inexact, one sentence each."""
+    caveats: list[str] = []
+    if unpriced:
+        caveats.append(f"{unpriced:,} tokens of models with unknown prices are not included in the cost.")
+    if estimated:
+        caveats.append(f"{estimated:,} tokens are estimated: their replies were cut off.")
+    return caveats

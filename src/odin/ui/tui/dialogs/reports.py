@@ -23,12 +23,12 @@ from odin.ui.slash_commands.usage import (
     VIEW_GROUPINGS,
     StatsScope,
     StatsView,
+    caveats_of,
     format_calls,
     format_context,
     format_overview,
     format_row_cost,
     format_table,
-    format_unpriced,
     format_usage,
 )
 from odin.ui.terminal import escape_hidden
@@ -407,7 +407,7 @@ def _render_overview(report: UsageReport, colors: Palette) -> Text:
         for row in report.rows:
             text.append(f"{escape_hidden(row.name):<16}", colors.text)
             text.append(f"{format_calls(row)}, {format_row_cost(row)}\n", colors.text)
-    return _append_unpriced(text, total, colors)
+    return _append_caveats(text, total, colors)
 
 
 def _render_table(report: UsageReport, colors: Palette, columns: int) -> Text:
@@ -418,12 +418,12 @@ def _render_table(report: UsageReport, colors: Palette, columns: int) -> Text:
     for line in rows:
         text.append(f"{line}\n", colors.text)
     text.append(f"{total}\n", colors.strong)
-    return _append_unpriced(text, report.total, colors)
+    return _append_caveats(text, report.total, colors)
 
 
-def _append_unpriced(text: Text, total: UsageRow, colors: Palette) -> Text:
-    if note := format_unpriced(total):
-        text.append(f"\n{note}\n", colors.warn)
+def _append_caveats(text: Text, total: UsageRow, colors: Palette) -> Text:
+    for caveat in caveats_of(total):
+        text.append(f"\n{caveat}\n", colors.warn)
     return text
 
 

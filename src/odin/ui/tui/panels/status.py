@@ -172,18 +172,20 @@ def _make_cost_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
     if facts.budget_usd:
         cost = f"{cost}, {format_usd(max(left, 0.0))} left"
     style = palette.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_FULL) else palette.dim
-    parts = [StatusPart(cost, style, 4), StatusPart(f"{format_count(spent.usage.total)} tokens", palette.dim, 7)]
+    sign = "~" if spent.estimated else ""
+    parts = [StatusPart(cost, style, 4), StatusPart(f"{sign}{format_count(spent.usage.total)} tokens", palette.dim, 7)]
     if spent.cache_hit_rate:
         parts.append(StatusPart(f"cache {spent.cache_hit_rate:.0%}", palette.dim, 9))
     return parts
 
 
 def format_cost(facts: SessionFacts) -> str:
-    """Return the cost so far; unpriced requests are named, not counted as free."""
+    """Return the cost so far; unpriced requests are named, not counted as free. `~` marks an estimate."""
     spent = facts.usage_totals
+    cost = f"{'~' if spent.estimated else ''}{format_usd(spent.cost_usd)}"
     if spent.unpriced:
-        return f"{format_usd(spent.cost_usd)} + unpriced" if spent.cost_usd else "unpriced"
-    return format_usd(spent.cost_usd)
+        return f"{cost} + unpriced" if spent.cost_usd else "unpriced"
+    return cost
 
 
 def _make_project_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
