@@ -174,7 +174,7 @@ def test_yes_trusts_and_is_not_asked_again(poisoned: Path):
         with screen(cwd=poisoned, env=server.env("anthropic"), all_of_it=True) as terminal:
             terminal.see("[no]: ")
             terminal.type("yes\n")
-            terminal.see("Trusted until its content changes.")
+            terminal.see("Trusted until these settings change.")
             terminal.see("edit> ")
             terminal.type("hi\n")
             terminal.see("Hello.")

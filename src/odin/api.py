@@ -17,10 +17,8 @@ from odin.config import Options
 from odin.core import errors
 from odin.core.call_events import (
     ActivityChanged,
-    PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
+    AnswerEvent,
+    AskEvent,
     Replied,
     TextStreamed,
     ToolEnded,
@@ -470,9 +468,9 @@ class Query:
             if isinstance(message, ResultMessage):
                 self.result = message
         event = envelope.event
-        if isinstance(event, PermissionAsked | QuestionsAsked):
+        if isinstance(event, AskEvent):
             self._decisions[event.ask_id] = asyncio.get_running_loop().create_task(self._decide(event))
-        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+        elif isinstance(event, AnswerEvent):
             if task := self._decisions.pop(event.ask_id, None):
                 task.cancel()
         elif isinstance(event, UsageRecorded):
@@ -503,7 +501,7 @@ class Query:
             self.last_error = error_of(ended)
             await _invoke_callback(self._callbacks.on_error, self.last_error)
 
-    async def _decide(self, ask: PermissionAsked | QuestionsAsked) -> None:
+    async def _decide(self, ask: AskEvent) -> None:
         """Answer in a separate task: the reader must keep running to see when a request is answered elsewhere."""
         assert self._client is not None
         await self._client.submit(await decide(self._session.can_use_tool, ask))

@@ -60,7 +60,7 @@ def test_what_is_appended_comes_after_the_main_prompt() -> None:
 
 def test_the_command_rules_are_told() -> None:
     (block,) = SystemPrompt(allowed=("make test", "ls"), forbidden=("git push",)).build_blocks("edit_mode")
-    assert "Commands that run without a question: make test, ls." in block
+    assert "Commands that run without approval: make test, ls." in block
     assert "Commands that are forbidden: git push." in block
     assert "Commands that" not in SystemPrompt().build_blocks("edit_mode")[0]
 
@@ -81,7 +81,7 @@ def test_the_project_the_user_and_the_flags_reach_the_request(run_odin: Run, wor
     header, main, project = system_of(server)
     assert header == "Called by the test."
     assert main.startswith(MAIN)
-    for told in ("Answer in verse.", "without a question: make test.", "forbidden: git push."):
+    for told in ("Answer in verse.", "without approval: make test.", "forbidden: git push."):
         assert told in main
     assert "Every function has a docstring." in project
 

@@ -265,7 +265,7 @@ class TestWhoAnswers:
         talk.answers = [AnswerPermission("", True)]
         assert (await talk.until_end(prompt)).text == "ok"
         told = talk.server.requests[1].results["w"]
-        assert told.startswith("Denied: the question timed out.")
+        assert told.startswith("Denied: the permission request timed out.")
         assert talk.all(ToolEnded)[0].status == "denied"
         assert answered.reason == "The user did not answer within 0.05 s."
         assert not (workspace / "a").exists()

@@ -219,7 +219,7 @@ async def test_a_question_that_is_not_asked_any_more_is_a_difference(start: Star
     asked["event"] = {"type": "PermissionAsked", "ask_id": "a", "call_id": "l", "name": "LS", "args": {}, "reason": ""}
     log.write_text("".join([*lines[:at], json.dumps(asked) + "\n", *lines[at:]]))
     report = await played(session, workspace)
-    assert [difference.what for difference in report.differences] == ["question about call l"]
+    assert [difference.what for difference in report.differences] == ["request for call l"]
 
 
 async def test_an_interrupted_answer_stops_at_the_same_word(start: Start, workspace: Path):

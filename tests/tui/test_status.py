@@ -205,7 +205,7 @@ async def test_one_who_waits_for_an_answer_is_not_shown_as_working() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         client.play(TurnStarted("p", "x", "edit_mode"), PermissionAsked("a", "c", "Bash", {}, "why"))
-        await stage.until(lambda: stage.app.facts.agents.main.questions)
+        await stage.until(lambda: stage.app.facts.agents.main.asks)
         assert stage.app.facts.agents.main.describe(client.now).is_asking
         client.play(PermissionAnswered("a", "c", True))
-        await stage.until(lambda: not stage.app.facts.agents.main.questions)
+        await stage.until(lambda: not stage.app.facts.agents.main.asks)

@@ -276,7 +276,7 @@ def test_a_question_that_nobody_answers_in_time_is_taken_back(workspace: Path) -
         screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see(ASKED)
-        terminal.see("ExecuteCommand was not run. Denied: the question timed out.")
+        terminal.see("ExecuteCommand was not run. Denied: the permission request timed out.")
         assert terminal.end() == (0, "Nobody there.\n")
         assert "timed out" in server.requests[1].results["toolu_c"]
     assert not (workspace / "made").exists()
@@ -291,7 +291,7 @@ def test_an_editor_that_is_open_when_the_time_is_over_is_ended(workspace: Path) 
     ):
         terminal.see(ASKED)
         terminal.type("e\n")
-        terminal.see("ExecuteCommand was not run. Denied: the question timed out.")
+        terminal.see("ExecuteCommand was not run. Denied: the permission request timed out.")
         assert terminal.end() == (0, "Nobody there.\n")
         wait_until(lambda: not running(editor))
 

@@ -14,7 +14,7 @@ from odin.core.client import Client
 from odin.core.event import TurnEnded
 from odin.core.op import AnswerPermission, Prompt
 from odin.testing import ScriptedServer, call, say
-from odin.ui.plain.questions import QuestionQueue
+from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.progress import ProgressLine
 
 
@@ -25,7 +25,7 @@ class Desk:
         self.client = client
         self._keyboard, terminal = pty.openpty()
         self._terminal = os.fdopen(terminal, "r+b", buffering=0)
-        self.questions = QuestionQueue(client, self._terminal, None, ProgressLine(None))  # pyright: ignore[reportArgumentType]
+        self.questions = TerminalDialogs(client, self._terminal, None, ProgressLine(None))  # pyright: ignore[reportArgumentType]
         self.asked: asyncio.Queue[PermissionAsked] = asyncio.Queue()
         self._events = client.stream_events()
         self.turn = asyncio.create_task(self._follow())

@@ -5,16 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked
-from odin.ui.plain.permission_prompt import (
+from odin.ui.permission_text import describe_answer_elsewhere, list_offered_rules
+from odin.ui.plain.dialogs import (
     PREVIEW_LINES,
     PermissionReply,
-    describe_answer_elsewhere,
     format_all_details,
     format_permission_help,
     format_permission_prompt,
-    format_permission_question,
+    format_permission_request,
     format_rule_choice,
-    list_offered_rules,
     parse_reply,
     parse_rule_number,
     parse_scope,
@@ -92,7 +91,7 @@ def test_outside_the_sandbox_there_is_yes_and_no_only() -> None:
     assert format_permission_prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
     assert parse_reply(OUTSIDE, "e\n").act == "unclear"
     assert parse_reply(OUTSIDE, "y\n").act == "allow"
-    shown = format_permission_question(OUTSIDE)
+    shown = format_permission_request(OUTSIDE)
     assert shown.startswith("Odin asks to run this again outside the sandbox:\n  | make\n")
     assert "remember" not in format_permission_help(OUTSIDE)
 
@@ -110,7 +109,7 @@ def test_the_question_names_everything_that_matters() -> None:
         allowed_paths=("/project/three",),
         preview="-old\n+new\n",
     )
-    assert format_permission_question(asked, "explorer") == (
+    assert format_permission_request(asked, "explorer") == (
         "The sub-agent explorer asks to use ExecuteCommand:\n"
         "  | make\n"
         "Needs your answer:\n"
@@ -128,7 +127,7 @@ def test_the_question_names_everything_that_matters() -> None:
 
 def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for_ours() -> None:
     command = f"echo {'x' * 200}Allow it? [y]es {'界' * 50} end"
-    shown = format_permission_question(
+    shown = format_permission_request(
         ask(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60
     )
     rows = shown.splitlines()
@@ -140,10 +139,10 @@ def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for
 
 
 def test_no_path_is_listed_twice() -> None:
-    assert "Needs your answer" not in format_permission_question(ask(asked_paths=("/etc/one",)))
-    several = format_permission_question(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
+    assert "Needs your answer" not in format_permission_request(ask(asked_paths=("/etc/one",)))
+    several = format_permission_request(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
     assert several == "Odin asks to use Delete:\n  | /a\n  | /b\n"
-    mixed = format_permission_question(
+    mixed = format_permission_request(
         ask(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason="")
     )
     assert mixed == "Odin asks to use Delete:\nNeeds your answer:\n  | /b\nAllowed already:\n  | /a\n"
@@ -155,7 +154,7 @@ def test_a_question_whose_beginning_is_not_on_the_screen_says_so() -> None:
 
 
 def test_a_question_without_a_subject_shows_the_arguments() -> None:
-    asked = format_permission_question(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
+    asked = format_permission_request(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
     assert '  | {"task":"x\\ny"}\n' in asked
     assert "It starts something.\n" in asked
 
@@ -174,7 +173,7 @@ def test_nothing_in_a_question_is_hidden() -> None:
         rules=(poison,),
     )
     texts = [
-        format_permission_question(asked, poison),
+        format_permission_request(asked, poison),
         format_permission_prompt(asked),
         format_permission_help(asked),
         format_all_details(asked),
@@ -190,7 +189,7 @@ def test_a_rule_that_cannot_be_shown_as_it_is_is_not_offered() -> None:
 
 def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
     asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
-    shown = format_permission_question(asked)
+    shown = format_permission_request(asked)
     assert f"+line {PREVIEW_LINES - 1}\n" in shown
     assert f"+line {PREVIEW_LINES}\n" not in shown
     assert f"  … {100 - PREVIEW_LINES} more lines; v shows them\n" in shown
@@ -199,16 +198,16 @@ def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
 
 def test_a_preview_leaves_room_for_the_question_on_a_small_screen() -> None:
     asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
-    shown = format_permission_question(asked, rows=24)
+    shown = format_permission_request(asked, rows=24)
     assert warn_if_too_tall(shown, 24) == ""
     assert "+line 10\n" in shown
-    assert "+line 5\n" in format_permission_question(asked, rows=5)
+    assert "+line 5\n" in format_permission_request(asked, rows=5)
 
 
 def test_long_lines_of_a_preview_are_cut_and_that_is_said() -> None:
     asked = ask(preview="+" + "x" * 500)
-    assert "x" * 200 not in format_permission_question(asked)
-    assert "long lines are cut" in format_permission_question(asked)
+    assert "x" * 200 not in format_permission_request(asked)
+    assert "long lines are cut" in format_permission_request(asked)
     assert "x" * 500 in format_all_details(asked, columns=600)
 
 

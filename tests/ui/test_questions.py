@@ -8,7 +8,7 @@ import pytest
 from odin.core.event_values import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.callbacks import parse_choice, parse_sdk_answers
-from odin.ui.plain.question_flow import format_question
+from odin.ui.plain.dialogs import format_question
 from tests.table import each
 from tests.ui.pseudo import screen
 

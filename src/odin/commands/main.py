@@ -244,7 +244,7 @@ def _read_standard_input() -> str:
 
 
 def _find_terminal() -> TextIO | None:
-    """Return a terminal to ask questions on: standard input, or /dev/tty if the prompt was piped in."""
+    """Return a terminal for dialogs: standard input, or /dev/tty if the prompt was piped in."""
     if not sys.stderr.isatty():
         return None
     if sys.stdin.isatty():

@@ -40,12 +40,16 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
     hashes: dict[str, str]
 
     @property
+    def request(self) -> TrustRequest:
+        return TrustRequest(self.folder, self.changed, self.starts, self.allows)
+
+    @property
     def is_empty(self) -> bool:
         return not self.starts and not self.allows
 
 
 def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
-    """Return what the project around a folder needs trust for. Nothing of it is run."""
+    """Return what the project around a folder needs trust for, without running anything of it."""
     folder = resolve_folder(cwd)
     root = os.path.realpath(find_project_root(folder, env))
     hashes = _hash_files(root)
@@ -73,7 +77,7 @@ def grant_trust(candidate: TrustCandidate, env: Mapping[str, str]) -> None:
 
 
 def find_pending_trust(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None":
-    """Return the trust question for a folder, or None if it is trusted or needs no trust.
+    """Return the trust request for a folder, or None if it is trusted or needs no trust.
 
     None also if the folder cannot be inspected: opening the session reports why.
     """
@@ -85,7 +89,7 @@ def find_pending_trust(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None"
 
 
 class FolderTrust:
-    """The trust question for a front end that asks it."""
+    """The trust request for a front end that shows it itself."""
 
     def __init__(self, candidate: TrustCandidate, env: Mapping[str, str]) -> None:
         self._candidate = candidate
@@ -93,8 +97,7 @@ class FolderTrust:
 
     @property
     def request(self) -> TrustRequest:
-        candidate = self._candidate
-        return TrustRequest(candidate.folder, candidate.changed, candidate.starts, candidate.allows)
+        return self._candidate.request
 
     async def grant(self) -> None:
         await asyncio.to_thread(grant_trust, self._candidate, self._env)
@@ -147,18 +150,9 @@ def ask_for_trust(cwd: str) -> None:
 
 
 def _confirm_trust(candidate: TrustCandidate) -> bool:
-    from odin.ui.plain.trust_prompt import ask_trust
+    from odin.ui.trust_prompt import ask_trust
 
-    return ask_trust(**_page_arguments_of(candidate), keyboard=sys.stdin, screen=sys.stderr)
-
-
-def _page_arguments_of(candidate: TrustCandidate) -> dict[str, Any]:
-    return {
-        "folder": candidate.folder,
-        "changed": candidate.changed,
-        "starts": candidate.starts,
-        "allows": candidate.allows,
-    }
+    return ask_trust(candidate.request, sys.stdin, sys.stderr)
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
@@ -175,25 +169,23 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 
 
 def _print_status(args: argparse.Namespace) -> int:
-    from odin.ui.plain.trust_prompt import format_trust_page
+    from odin.ui.trust_prompt import format_trust_page
 
     candidate = inspect_folder(args.path, os.environ)
     if args.json:
         return write_json(_facts_of(candidate))
     if candidate.warning:
         write_message(candidate.warning)
-    return write_output(
-        f"{'trusted' if candidate.trusted else 'not trusted'}: {format_trust_page(**_page_arguments_of(candidate))}"
-    )
+    return write_output(f"{'trusted' if candidate.trusted else 'not trusted'}: {format_trust_page(candidate.request)}")
 
 
 def _add_folder(args: argparse.Namespace) -> int:
-    from odin.ui.plain.trust_prompt import format_trust_page
+    from odin.ui.trust_prompt import format_trust_page
 
     candidate = inspect_folder(args.path, os.environ)
     if args.yes:
         if not args.json:
-            write_output(format_trust_page(**_page_arguments_of(candidate)))
+            write_output(format_trust_page(candidate.request))
     elif not sys.stdin.isatty():
         raise UsageError("Cannot ask for confirmation without a terminal.", "Review `odin trust`, then add --yes.")
     elif not _confirm_trust(candidate):

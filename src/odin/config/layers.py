@@ -144,7 +144,7 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""
 
 
-TRUST_HINT = "See what it asks for with `odin trust`; `odin trust add` trusts it as it is now."
+TRUST_HINT = "Review it with `odin trust`, then trust it with `odin trust add`."
 
 
 class _Layers:
@@ -241,7 +241,9 @@ def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mappi
         if key in USER_ONLY_KEYS:
             layers.warnings.append(f"{path}: {key} is ignored in a project file: set it in your user file, {user}.")
         elif value == "bypassPermissions":
-            layers.warnings.append(f"{path}: {key} {value} is ignored: no project file may switch every question off.")
+            layers.warnings.append(
+                f"{path}: {key} {value} is ignored: a project file cannot turn off all permission requests."
+            )
         elif _needs_trust(layers, key, value):
             layers.wanted[key] = sieve.unexpanded.get(key, value)
             if layers.trust.trusted:

@@ -52,7 +52,7 @@ class SystemPrompt(msgspec.Struct, frozen=True):
     def _format_rules(self) -> str:
         lines: list[str] = []
         if self.allowed:
-            lines.append(f"Commands that run without a question: {', '.join(self.allowed)}.")
+            lines.append(f"Commands that run without approval: {', '.join(self.allowed)}.")
         if self.forbidden:
             lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")
         return "\n".join(lines)

@@ -296,6 +296,10 @@ class QuestionsAnswered(Event, frozen=True):
     by: str = "user"
 
 
+AskEvent = PermissionAsked | QuestionsAsked
+AnswerEvent = PermissionAnswered | QuestionsAnswered
+
+
 # --- background processes ---
 
 

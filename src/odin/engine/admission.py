@@ -49,7 +49,7 @@ async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
 
 
 def judge_without_asking(call: Call, scope: CallScope, deps: CallDeps) -> Call | None:
-    """Return the judged call if it may run without a question, otherwise None."""
+    """Return the judged call if it may run without approval, otherwise None."""
     tool = deps.registry.get(call.request.name)
     if tool is None:
         return None
@@ -117,7 +117,7 @@ def _judge_by_rules(call: Call, scope: CallScope, deps: CallDeps) -> Call:
         if _STRICTNESS[alone.action] > _STRICTNESS[verdict.action]:
             verdict = alone
         (allowed if alone.action == "allow" else asked).append(path)
-    if not asked:  # no single path needs permission, so the question is about all of them together
+    if not asked:  # no single path needs permission, so the request covers all of them
         asked, allowed = allowed, []
     if verdict.action == "ask" and deps.registry.is_allowed(tool.name):
         verdict = Verdict("allow")
@@ -186,7 +186,7 @@ def _deny_by_hook(call: Call, verdict: HookVerdict) -> Call:
 
 
 async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Call:
-    """Ask again while the answers change the arguments or rules change under an open question."""
+    """Ask again while the answers change the arguments or rules change while a request is open."""
     for _ in range(MAX_ARGUMENT_ROUNDS):
         if call.verdict.action == "allow":
             return _admit_judged(call)
@@ -230,10 +230,10 @@ async def _apply_edited_arguments(
 
 
 async def _ask_permission(call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission | None:
-    """Ask the user. Return None if the question became needless while others were being asked."""
+    """Ask the user. Return None if approval was no longer needed when the request could be shown."""
 
     async def prepare() -> PermissionAsked | None:
-        return await _build_question(call, scope, deps) if _must_still_ask(call, scope, deps) else None
+        return await _build_request(call, scope, deps) if _must_still_ask(call, scope, deps) else None
 
     async def remember(answer: AnswerPermission) -> AnswerPermission:
         return await _remember_rule(answer, call, scope, deps)
@@ -248,7 +248,7 @@ def _must_still_ask(call: Call, scope: CallScope, deps: CallDeps) -> bool:
     return not now.is_refused and now.verdict.action == "ask"
 
 
-async def _build_question(call: Call, scope: CallScope, deps: CallDeps) -> PermissionAsked:
+async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> PermissionAsked:
     tool = call.tool
     rules = () if deps.rules is None else deps.policy().suggest_rules(tool.name, tool.kind, call.subject, scope.mode)
     effect = deps.policy().describe_effect(tool.name, tool.kind, call.subject, scope.mode)
@@ -270,7 +270,7 @@ async def _build_question(call: Call, scope: CallScope, deps: CallDeps) -> Permi
 
 
 async def _render_preview(call: Call, deps: CallDeps) -> str:
-    """Return the change an edit would make. If it cannot be shown, the question is asked without it."""
+    """Return the change an edit would make. If it cannot be shown, the request comes without it."""
     if call.tool.kind != "edit":
         return ""
     try:
@@ -321,7 +321,7 @@ async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: Call
     """Ask whether a command may run again without the sandbox, with the same arguments. Nothing is remembered."""
     blocked = _clean(blocked, deps)
     effect = deps.policy().describe_effect(call.tool.name, call.tool.kind, call.subject, scope.mode)
-    question = PermissionAsked(
+    request = PermissionAsked(
         ask_id="",
         call_id=call.id,
         name=call.tool.name,
@@ -335,11 +335,11 @@ async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: Call
     )
 
     async def prepare() -> PermissionAsked:
-        return question
+        return request
 
     async def accept_once(answer: AnswerPermission) -> AnswerPermission:
         if answer.args is not None:
-            problem = "The arguments cannot be changed in this question, so the command was not run again."
+            problem = "The arguments cannot be changed in this request, so the command was not run again."
             _warn(problem, scope, deps)
             return AnswerPermission(answer.ask_id, False, problem, by=answer.by)
         if answer.remember is not None:
@@ -380,7 +380,7 @@ def _unaskable_text_of(call: Call) -> str:
 
 def _rejection_text_of(answer: AnswerPermission) -> str:
     if answer.by == "timeout":
-        return f"Denied: the question timed out. {answer.reason} Nothing was done."
+        return f"Denied: the permission request timed out. {answer.reason} Nothing was done."
     if answer.by == "hook":
         return _hook_denial_text_of(answer.reason)
     if answer.by in ("shutdown", "nobody"):

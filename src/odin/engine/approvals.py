@@ -1,6 +1,6 @@
-"""Asks the user: permission requests and questions of tools, one at a time, matched by id; the first answer wins.
+"""Asks the user: permission requests and questions of the model, one at a time. The first answer to an id wins.
 
-Every question gets exactly one answer in the log, from the user, a hook or program, a steering prompt, the clock
+Each gets exactly one answer in the log, from the user, a hook or program, a steering prompt, the clock
 (`timeout`), an interrupt of the turn (`interrupt`) or the end of the session (`shutdown`). `RuleChanges` edits the
 rules of a running session.
 """
@@ -27,11 +27,11 @@ from odin.core.policy import HookCall, Hooks, NoHooks, RememberScope, RuleAction
 from odin.engine.recorder import Recorder
 from odin.policy.rules.rule import RuleSet, scope_of
 
-PrepareQuestion = Callable[[], Awaitable[PermissionAsked | None]]
-"""Make the question when it can be asked; return None if it has become needless."""
+PrepareRequest = Callable[[], Awaitable[PermissionAsked | None]]
+"""Called when the request can be shown. Returns None if it is no longer needed."""
 
 HandleAnswer = Callable[[AnswerPermission], Awaitable[AnswerPermission]]
-"""Process an answer before the next question is asked; return the answer to record."""
+"""Processes an answer before the next request is shown. Returns the answer to record."""
 
 
 async def _keep_answer(answer: AnswerPermission) -> AnswerPermission:
@@ -39,10 +39,10 @@ async def _keep_answer(answer: AnswerPermission) -> AnswerPermission:
 
 
 class Approvals:
-    """Open questions of a session. A lock keeps the user from being asked two things at once.
+    """The open permission requests and questions of a session. A lock lets only one be shown at a time.
 
-    `question_timeout` and `confirm_timeout` are the seconds a question of a tool and a permission request wait for an
-    answer; 0 means forever.
+    `question_timeout` and `confirm_timeout` are the seconds until a question and a permission request time out; 0 means
+    never.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class Approvals:
         self._recorder = recorder
         self._hooks = hooks or NoHooks()
         self._lock = asyncio.Lock()
-        self._open_approvals: dict[str, tuple[asyncio.Future[AnswerPermission], str]] = {}
+        self._open_requests: dict[str, tuple[asyncio.Future[AnswerPermission], str]] = {}
         self._open_questions: dict[str, asyncio.Future[AnswerQuestions]] = {}
         self._hook_tasks: set[asyncio.Task[None]] = set()
         self._pending = 0
         self._count = 0
 
     async def ask(
-        self, prepare: PrepareQuestion, agent: str, *, handle_answer: HandleAnswer = _keep_answer
+        self, prepare: PrepareRequest, agent: str, *, handle_answer: HandleAnswer = _keep_answer
     ) -> AnswerPermission | None:
-        """Return the answer, or None if the question became needless before it could be asked."""
+        """Return the answer, or None if the request was no longer needed when its turn came."""
         self._pending += 1
         try:
             async with self._lock:
-                question = None if self.is_closed else await prepare()
+                request = None if self.is_closed else await prepare()
                 if self.is_closed:
                     return _SHUTDOWN
-                if question is None:
+                if request is None:
                     return None
-                asked = msgspec.structs.replace(question, ask_id=self._make_id())
+                asked = msgspec.structs.replace(request, ask_id=self._make_id())
                 try:
                     answer = await self._wait_for_answer(asked, agent)
                     changed = answer.args if answer.args != asked.args else None
@@ -94,7 +94,7 @@ class Approvals:
 
     async def _wait_for_answer(self, asked: PermissionAsked, agent: str) -> AnswerPermission:
         answered: asyncio.Future[AnswerPermission] = asyncio.get_running_loop().create_future()
-        self._open_approvals[asked.ask_id] = answered, agent
+        self._open_requests[asked.ask_id] = answered, agent
         try:
             self._recorder.emit(asked, agent)
             self._notify_hooks(
@@ -110,7 +110,7 @@ class Approvals:
                 asked.ask_id, False, f"The user did not answer within {self._confirm_timeout:g} s.", by="timeout"
             )
         finally:
-            del self._open_approvals[asked.ask_id]
+            del self._open_requests[asked.ask_id]
 
     def _record_answer(self, asked: PermissionAsked, answer: AnswerPermission, agent: str) -> None:
         self._recorder.emit(
@@ -130,13 +130,13 @@ class Approvals:
 
     def cancel_for_agent(self, agent: str) -> None:
         """Answer no to the open permission requests of an agent, because a steering prompt overtook them."""
-        for ask_id, (waiting, asking) in list(self._open_approvals.items()):
+        for ask_id, (waiting, asking) in list(self._open_requests.items()):
             if asking == agent:
                 _set_result(waiting, AnswerPermission(ask_id, False, "You sent a steering prompt instead.", by="steer"))
 
     def answer(self, op: AnswerPermission) -> bool:
-        """Give an answer; False if no open question has this id, or it is already answered."""
-        waiting, _ = self._open_approvals.get(op.ask_id, (None, ""))
+        """Answer a permission request. Return False if none with this id is open."""
+        waiting, _ = self._open_requests.get(op.ask_id, (None, ""))
         return _set_result(waiting, op)
 
     async def ask_questions(
@@ -179,16 +179,16 @@ class Approvals:
             del self._open_questions[ask_id]
 
     def answer_questions(self, op: AnswerQuestions) -> bool:
-        """Give the answers to a tool's questions; False if they are not open."""
+        """Answer the questions of a tool call. Return False if they are not open."""
         return _set_result(self._open_questions.get(op.ask_id), op)
 
     async def close(self) -> None:
-        """Answer every open question with no and refuse new ones. The waiting tasks have their answer on return."""
+        """Deny what is open and refuse new requests. The waiting tasks have their answers on return."""
         self.is_closed = True
-        for waiting, _ in self._open_approvals.values():
+        for waiting, _ in self._open_requests.values():
             _set_result(waiting, _SHUTDOWN)
-        for ask_id, questioned in self._open_questions.items():
-            _set_result(questioned, AnswerQuestions(ask_id, cancelled=True, by="shutdown"))
+        for ask_id, pending in self._open_questions.items():
+            _set_result(pending, AnswerQuestions(ask_id, cancelled=True, by="shutdown"))
         for _ in range(_CLOSE_ROUNDS):
             if not self._pending:
                 break
@@ -198,7 +198,7 @@ class Approvals:
         await asyncio.gather(*self._hook_tasks, return_exceptions=True)
 
     def _notify_hooks(self, call: HookCall, ask_id: str = "") -> None:
-        """Run hooks in the background while the user is asked. They may answer the question `ask_id`."""
+        """Run hooks in the background while the user is asked. They may answer the request `ask_id`."""
         if self._hooks.has_hook_for(call.point):
             task = asyncio.create_task(self._fire_hook(call, ask_id))
             self._hook_tasks.add(task)
@@ -233,7 +233,7 @@ def _set_result(waiting: "asyncio.Future[_AnswerT] | None", op: _AnswerT) -> boo
 
 
 def _complete_answers(questions: Sequence[Question], given: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Return an answer to every question. A missing one becomes the first option; single choice keeps one word."""
+    """Return an answer to every question: the first option if none was given, one option for single choice."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions):
         words = tuple(word for word in given[number] if word.strip()) if number < len(given) else ()

@@ -49,7 +49,7 @@ class Call(Struct, frozen=True):
 
     `request` holds the arguments that run, which a hook or the user may have replaced; `audit` then tells the original
     ones. `args` are the same arguments parsed. `asked_paths` need permission, `allowed_paths` of the same call do not.
-    A question that a hook wants (`is_asked_by_hook`) is asked even if a rule added meanwhile would allow the call.
+    If a hook wants the user to be asked (`is_asked_by_hook`), a rule added meanwhile does not allow the call.
     `stops_turn`: the user's answer also ends the turn.
     """
 

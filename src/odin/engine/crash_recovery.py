@@ -1,6 +1,6 @@
 """Finds the events that close what a killed process left open, when its session is resumed.
 
-The history is valid without them, because folding gives every call a result. They end each call, question, turn,
+The history is valid without them, because folding gives every call a result. They end each call, request, turn,
 sub-agent and background process for readers of the log, and `describe` tells the model what happened. Live subscribers
 do not receive them: a client that waits for its own result must not see the end of a dead turn.
 """
@@ -45,11 +45,11 @@ def find_dangling(state: SessionState) -> DanglingEvents:
     unfinished = state.open_work
     names = sorted({*unfinished.turns, *unfinished.agents, *state.open_threads}, reverse=True)
     endings = (event for name in names for event in _end_agent(state, name))
-    return DanglingEvents((*_answer_questions(state), *endings, *_end_spawns(state)), tuple(unfinished.spawns))
+    return DanglingEvents((*_answer_requests(state), *endings, *_end_spawns(state)), tuple(unfinished.spawns))
 
 
-def _answer_questions(state: SessionState) -> Iterator[ClosingEvent]:
-    for asked, agent in state.open_work.questions.values():
+def _answer_requests(state: SessionState) -> Iterator[ClosingEvent]:
+    for asked, agent in state.open_work.asks.values():
         if isinstance(asked, PermissionAsked):
             yield PermissionAnswered(asked.ask_id, asked.call_id, False, "shutdown", _NO_ANSWER), agent
         else:

@@ -1,6 +1,6 @@
 """Starts tool calls while their reply is still being streamed.
 
-A call whose arguments are complete starts speculatively if the rules allow it without a question and it can be undone:
+A call whose arguments are complete starts speculatively if the rules allow it without approval and it can be undone:
 it is read-only, or it edits files that are saved first. Calls start in order, and none starts after one that did not,
 so each sees what it would have seen in order. When the reply is final, a call that is still the same counts and `run`
 takes its output. Any other call is discarded, with all that started after it: its files are restored and what it read

@@ -11,6 +11,7 @@ import msgspec
 
 from odin.checkpoints.file_state import UNHASHED_PREFIX
 from odin.core.call_events import (
+    AnswerEvent,
     PermissionAnswered,
     PermissionAsked,
     QuestionsAnswered,
@@ -190,7 +191,11 @@ def _describe(event: AnyEvent, agent: str) -> FactParts:  # noqa: C901 (one case
         case FilesChanged():
             yield f"files {event.call_id}", f"files changed by call {event.call_id}", _format_changes(event.changes)
         case PermissionAsked():
-            yield _ask_stream_of(event), f"question about call {event.call_id}", f"{event.name}: {event.subject}"
+            yield (
+                _ask_stream_of(event),
+                f"request for call {event.call_id}",
+                f"{event.name}: {event.subject}",
+            )
         case PermissionAnswered():
             yield _ask_stream_of(event), f"answer about call {event.call_id}", "yes" if event.allowed else "no"
         case QuestionsAnswered():
@@ -224,7 +229,7 @@ def _describe(event: AnyEvent, agent: str) -> FactParts:  # noqa: C901 (one case
             pass
 
 
-def _ask_stream_of(event: PermissionAsked | PermissionAnswered | QuestionsAnswered) -> str:
+def _ask_stream_of(event: PermissionAsked | AnswerEvent) -> str:
     return f"asked {event.call_id}"
 
 

@@ -1,4 +1,4 @@
-"""Plays a recording: performs the user's actions at the recorded points, answers questions, and waits in between."""
+"""Plays a recording: performs the user's actions at the recorded points and answers what Odin asks."""
 
 import asyncio
 import os
@@ -237,9 +237,9 @@ class _RecordedAnswers:
                     self._stopping_asks.add(stopper.ask_id)
 
     def answer_permission(self, asked: PermissionAsked) -> AnswerPermission | None:
-        """The recorded answer; None leaves the question open, because the turn was interrupted at this point.
+        """Return the recorded answer, or None if the request stayed open until the turn was interrupted.
 
-        A call that ran without a question in the recording, by a rule or a flag, is allowed.
+        A call that needed no approval in the recording, because of a rule or a flag, is allowed.
         """
         recorded = self._permissions.get(asked.call_id)
         if asked.unsandboxed and not recorded:

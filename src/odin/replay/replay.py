@@ -16,7 +16,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Options, load
 from odin.config.paths import find_project_root
 from odin.config.settings import ConfigKeys
-from odin.core.call_events import HookRan, PermissionAsked, QuestionsAsked, ToolEnded, UsageRecorded
+from odin.core.call_events import AskEvent, HookRan, PermissionAsked, ToolEnded, UsageRecorded
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import Compacted, Envelope, TurnStarted
@@ -268,7 +268,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
 def _infer_permissions(recording: Recording) -> tuple[bool, bool]:
     """Infer from the events whether the session could ask the user, and whether it ran with --yes."""
     events = [item.event for item in recording.envelopes]
-    asked = any(isinstance(event, PermissionAsked | QuestionsAsked) for event in events)
+    asked = any(isinstance(event, AskEvent) for event in events)
     denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
     return asked, not asked and not denied
 

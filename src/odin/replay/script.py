@@ -14,13 +14,12 @@ import msgspec
 from odin.compaction.summary import body_of
 from odin.core import errors
 from odin.core.call_events import (
+    AnswerEvent,
+    AskEvent,
     CallDiscarded,
     FileCached,
     HookRan,
     PermissionAnswered,
-    PermissionAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
     Replied,
     ReplyDiscarded,
     RetryScheduled,
@@ -109,7 +108,7 @@ def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
         return ("start", event.call_id)
     if isinstance(event, ToolEnded):
         return ("end", event.call_id)
-    if isinstance(event, PermissionAsked | QuestionsAsked):
+    if isinstance(event, AskEvent):
         return ("ask", event.call_id)
     if isinstance(event, AgentStarted):
         return ("agent", event.id)
@@ -260,7 +259,7 @@ class _ActionReader:
             self._effects.update(item.seq for item in self._envelopes[self._find_first_effect(at) : at])
 
     def _is_busy_at(self, first: int) -> bool:
-        """True if a call or a question was open when the turn was cut off, so the model was not being waited for."""
+        """True if a call or request was open when the turn was cut off, so the model was not being waited for."""
         open_calls: set[str] = set()
         asked: set[str] = set()
         for item in self._envelopes[:first]:
@@ -269,9 +268,9 @@ class _ActionReader:
                 open_calls.add(event.call_id)
             elif isinstance(event, ToolEnded):
                 open_calls.discard(event.call_id)
-            elif isinstance(event, PermissionAsked | QuestionsAsked):
+            elif isinstance(event, AskEvent):
                 asked.add(event.ask_id)
-            elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+            elif isinstance(event, AnswerEvent):
                 asked.discard(event.ask_id)
             elif isinstance(event, TurnStarted) and not item.agent:
                 open_calls.clear()
@@ -324,7 +323,7 @@ def _is_effect(item: Envelope) -> bool:
         return event.status == "cancelled"
     if isinstance(event, Replied):
         return event.message.interrupted
-    if isinstance(event, PermissionAnswered | QuestionsAnswered):
+    if isinstance(event, AnswerEvent):
         return event.by in ("interrupt", "shutdown")
     if isinstance(event, PromptInjected):
         return not event.turn

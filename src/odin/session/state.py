@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import (
+    AskEvent,
     PermissionAnswered,
     PermissionAsked,
     QuestionsAnswered,
@@ -271,11 +272,11 @@ class OpenWork:
     def __init__(self) -> None:
         self.turns: dict[str, str] = {}
         self.agents: dict[str, AgentStarted] = {}
-        self.questions: dict[str, tuple[PermissionAsked | QuestionsAsked, str]] = {}
+        self.asks: dict[str, tuple[AskEvent, str]] = {}
         self.spawns: dict[str, tuple[SpawnStarted, str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.turns or self.agents or self.questions or self.spawns)
+        return bool(self.turns or self.agents or self.asks or self.spawns)
 
     def apply(self, event: AnyEvent, agent: str) -> None:
         match event:
@@ -288,9 +289,9 @@ class OpenWork:
             case AgentEnded():
                 self.agents.pop(event.id, None)
             case PermissionAsked() | QuestionsAsked():
-                self.questions[event.ask_id] = event, agent
+                self.asks[event.ask_id] = event, agent
             case PermissionAnswered() | QuestionsAnswered():
-                self.questions.pop(event.ask_id, None)
+                self.asks.pop(event.ask_id, None)
             case SpawnStarted():
                 self.spawns[event.id] = event, agent
             case SpawnFinished():

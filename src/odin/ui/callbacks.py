@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.call_events import AskEvent, PermissionAsked, QuestionsAsked
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.policy import CallbackHook, HookPayload, RememberScope
@@ -73,9 +73,6 @@ def _parse_sdk_answer(question: Question, given: Any) -> tuple[str, ...]:
     return tuple(parts) if question.multiple and text not in labels and labels.issuperset(parts) else (text,)
 
 
-PendingQuestion = PermissionAsked | QuestionsAsked
-
-
 class Allow(Struct, frozen=True):
     """Allow the call. `updated_input` replaces its arguments, which are then judged again.
 
@@ -116,7 +113,7 @@ HookTable = Mapping[str, Sequence[Hook | HookFunction]]
 """Callbacks by hook event: `{"PreToolUse": [check], "Stop": [Hook(tidy, timeout=5)]}`."""
 
 
-async def decide(checker: CanUseTool | None, ask: PendingQuestion) -> Op:
+async def decide(checker: CanUseTool | None, ask: AskEvent) -> Op:
     """Return the program's answer to a permission request or question."""
     if isinstance(ask, QuestionsAsked):
         return _make_questions_answer(ask, await _ask_checker(checker, SDK_TOOL, to_sdk_input(ask.questions), ask))
@@ -140,7 +137,7 @@ def _make_async(hook: Hook) -> Callable[[HookPayload], Awaitable[HookPayload | N
     return call
 
 
-async def _ask_checker(checker: CanUseTool | None, name: str, args: dict[str, Any], ask: PendingQuestion) -> Permission:
+async def _ask_checker(checker: CanUseTool | None, name: str, args: dict[str, Any], ask: AskEvent) -> Permission:
     """Return the checker's verdict. A checker that raises denies the call."""
     if checker is None:
         return Deny("No permission callback is set.")

@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
+from odin.core.call_events import (
+    AnswerEvent,
+    AskEvent,
+    PermissionAsked,
+)
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
 from odin.core.tui_settings import TuiSettings
@@ -55,7 +59,7 @@ class Notifier:
     """A session observer that notifies about live events only.
 
     The end of a turn is reported with the next frame, so that a turn does not notify if another follows at once.
-    While loop mode is active, only questions notify.
+    While loop mode is active, only permission requests and questions notify.
     """
 
     def __init__(self, app: "OdinApp | None", settings: TuiSettings, env: Mapping[str, str] | None = None) -> None:
@@ -84,11 +88,11 @@ class Notifier:
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         event, agent = envelope.event, envelope.agent
-        if isinstance(event, PermissionAsked | QuestionsAsked):
+        if isinstance(event, AskEvent):
             self._asked.add(event.ask_id)
             if live:
-                self._pending.append((_describe_question(event), True))
-        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+                self._pending.append((_describe_request(event), True))
+        elif isinstance(event, AnswerEvent):
             self._asked.discard(event.ask_id)
         elif isinstance(event, LoopChanged):
             self._looping = event.state in ACTIVE_LOOP_STATES
@@ -177,7 +181,7 @@ def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
     app.app_resume_signal.subscribe(app, back)
 
 
-def _describe_question(event: PermissionAsked | QuestionsAsked) -> str:
+def _describe_request(event: AskEvent) -> str:
     if isinstance(event, PermissionAsked):
         return f"needs your permission for {event.name}"
     return f"asks: {event.questions[0].text}" if event.questions else "asks something"

@@ -13,7 +13,7 @@ from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Prompt
 from odin.ui.exit import EXIT_READER_GONE, OUTPUT_CLOSED, StopSignals, describe_ending, exit_code_of
 from odin.ui.pipes import PipeWriter
-from odin.ui.plain.questions import QuestionQueue
+from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.progress import EventLines, ProgressLine
 from odin.ui.terminal import escape_control, write_line, write_text
 
@@ -139,7 +139,7 @@ class _TurnRun:
         self._keyboard = keyboard
         self._answer = started.answer if started is not None else None
         holder = keyboard or self._progress
-        self._questions = QuestionQueue(client, tty_in, err, holder) if tty_in is not None else None
+        self._dialogs = TerminalDialogs(client, tty_in, err, holder) if tty_in is not None else None
 
     def refuse(self) -> int:
         """Report that standard output is closed."""
@@ -211,8 +211,8 @@ class _TurnRun:
             self._show_thought(envelope.event, envelope.agent)
         if line := self._event_lines.format_line(envelope):
             self._print_line(line)
-        if self._questions is not None:
-            self._questions.handle_event(envelope)
+        if self._dialogs is not None:
+            self._dialogs.handle_event(envelope)
 
     def _print_line(self, line: str) -> None:
         """Print a line below the answer so far."""
@@ -230,8 +230,8 @@ class _TurnRun:
             self._progress.print_line(f"  {line}")
 
     async def _close_views(self) -> None:
-        if self._questions is not None:
-            await self._questions.close()
+        if self._dialogs is not None:
+            await self._dialogs.close()
         if self._keyboard is not None:
             self._keyboard.detach()
         self._progress.close()

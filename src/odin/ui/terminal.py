@@ -1,9 +1,11 @@
-"""Makes text safe for a terminal: escapes control and hidden characters, and cuts or wraps it to the width."""
+"""Terminal basics: text made safe and cut or wrapped to the width, the size, and the user's editor."""
 
 import os
 import re
 from collections.abc import Mapping
 from typing import TextIO
+
+from odin.core.errors import UsageError
 
 
 class _Escapes:
@@ -146,3 +148,18 @@ def _split_columns(text: str, columns: int) -> list[str]:
             cuts.append(index)
             used = cells
     return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def find_editor(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the command in $VISUAL or $EDITOR; [] if neither is set."""
+    import shlex
+
+    env = os.environ if environ is None else environ
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            words = shlex.split(env.get(name, ""))
+        except ValueError as error:
+            raise UsageError(f"Cannot parse ${name}: {error}.") from None
+        if words:
+            return words
+    return []

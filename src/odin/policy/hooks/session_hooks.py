@@ -88,7 +88,7 @@ def _describe_result(call: HookCall, tool_name: str) -> dict[str, Any]:
     return {**_describe_tool(call, tool_name), "tool_response": response, **error}
 
 
-def _describe_question(call: HookCall, tool_name: str) -> dict[str, Any]:
+def _describe_request(call: HookCall, tool_name: str) -> dict[str, Any]:
     return {**_describe_tool(call, tool_name), "message": call.text or call.reason}
 
 
@@ -111,7 +111,7 @@ _FIELDS: dict[HookPoint, Callable[[HookCall, str], dict[str, Any]]] = {
     "tool_result": _describe_result,
     "before_tool_result_append": _describe_result,
     "tool_batch_complete": _describe_batch,
-    "wait_confirm": _describe_question,
+    "wait_confirm": _describe_request,
     "wait_question": lambda call, tool_name: {"message": call.text, "tool_use_id": call.call_id},
     "prompt_submit": lambda call, tool_name: {"prompt": call.text},
     "session_start": lambda call, tool_name: {"source": call.reason},

@@ -6,15 +6,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import msgspec
+from typing import Literal
 
 from odin.core.errors import OdinError, UsageError
 from odin.ui.plain.tty import Tty, discard_typed, enter_cbreak_mode, read_chunk, restore_terminal_after
-from odin.ui.terminal import escape_hidden, is_dumb, quote_block, width_of, write_line, write_text
+from odin.ui.terminal import escape_hidden, find_editor, is_dumb, quote_block, width_of, write_line, write_text
 
 _KEY_SEQUENCE = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
 
@@ -197,42 +195,6 @@ async def edit_line(tty: Tty, label: str, text: str) -> str | None:
 
 _PATIENCE_S = 2.0
 """How long a canceled editor may take to exit."""
-
-
-def find_editor(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Return the command in $VISUAL or $EDITOR; [] if neither is set."""
-    import shlex
-
-    env = os.environ if environ is None else environ
-    for name in ("VISUAL", "EDITOR"):
-        try:
-            words = shlex.split(env.get(name, ""))
-        except ValueError as error:
-            raise UsageError(f"Cannot parse ${name}: {error}.") from None
-        if words:
-            return words
-    return []
-
-
-def format_arguments(args: Mapping[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(args), indent=2).decode() + "\n"
-
-
-def parse_edited_arguments(text: str) -> dict[str, Any]:
-    """Parse the edited JSON object. Raise UsageError."""
-    try:
-        args = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"Invalid JSON: {error}.") from None
-    if not isinstance(args, dict):
-        raise UsageError("The arguments must be a JSON object.")
-    return cast("dict[str, Any]", args)
-
-
-def summarize_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return "changed" and the names of the changed arguments, or ""."""
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return f"changed {', '.join(names)}" if names else ""
 
 
 async def edit_externally(tty: Tty, command: list[str], text: str) -> str:

@@ -87,7 +87,7 @@ _MAX_ROWS = 5
 class Keyboard:
     """The input line at the bottom of the terminal. `take` receives each line, and None at the end of input.
 
-    While a turn runs, its progress uses that line until something is typed. While a question is asked, it owns the
+    While a turn runs, its progress uses that line until something is typed. While a dialog is open, it owns the
     terminal (`hold`), and the typed text reappears afterwards. `line_stays` is True if the last line is still visible.
     """
 
@@ -165,7 +165,7 @@ class Keyboard:
         self._draw()
 
     def hold(self) -> None:
-        """Stop reading and drawing until `release`: a question uses the terminal."""
+        """Stop reading and drawing until `release`: a dialog uses the terminal."""
         if not self._held:
             self._clear()
             self._stop_reading()

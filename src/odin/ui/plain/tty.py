@@ -1,4 +1,4 @@
-"""Terminal input and output for questions: prompts, lines, and terminal modes."""
+"""Terminal input and output for dialogs: prompts, lines, and terminal modes."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from odin.ui.terminal import size_of, write_text
 
 
 class Tty:
-    """A terminal to ask questions on. Output goes to standard error if that is a terminal, else to the keyboard's."""
+    """A terminal for dialogs. Output goes to standard error if that is a terminal, else to the keyboard's terminal."""
 
     def __init__(self, keyboard: TextIO, err: TextIO | None) -> None:
         self.fd = keyboard.fileno()
@@ -44,7 +44,7 @@ def is_in_background(fd: int) -> bool:
 
 
 def discard_typed(fd: int) -> None:
-    """Discard input that was typed before the question was shown."""
+    """Discard input that was typed before the dialog was shown."""
     import termios
 
     termios.tcflush(fd, termios.TCIFLUSH)

@@ -9,9 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TextIO
 
 from odin.core.call_events import (
+    AskEvent,
     CallStreamed,
-    PermissionAsked,
-    QuestionsAsked,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -29,7 +28,7 @@ from odin.ui.terminal import escape_control, escape_hidden, shorten, size_of, wr
 REPLY_RESTARTED = "(The reply was cut off. Starting again.)"
 _BATCH_S = 0.05
 """Lines that arrive faster than this are written together."""
-_FLUSH_BEFORE = ThinkingStarted | CallStreamed | ToolStarted | PermissionAsked | QuestionsAsked
+_FLUSH_BEFORE = ThinkingStarted | CallStreamed | ToolStarted | AskEvent
 """Events that show something below the text so far."""
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.call_events import AskEvent, PermissionAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt, Op, RemoveRule
@@ -112,8 +112,6 @@ def _rule_values_of(update: Raw) -> list[Raw]:
     )
 
 
-PendingQuestion = PermissionAsked | QuestionsAsked
-
 _INPUT_CLOSED = "No answer: the input was closed."
 
 
@@ -125,9 +123,9 @@ class PermissionRequests:
         self._client = client
         self._send = send
         self._update = update
-        self._pending: dict[str, PendingQuestion] = {}
+        self._pending: dict[str, AskEvent] = {}
 
-    async def ask(self, event: PendingQuestion, agent: str) -> None:
+    async def ask(self, event: AskEvent, agent: str) -> None:
         if not self.is_open:
             await self._refuse(event, _INPUT_CLOSED)
             return
@@ -166,14 +164,14 @@ class PermissionRequests:
             await self._update(_to_object(update))
         await self._client.submit(_make_answer(event, given))
 
-    async def _refuse(self, event: PendingQuestion, why: str) -> None:
+    async def _refuse(self, event: AskEvent, why: str) -> None:
         if isinstance(event, QuestionsAsked):
             await self._client.submit(AnswerQuestions(event.ask_id, cancelled=True, by="sdk"))
         else:
             await self._client.submit(AnswerPermission(event.ask_id, allow=False, reason=why, by="sdk"))
 
 
-def _describe_request(event: PendingQuestion) -> Raw:
+def _describe_request(event: AskEvent) -> Raw:
     """Return the SDK fields of a request, and extra fields for what Odin would show a user."""
     if isinstance(event, QuestionsAsked):
         text = "; ".join(question.text for question in event.questions)
@@ -214,7 +212,7 @@ def _path_of(event: PermissionAsked) -> str | None:
     return event.subject if event.subject.startswith("/") and "command" not in event.args else None
 
 
-def _make_answer(event: PendingQuestion, given: Raw) -> Op:
+def _make_answer(event: AskEvent, given: Raw) -> Op:
     allow, changed = given.get("behavior") == "allow", given.get("updatedInput")
     if isinstance(event, QuestionsAsked):
         if not allow and given.get("interrupt") is True:

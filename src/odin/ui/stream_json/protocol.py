@@ -13,7 +13,10 @@ from typing import Any, TextIO, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
+from odin.core.call_events import (
+    AnswerEvent,
+    AskEvent,
+)
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
 from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
@@ -218,9 +221,9 @@ class _StreamServer:
 
     async def _follow(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, PermissionAsked | QuestionsAsked):
+        if isinstance(event, AskEvent):
             await self._permissions.ask(event, envelope.agent)
-        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+        elif isinstance(event, AnswerEvent):
             self._permissions.cancel(event.ask_id)
         elif isinstance(event, PromptDropped | PromptInjected):
             self._finish_prompt(event.id)

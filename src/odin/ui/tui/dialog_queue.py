@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
+from odin.core.call_events import (
+    AnswerEvent,
+    AskEvent,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+)
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
@@ -29,7 +36,7 @@ _STRAY_KEY_S = 1.0
 
 
 class _PendingAsk(Struct):
-    event: PermissionAsked | QuestionsAsked
+    event: AskEvent
     agent: str
     since: float
 
@@ -73,7 +80,7 @@ class DialogQueue:
     def draw_frame(self) -> None:
         self._open_next()
 
-    def _drop(self, event: PermissionAnswered | QuestionsAnswered) -> None:
+    def _drop(self, event: AnswerEvent) -> None:
         self._pending = deque(ask for ask in self._pending if ask.event.ask_id != event.ask_id)
         if self._dialog is not None and self._dialog.ask_id == event.ask_id:
             self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
@@ -107,7 +114,7 @@ class DialogQueue:
         if len(self._app.screen_stack) > 1:
             if not self._is_announced:
                 self._is_announced = True
-                self._app.show_toast("Odin has a question for you; it is shown when you close this.")
+                self._app.show_toast("Odin needs an answer. Close this to see the request.")
             return True
         return bool(self._app.composer.text) and self._clock() - self._app.last_key_at < TYPING_S
 
@@ -158,12 +165,12 @@ class DialogQueue:
         return ""
 
 
-def _explain_withdrawal(event: PermissionAnswered | QuestionsAnswered) -> str:
+def _explain_withdrawal(event: AnswerEvent) -> str:
     """Return why a dialog was withdrawn, or "" if that is obvious."""
     if event.by == "timeout":
         return "No answer in time: denied."
     if event.by in ("interrupt", "shutdown", "steer"):
         return ""
-    from odin.ui.plain.permission_prompt import describe_answer_elsewhere
+    from odin.ui.permission_text import describe_answer_elsewhere
 
     return describe_answer_elsewhere(event) if isinstance(event, PermissionAnswered) else "Answered elsewhere."

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from odin.core.call_events import (
+    AnswerEvent,
+    AskEvent,
     CallDiscarded,
     CallQueued,
     CallSpeculated,
@@ -169,13 +171,13 @@ class CallBlocks:
             block.args, block.original_args = event.audit.effective, event.audit.original
             block.changed_by = event.audit.by
 
-    def _mark_asking(self, event: PermissionAsked | QuestionsAsked) -> None:
+    def _mark_asking(self, event: AskEvent) -> None:
         block = self._calls.get(event.call_id)
         if block is not None and not block.is_over:
             block.state = "asking"
             self._blocks.touch(block)
 
-    def _mark_answered(self, event: PermissionAnswered | QuestionsAnswered) -> None:
+    def _mark_answered(self, event: AnswerEvent) -> None:
         block = self._calls.get(event.call_id)
         if block is None or block.is_over:
             return

@@ -16,7 +16,7 @@ from textual.app import App, SuspendNotSupported
 
 from odin.core.errors import UsageError
 from odin.core.message import MAX_IMAGE_BYTES, Attachment, detect_image_kind
-from odin.ui.plain.editors import find_editor
+from odin.ui.terminal import find_editor
 
 FOLD_LINES = 10
 FOLD_CHARS = 1_000

@@ -14,9 +14,9 @@ from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.onboarding import ModelOption, Setup, TrustRequest
 from odin.ui.format import shorten_home
-from odin.ui.plain.trust_prompt import MAX_LINES, format_trust_page
 from odin.ui.slash_commands.usage import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
 from odin.ui.tui.dialogs.dialog import RequestDialog
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.picker import PickerDialog
@@ -24,7 +24,6 @@ from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogAction, DialogChoice, R
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_blank
 
-TRUST_TITLE = "This folder has its own settings. They apply only if you trust it:"
 TOO_MUCH_TO_SHOW = "Too much to show here: `odin trust` lists everything."
 
 
@@ -34,6 +33,7 @@ class TrustDialog(RequestDialog[bool]):
     def __init__(self, request: TrustRequest) -> None:
         super().__init__()
         self._request = request
+        self._is_too_much = is_too_long(request)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
@@ -41,10 +41,6 @@ class TrustDialog(RequestDialog[bool]):
             yield TextPage(self.make_canvas, id="about")
             yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="message", markup=False)
             yield ChoiceBar(id="answers")
-
-    @property
-    def _is_too_much(self) -> bool:
-        return max(len(self._request.starts), len(self._request.allows)) > MAX_LINES
 
     def on_mount(self) -> None:
         self.query_one(TextPage).show(self._paint_page)
@@ -62,14 +58,7 @@ class TrustDialog(RequestDialog[bool]):
         return (no,) if self._is_too_much else (no, yes)
 
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
-        request = self._request
-        text = format_trust_page(
-            folder=request.folder,
-            changed=request.changed,
-            starts=request.starts,
-            allows=request.allows,
-            columns=canvas.width,
-        )
+        text = format_trust_page(self._request, canvas.width)
         rows = [row for line in text.rstrip("\n").split("\n") for row in wrap_words(line, canvas.width + 1).split("\n")]
         dim, strong = canvas.palette.dim, canvas.palette.strong
         return [canvas.paint_row((row, strong if row[2:4] in ("| ", ": ") else dim)) for row in rows]

@@ -16,8 +16,7 @@ from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
-from odin.ui.plain.editors import summarize_change
-from odin.ui.plain.permission_prompt import format_headline
+from odin.ui.permission_text import format_headline, summarize_change
 from odin.ui.terminal import wrap_words
 from odin.ui.tui.dialogs.dialog import RequestDialog
 from odin.ui.tui.dialogs.permission_view import (

@@ -14,8 +14,13 @@ from textual.strip import Strip
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
 from odin.core.policy import RememberScope
-from odin.ui.plain.editors import format_arguments, parse_edited_arguments
-from odin.ui.plain.permission_prompt import format_subject, list_circumstances, list_offered_rules
+from odin.ui.permission_text import (
+    format_arguments,
+    format_subject,
+    list_circumstances,
+    list_offered_rules,
+    parse_edited_arguments,
+)
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
 from odin.ui.tui.dialogs.widgets import DialogChoice

@@ -231,7 +231,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
     # --- keys ---
 
     def _take_field_key(self, event: events.Key) -> bool:
-        if self._answer_question(event):
+        if self._answer_confirmation(event):
             return True
         name = self.find_key_action(event.key)
         if name == "close" and self.filter.has_focus and not self.STARTS_IN_FILTER:
@@ -248,7 +248,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         keys = self.odin.keys
         self.hints.show([(name, keys.label_of(name), name) for name in ("yes", "no")], question)
 
-    def _answer_question(self, event: events.Key) -> bool:
+    def _answer_confirmation(self, event: events.Key) -> bool:
         if self._confirmed_action is None:
             return False
         self._answer(yes=self.odin.keys.find_action(event.key, "confirm") == "yes")

@@ -441,7 +441,7 @@ _SCOPE_TITLES: dict[KeyScope, str] = {
     "search": "While searching the conversation",
     "answers": "When choosing an answer",
     "step": "When entering an answer",
-    "confirm": "In yes/no questions",
+    "confirm": "In confirmations",
     "welcome": "In the onboarding dialog",
     "dialog": "In every dialog",
     "list": "In every list",

@@ -205,11 +205,11 @@ class Hints(Static):
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self._labels: Sequence[tuple[str, str, str]] = ()
-        self._question = ""
+        self._before = ""
 
     def show(self, labels: Sequence[tuple[str, str, str]], before: str = "") -> None:
-        """Show (action name, key label, description) triples, after a question if given."""
-        self._labels, self._question = labels, before
+        """Show (action name, key label, description) triples, after the text `before`."""
+        self._labels, self._before = labels, before
         self._show_labels()
 
     def on_resize(self) -> None:
@@ -217,7 +217,7 @@ class Hints(Static):
 
     def _show_labels(self) -> None:
         colors, room = palette_of(self), self.size.width
-        line = Text(self._question, colors.warn)
+        line = Text(self._before, colors.warn)
         used = line.cell_len
         for name, key, label in self._labels:
             click = Style.from_meta({"@click": f"screen.do({name!r})"}) if name else Style()

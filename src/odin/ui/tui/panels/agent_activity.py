@@ -73,7 +73,7 @@ class AgentActivity:
     tools: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
     queued: set[str] = field(default_factory=set[str])
     names: dict[str, str] = field(default_factory=dict[str, str])
-    questions: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
+    asks: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
 
     @property
     def busy(self) -> bool:
@@ -104,14 +104,14 @@ class AgentActivity:
             case CompactionChanged():
                 self.compacting_since = ts if event.status == "started" or not event.final else None
             case PermissionAsked():
-                self.questions[event.ask_id] = (
+                self.asks[event.ask_id] = (
                     f"allow {escape_hidden(event.name)}?" if event.name else "a question",
                     ts,
                 )
             case QuestionsAsked():
-                self.questions[event.ask_id] = ("a question", ts)
+                self.asks[event.ask_id] = ("a question", ts)
             case PermissionAnswered() | QuestionsAnswered():
-                self.questions.pop(event.ask_id, None)
+                self.asks.pop(event.ask_id, None)
             case _:
                 pass
 
@@ -121,7 +121,7 @@ class AgentActivity:
         self.tools.clear()
         self.queued.clear()
         self.names.clear()
-        self.questions.clear()
+        self.asks.clear()
 
     def _clear_retry(self) -> None:
         self.retry_at, self.attempt, self.retry_reason = 0.0, "", ""
@@ -179,9 +179,9 @@ class AgentActivity:
 
     def describe(self, now: float) -> ActivityText:
         """Return the text to show at time `now`."""
-        if self.questions:
-            about, since = next(iter(self.questions.values()))
-            more = f" (+{len(self.questions) - 1})" if len(self.questions) > 1 else ""
+        if self.asks:
+            about, since = next(iter(self.asks.values()))
+            more = f" (+{len(self.asks) - 1})" if len(self.asks) > 1 else ""
             return ActivityText(f"waiting for your answer: {about}{more}", format_seconds(now - since), is_asking=True)
         if self.tools:
             return self._describe_tools(now)
@@ -247,7 +247,7 @@ class AgentStatus:
 
     @property
     def is_asking(self) -> bool:
-        return bool(self.activity.questions)
+        return bool(self.activity.asks)
 
 
 class AgentList:

@@ -1,10 +1,10 @@
-"""Asks permission requests and questions of a session on a terminal, one at a time, and cancels outdated ones."""
+"""Asks the permission requests and questions of a turn on a terminal, one at a time."""
 
 import asyncio
 from collections import deque
 from typing import Protocol, TextIO
 
-from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
+from odin.core.call_events import AnswerEvent, AskEvent, PermissionAnswered, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded
@@ -14,42 +14,40 @@ from odin.ui.terminal import escape_hidden, wrap_words
 
 _BACKGROUND = "Odin runs in the background and cannot ask."
 
-PendingQuestion = PermissionAsked | QuestionsAsked
-
 
 class TerminalHolder(Protocol):
-    """The usual user of the terminal, which yields it while a question is asked."""
+    """The usual user of the terminal, which yields it while a dialog is open."""
 
     def hold(self) -> None: ...
 
     def release(self) -> None: ...
 
 
-class QuestionQueue:
-    """Asks the pending questions of a turn, one after the other."""
+class TerminalDialogs:
+    """Queue of dialogs. One that is answered elsewhere is closed."""
 
     def __init__(self, client: Client, keyboard: TextIO, err: TextIO | None, progress: TerminalHolder) -> None:
         self._client = client
         self._tty = Tty(keyboard, err)
         self._progress = progress
-        self._waiting: deque[tuple[PendingQuestion, str]] = deque()
+        self._waiting: deque[tuple[AskEvent, str]] = deque()
         self._current = ""
         self._cancel_reason = ""
         self._task: asyncio.Task[None] | None = None
 
     def handle_event(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, PermissionAsked | QuestionsAsked):
+        if isinstance(event, AskEvent):
             self._waiting.append((event, envelope.agent))
             self._start_next()
-        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+        elif isinstance(event, AnswerEvent):
             self._cancel(event.ask_id, _describe_answer(event))
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._waiting.clear()
             self._cancel(self._current)
 
     async def close(self) -> None:
-        """Cancel all questions and wait until the terminal is free for its next reader."""
+        """Close all dialogs and wait until the terminal is free for its next reader."""
         self._waiting.clear()
         task = self._task
         self._cancel(self._current)
@@ -75,7 +73,7 @@ class QuestionQueue:
             task.result()
         self._start_next()
 
-    async def _ask(self, ask: PendingQuestion, agent: str) -> None:
+    async def _ask(self, ask: AskEvent, agent: str) -> None:
         """Ask until the session accepts the answer. It may refuse one, such as a rule with a syntax error."""
         self._progress.hold()
         try:
@@ -87,11 +85,11 @@ class QuestionQueue:
         finally:
             self._progress.release()
 
-    async def _try_to_answer(self, ask: PendingQuestion, agent: str) -> bool:
+    async def _try_to_answer(self, ask: AskEvent, agent: str) -> bool:
         try:
             answer = await self._answer(ask, agent)
         except OSError:
-            answer = _make_refusal(ask, "The question could not be asked on this terminal.")
+            answer = _make_refusal(ask, "The terminal could not be used to ask.")
         self._current = ""
         try:
             await self._client.submit(answer)
@@ -101,27 +99,27 @@ class QuestionQueue:
             return False
         return True
 
-    async def _answer(self, ask: PendingQuestion, agent: str) -> AnswerPermission | AnswerQuestions:
+    async def _answer(self, ask: AskEvent, agent: str) -> AnswerPermission | AnswerQuestions:
         if is_in_background(self._tty.fd):
             return _make_refusal(ask, _BACKGROUND)
         if isinstance(ask, QuestionsAsked):
-            from odin.ui.plain.question_flow import ask_questions
+            from odin.ui.plain.dialogs import ask_questions
 
             return await ask_questions(self._tty, ask)
-        from odin.ui.plain.question_flow import PermissionFlow
+        from odin.ui.plain.dialogs import PermissionFlow
 
         return await PermissionFlow(self._tty, ask, agent).ask()
 
 
-def _describe_answer(event: PermissionAnswered | QuestionsAnswered) -> str:
+def _describe_answer(event: AnswerEvent) -> str:
     if isinstance(event, PermissionAnswered):
-        from odin.ui.plain.permission_prompt import describe_answer_elsewhere
+        from odin.ui.permission_text import describe_answer_elsewhere
 
         return describe_answer_elsewhere(event)
     return "This was answered elsewhere."
 
 
-def _make_refusal(ask: PendingQuestion, why: str) -> AnswerPermission | AnswerQuestions:
+def _make_refusal(ask: AskEvent, why: str) -> AnswerPermission | AnswerQuestions:
     if isinstance(ask, QuestionsAsked):
         return AnswerQuestions(ask.ask_id, cancelled=True, by=why)
     return AnswerPermission(ask.ask_id, allow=False, reason=why, by="nobody")

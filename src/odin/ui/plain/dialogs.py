@@ -1,0 +1,345 @@
+"""The dialogs of plain mode: questions of the model and permission requests, and how typed answers are parsed."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.errors import UsageError
+from odin.core.event_values import Question
+from odin.core.op import AnswerPermission, AnswerQuestions
+from odin.core.policy import RememberScope
+from odin.ui.callbacks import parse_choice
+from odin.ui.permission_text import (
+    format_arguments,
+    format_headline,
+    format_subject,
+    list_circumstances,
+    list_offered_rules,
+    parse_edited_arguments,
+    subject_of,
+    summarize_change,
+)
+from odin.ui.plain.tty import Tty
+from odin.ui.progress import SCOPE_WORDS
+from odin.ui.terminal import escape_control, escape_hidden, find_editor, quote_block, shorten, wrap_words
+
+PREVIEW_LINES = 24
+_PREVIEW_COLUMNS = 150
+_MIN_PREVIEW_LINES = 6
+_PROMPT_ROWS = 2
+
+_SCOPE_KEYS: dict[str, RememberScope] = {
+    "s": "session",
+    "session": "session",
+    "p": "project",
+    "project": "project",
+    "u": "user",
+    "user": "user",
+}
+
+_YES_WORDS = ("y", "yes")
+_NO_WORDS = ("", "n", "no")
+_ALMOST_YES_WORDS = frozenset(("y", "yes", "yep", "yeah", "ok", "okay", "sure", "allow", "allowed", "always", "go"))
+
+PermissionAct = Literal["allow", "deny", "remember", "forbid", "edit", "view", "help", "unclear"]
+
+
+class PermissionReply(Struct, frozen=True):
+    """A parsed answer. `words` is the reason of a denial, or the message if `act` is unclear; `scope` is the rule's."""
+
+    act: PermissionAct
+    words: str = ""
+    scope: RememberScope = "session"
+
+
+async def ask_questions(tty: Tty, ask: QuestionsAsked) -> AnswerQuestions:
+    """Ask all questions. Ctrl-D cancels them all."""
+    answers: list[tuple[str, ...]] = []
+    for number, item in enumerate(ask.questions, 1):
+        place = f" ({number} of {len(ask.questions)})" if len(ask.questions) > 1 else ""
+        text = format_question(item, place)
+        answer = None
+        while answer is None:
+            reply = await tty.ask_line(text)
+            if not reply:
+                tty.write("\n")
+                return AnswerQuestions(ask.ask_id, cancelled=True)
+            answer = parse_choice(item, reply)
+            text = "Choose only one: "
+        tty.write(f"→ {escape_hidden(', '.join(answer) or _default_label_of(item))}\n")
+        answers.append(answer)
+    return AnswerQuestions(ask.ask_id, tuple(answers))
+
+
+def format_question(asked: Question, place: str = "") -> str:
+    """Return a question with numbered options and how to answer it."""
+    head = f"{escape_hidden(asked.header)}: " if asked.header else ""
+    lines = [f"Odin asks{place}: {head}" + "\n  ".join(escape_hidden(line) for line in asked.text.split("\n"))]
+    for number, option in enumerate(asked.options, 1):
+        detail = f" ({escape_hidden(option.detail)})" if option.detail else ""
+        lines.append(f"  {number}. {escape_hidden(option.label)}{detail}")
+    numbers = "numbers such as 1,2" if asked.multiple else "a number"
+    how = f"{numbers}, free text, or Enter for 1; " if asked.options else ""
+    return "\n".join([*lines, f"Answer ({how}Ctrl-D cancels): "])
+
+
+def _default_label_of(asked: Question) -> str:
+    return asked.options[0].label if asked.options else "(no answer)"
+
+
+class PermissionFlow:
+    """Asks one permission request until it is answered. Text typed before a step was shown is discarded."""
+
+    def __init__(self, tty: Tty, ask: PermissionAsked, agent: str) -> None:
+        self._tty = tty
+        self._ask = ask
+        self._pending_text = format_permission_request(ask, agent, tty.get_columns(), tty.get_rows())
+
+    async def ask(self) -> AnswerPermission:
+        while True:
+            answer = await self._ask_once()
+            if answer is not None:
+                return answer
+
+    async def _ask_once(self) -> AnswerPermission | None:
+        """Read one line. Return None if it was not an answer yet."""
+        ask = self._ask
+        shown, self._pending_text = self._pending_text, ""
+        shown += warn_if_too_tall(shown, self._tty.get_rows())
+        typed = await self._tty.ask_line(shown + format_permission_prompt(ask))
+        reply = parse_reply(ask, typed)
+        if reply.act == "allow":
+            return AnswerPermission(ask.ask_id, allow=True)
+        if reply.act == "deny":
+            if not typed:
+                self._tty.write("\n")
+            return AnswerPermission(ask.ask_id, allow=False, reason=reply.words)
+        if reply.act == "remember":
+            rule = await self._choose_rule(f"Allow and add a rule {SCOPE_WORDS[reply.scope]}")
+            return None if rule is None else AnswerPermission(ask.ask_id, allow=True, rule=rule, remember=reply.scope)
+        if reply.act == "forbid":
+            return await self._deny_for_good()
+        if reply.act == "edit":
+            return await self._edit_arguments()
+        self._pending_text = self._explain(reply)
+        return None
+
+    def _explain(self, reply: PermissionReply) -> str:
+        if reply.act == "view":
+            return format_all_details(self._ask, self._tty.get_columns())
+        return (
+            format_permission_help(self._ask)
+            if reply.act == "help"
+            else f"{wrap_words(reply.words, self._tty.get_columns())}\n"
+        )
+
+    async def _deny_for_good(self) -> AnswerPermission | None:
+        rule = await self._choose_rule("Deny and add a rule")
+        if rule is None:
+            return None
+        scope = parse_scope(
+            await self._tty.ask_line("For this [s]ession (Enter), [p]roject, or all projects of this [u]ser: ")
+        )
+        if scope is None:
+            return None
+        return AnswerPermission(self._ask.ask_id, allow=False, rule=rule, remember=scope)
+
+    async def _choose_rule(self, wording: str) -> str | None:
+        """Return the chosen or edited rule; None to go back to the request."""
+        from odin.ui.plain.editors import edit_line
+
+        rules: Sequence[str] = list_offered_rules(self._ask)
+        while True:
+            typed = await self._tty.ask_line(format_rule_choice(rules, wording))
+            chosen = parse_rule_number(typed, len(rules))
+            if chosen is not None:
+                return rules[chosen]
+            if typed.strip().casefold() not in ("e", "edit"):
+                return None
+            changed = await edit_line(self._tty, "Rule: ", rules[0])
+            if changed is None or not changed.strip():
+                return None
+            rules = (changed.strip(),)
+
+    async def _edit_arguments(self) -> AnswerPermission | None:
+        """Let the user change the arguments, and show them again before they are used."""
+        args = self._ask.args
+        while True:
+            try:
+                changed = await self._edit_in_editor(args)
+            except UsageError as error:
+                self._pending_text = f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n"
+                return None
+            if changed is None or changed == self._ask.args:
+                self._pending_text = "Nothing changed.\n"
+                return None
+            typed = await self._tty.ask_line(_format_replacement(self._ask, changed, self._tty.get_columns()))
+            word = typed.strip().casefold()
+            if word in ("y", "yes"):
+                return AnswerPermission(
+                    self._ask.ask_id, allow=True, args=changed, summary=summarize_change(self._ask.args, changed)
+                )
+            if word not in ("e", "edit"):
+                return None
+            args = changed
+
+    async def _edit_in_editor(self, args: dict[str, Any]) -> dict[str, Any] | None:
+        from odin.ui.plain.editors import can_edit_line, edit_externally, edit_line
+
+        command = find_editor()
+        if command:
+            return parse_edited_arguments(await edit_externally(self._tty, command, format_arguments(args)))
+        text = args.get("command")
+        if not isinstance(text, str) or not can_edit_line(text):
+            raise UsageError("This needs an editor.", "Set $EDITOR and try again.")
+        changed = await edit_line(self._tty, "Command: ", text)
+        return None if changed is None or not changed.strip() else {**args, "command": changed}
+
+
+def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int) -> str:
+    command = args.get("command")
+    other = msgspec.structs.replace(ask, args=args, subject=command if isinstance(command, str) else "")
+    subject = "\n".join(quote_block(subject_of(other), columns))
+    return f"Changed to:\n{subject}\nAllow this? [y]es, [e]dit again, or Enter to go back: "
+
+
+def format_permission_request(ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50) -> str:
+    """Return the whole request: who asks, for what, why, and in which sandbox."""
+    lines = [
+        format_headline(ask, agent),
+        *format_subject(ask, columns),
+        *(wrap_words(line, columns) for line in list_circumstances(ask)),
+    ]
+    room = rows - sum(line.count("\n") + 1 for line in lines) - _PROMPT_ROWS - 3
+    lines += format_preview(ask.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns)
+    return "\n".join(lines) + "\n"
+
+
+def warn_if_too_tall(shown: str, rows: int) -> str:
+    """Return a warning if the start of the request has scrolled off the screen."""
+    return (
+        ""
+        if shown.count("\n") + _PROMPT_ROWS <= rows
+        else "This does not fit on the screen: scroll up to see it all.\n"
+    )
+
+
+def format_permission_prompt(ask: PermissionAsked) -> str:
+    """Return the input prompt, with the keys that add a rule above it."""
+    if ask.unsandboxed:
+        return "Run it without the sandbox? [y]es, [n]o, or say why not: "
+    lasting = (
+        "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
+        if list_offered_rules(ask)
+        else ""
+    )
+    return f"{lasting}Allow it? [y]es, [e]dit, [v]iew all, [?] help, [n]o, or say why not: "
+
+
+def format_permission_help(ask: PermissionAsked) -> str:
+    lines = ["y    allow once"]
+    if list_offered_rules(ask):
+        lines += [
+            "s    allow and add a rule for this session, which is shown first",
+            "p    allow and add a rule for this project",
+            "u    allow and add a rule for all projects",
+            "d    deny and add a rule",
+        ]
+    if not ask.unsandboxed:
+        lines.append("e    edit the arguments first, in $EDITOR or on this line")
+    lines += [
+        "v    view the whole call",
+        "n    deny; text after n, or any other text, is the reason for the model",
+    ]
+    return "\n".join(f"  {line}" for line in lines) + "\n"
+
+
+def format_all_details(ask: PermissionAsked, columns: int = 80) -> str:
+    lines = [
+        f"Arguments of {escape_hidden(ask.name)}:",
+        *quote_block(format_arguments(ask.args).rstrip("\n"), columns),
+        *format_preview(ask.preview, 0, columns),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def format_preview(text: str, limit: int, columns: int = 80) -> list[str]:
+    """Return the changes as at most `limit` lines, and how much is missing. 0 means no limit."""
+    if not text:
+        return []
+    lines = text.rstrip("\n").split("\n")
+    if not limit:
+        return ["What would change:", *quote_block("\n".join(lines), columns)]
+    shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]]
+    missing = [f"  … {len(lines) - limit} more lines; v shows them"] if len(lines) > limit else []
+    missing += ["  … long lines are cut; v shows them"] if shown != lines[:limit] else []
+    return ["What would change:", *quote_block("\n".join(shown), columns), *missing]
+
+
+def format_rule_choice(rules: Sequence[str], wording: str) -> str:
+    """Return the offered rules exactly as they would be stored."""
+    lines = [f"{wording}:", *(f"  {number}. {rule}" for number, rule in enumerate(rules, 1))]
+    which = f"1 to {len(rules)}, Enter for 1" if len(rules) > 1 else "Enter for yes"
+    return "\n".join([*lines, f"{which}, [e]dit the rule, [b]ack: "])
+
+
+def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
+    """Parse a typed line. The end of input denies; a stray key asks again and never allows."""
+    line = typed.strip()
+    word = line.casefold()
+    if word in _YES_WORDS:
+        return PermissionReply("allow")
+    if word in _NO_WORDS:
+        return PermissionReply("deny")
+    if escape_control(line) != line:
+        return PermissionReply("unclear", "The line contains control characters.")
+    key = _parse_key(ask, word)
+    if key is not None:
+        return key
+    if len(line) <= 2:
+        return PermissionReply("unclear", f"Unknown answer {line!r}; ? lists the keys.")
+    first = word.replace(",", " ").split()[0]
+    if first in _ALMOST_YES_WORDS:
+        return PermissionReply("unclear", "Type only y or yes to allow. To deny with this reason, start it with n.")
+    return PermissionReply("deny", line[1:].strip() if word.startswith("n ") else line)
+
+
+def _parse_key(ask: PermissionAsked, word: str) -> PermissionReply | None:
+    """Parse the keys besides yes and no, if they are offered."""
+    if word in ("?", "h", "help"):
+        return PermissionReply("help")
+    if word in ("v", "view"):
+        return PermissionReply("view")
+    if ask.unsandboxed:
+        return (
+            PermissionReply("unclear", "This can only be allowed once or denied: y or n.")
+            if word in _REMEMBER_KEYS
+            else None
+        )
+    if word in ("e", "edit"):
+        return PermissionReply("edit")
+    if word in _REMEMBER_KEYS and not list_offered_rules(ask):
+        return PermissionReply("unclear", "No rule can cover this: y allows it once, n denies it.")
+    if word in _SCOPE_KEYS:
+        return PermissionReply("remember", scope=_SCOPE_KEYS[word])
+    return PermissionReply("forbid") if word in ("d", "deny") else None
+
+
+_REMEMBER_KEYS = frozenset((*_SCOPE_KEYS, "d", "deny", "e", "edit"))
+
+
+def parse_scope(typed: str) -> RememberScope | None:
+    """Parse the scope of a deny rule; Enter means this session."""
+    word = typed.strip().casefold()
+    return "session" if not word and typed else _SCOPE_KEYS.get(word)
+
+
+def parse_rule_number(typed: str, count: int) -> int | None:
+    """Return the index of the chosen rule, or None."""
+    word = typed.strip().casefold()
+    if typed and (not word or (count == 1 and word in _YES_WORDS)):
+        return 0
+    return int(word) - 1 if word.isdecimal() and len(word) < 4 and 1 <= int(word) <= count else None
