@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from odin.context.file_cache import FileCache
+from odin.core.errors import NeedsModel
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import ReplyBuilder, Request
 from odin.core.tool import Tool, ToolContext
@@ -15,7 +16,10 @@ MAX_STEPS = 80
 
 
 class Talk:
-    """`calls` are the calls of the last prompt. `refusals` are results given instead of running a tool."""
+    """`calls` are the calls of the last prompt, `failure` is why it failed.
+
+    `refusals` are results given instead of running a tool.
+    """
 
     def __init__(self, folder: Path, mode: str = "edit") -> None:
         self.folder = folder
@@ -27,6 +31,7 @@ class Talk:
         self.refusals: dict[str, str] = {}
         self.messages: list[Message] = []
         self.calls: list[ToolCall] = []
+        self.failure: NeedsModel | None = None
 
     def write(self, name: str, content: str) -> Path:
         path = self.folder / name
@@ -59,8 +64,12 @@ class Talk:
 
     async def _reply(self) -> ReplyMessage:
         builder = ReplyBuilder("offline")
-        async for piece in OfflinePlanner().stream(self.request()):
-            builder.add(piece)
+        self.failure = None
+        try:
+            async for piece in OfflinePlanner().stream(self.request()):
+                builder.add(piece)
+        except NeedsModel as error:
+            self.failure = error
         reply = builder.finish()
         assert not reply.malformed_calls
         return reply.message

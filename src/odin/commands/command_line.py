@@ -61,7 +61,8 @@ commands:
   odin cleanup           show disk usage; remove old sessions, caches and logs
   odin completions SHELL print a completion script for bash, zsh or fish
 
-exit codes: 0 success, 1 failure, 2 usage error, 75 temporary failure, 130 interrupted, 143 terminated
+exit codes: 0 success, 1 failure, 2 usage error, 69 no model could do the work, 75 temporary failure,
+            130 interrupted, 143 terminated
 """
 
 _IGNORED_FLAGS = (
@@ -136,7 +137,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("prompt", nargs="?", help="the prompt; with -p, read from standard input if omitted")
+    add("prompt", nargs="?", help="the prompt; text piped to odin -p is added to it")
     add("-p", "--print", action="store_true", dest="headless", help="print the answer to one prompt and exit")
     add("-V", "--version", action="store_true", help="print the version and exit")
     add("--output-format", choices=("text", "json", "stream-json"), default="text", help="output of -p (default: text)")

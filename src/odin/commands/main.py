@@ -20,15 +20,14 @@ from odin.commands.command_line import (
     split_list,
     write_message,
 )
+from odin.commands.prompt_input import read_prompt
 from odin.config import Options, get_current_folder, load
-from odin.core.errors import EmptyPrompt, OdinError, UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
 from odin.core.op import Prompt
 from odin.core.text import to_valid_unicode
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import mode_of
-
-MAX_STDIN = 10_000_000
 
 COMMANDS = {
     "models": "models",
@@ -121,8 +120,9 @@ def _run_prompt(argv: list[str]) -> int:
     if not args.headless and not streaming and args.output_format == "text":
         return _run_interactive(args, options)
     if args.output_format == "stream-json":
-        return asyncio.run(_run_json_stream(args, options, streaming))
-    return asyncio.run(_print_answer(args, options))
+        text = to_valid_unicode(args.prompt or "") if streaming else read_prompt(args.prompt)
+        return asyncio.run(_run_json_stream(args, options, streaming, text))
+    return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
 
 
 def _warn_of_ignored_flags(args: argparse.Namespace) -> None:
@@ -171,11 +171,10 @@ def _build_options(args: argparse.Namespace) -> Options:
     )
 
 
-async def _print_answer(args: argparse.Namespace, options: Options) -> int:
+async def _print_answer(args: argparse.Namespace, options: Options, text: str) -> int:
     from odin.app import open_session
     from odin.ui.print import run_json, run_text
 
-    text = _read_prompt(args)
     terminal = _find_terminal()
     import msgspec
 
@@ -188,13 +187,12 @@ async def _print_answer(args: argparse.Namespace, options: Options) -> int:
         await client.close()
 
 
-async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
+async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool, text: str) -> int:
+    import msgspec
+
     from odin.app import open_session
     from odin.ui.pipes import read_lines
     from odin.ui.stream_json.protocol import run_stream_json
-
-    text = "" if reading and args.prompt is None else _read_prompt(args)
-    import msgspec
 
     client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading))
     try:
@@ -218,29 +216,6 @@ async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
 
 def _make_prompt_id() -> str:
     return os.urandom(6).hex()
-
-
-def _read_prompt(args: argparse.Namespace) -> str:
-    given: str = "-" if args.prompt is None else args.prompt
-    text = _read_standard_input() if given == "-" else to_valid_unicode(given)
-    if not text.strip():
-        raise EmptyPrompt
-    return text
-
-
-def _read_standard_input() -> str:
-    if sys.stdin.isatty():
-        return ""
-    try:
-        raw = sys.stdin.buffer.read(MAX_STDIN + 1)
-    except OSError as error:  # under nohup, standard input is write-only
-        raise UsageError(f"Cannot read the prompt from standard input ({error.strerror}).") from error
-    if len(raw) > MAX_STDIN:
-        raise UsageError(
-            f"The prompt on standard input is longer than {MAX_STDIN} bytes.",
-            "Put the content in a file and mention it.",
-        )
-    return raw.decode("utf-8", "replace")
 
 
 def _find_terminal() -> TextIO | None:
@@ -277,7 +252,7 @@ def _is_plain(requested: bool, env: Mapping[str, str]) -> bool:
 def _run_interactive(args: argparse.Namespace, options: Options) -> int:
     """Run the terminal app or plain mode, or answer a single prompt where there is no terminal to type in."""
     if not _is_interactive(args):
-        return asyncio.run(_print_answer(args, options))
+        return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
     settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
     if _is_plain(args.plain or settings.plain, os.environ):
         if not options.trust:

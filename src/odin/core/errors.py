@@ -215,6 +215,12 @@ class AllKeysCooling(RetryableError):
     pass
 
 
+class NeedsModel(ProviderError):
+    """The offline planner cannot do what the prompt asks for, and no model is connected."""
+
+    exit_code = 69
+
+
 class BudgetSpent(ProviderError):
     """The budget is used up, so no request is sent."""
 

@@ -43,3 +43,21 @@ def join_some(items: Iterable[str], most: int) -> str:
     found = list(items)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more
+
+
+def append_piped_text(prompt: str, piped: str) -> str:
+    """Return the prompt with the text piped to Odin below it, in a block whose end the text cannot imitate."""
+    name, number = "stdin", 1
+    while f"</{name}>" in piped:
+        number += 1
+        name = f"stdin-{number}"
+    return f"{prompt}{_PIPED_START}{name[5:]}>\n{piped.removesuffix(_NEWLINE)}\n</{name}>"
+
+
+def typed_text_of(prompt: str) -> str:
+    """Return a prompt without the block of text that was piped to Odin."""
+    return prompt.partition(_PIPED_START)[0]
+
+
+_NEWLINE = "\n"
+_PIPED_START = "\n\n<stdin"

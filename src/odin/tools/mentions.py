@@ -18,6 +18,7 @@ from odin.core.errors import UsageError
 from odin.core.image_header import BrokenImage
 from odin.core.message import MAX_IMAGE_BYTES, MAX_IMAGES, Attachment, detect_image_kind
 from odin.core.op import Prompt
+from odin.core.text import typed_text_of
 from odin.policy import paths
 from odin.tools.images import CheckedImage, check_image, format_size, store_image
 
@@ -88,10 +89,11 @@ class PathBase(Struct, frozen=True):
 def find_attachments(prompt: Prompt, base: PathBase) -> list[Attachment]:
     """Return the attachments and the existing mentioned files of a prompt, with absolute paths, without duplicates.
 
-    If the text comes from a custom command, mentions outside of the project count only if the user typed them.
+    If the text comes from a custom command, mentions outside of the project count only if the user typed them. Text
+    that was piped to Odin mentions nothing: it may be anyone's.
     """
     found = [structs.replace(item, path=base.resolve(item.path)) for item in prompt.attachments if not item.data]
-    found += _find_mentioned(prompt.text, base, prompt.display_text)
+    found += _find_mentioned(typed_text_of(prompt.text), base, typed_text_of(prompt.display_text))
     return list(dict.fromkeys(found))
 
 

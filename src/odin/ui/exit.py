@@ -34,7 +34,7 @@ _ENDING_SENTENCES: dict[ExitReason, str] = {
 
 
 def exit_code_of(ended: TurnEnded) -> int:
-    """Return 0 for success, 1 for an error, 2 for a usage error, 75 for a temporary failure, 130 if interrupted."""
+    """Return 0 for success, else the exit code of the error: 1, 2, 69, 75, or 130 if interrupted."""
     if ended.reason == "end_turn":
         return 0
     if ended.reason == "interrupted":

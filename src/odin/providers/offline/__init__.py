@@ -5,6 +5,7 @@ command goes through the offered tools, with their permissions, in the same loop
 """
 
 from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from odin.providers.offline.jobs import (
     make_offline_title,
 )
 from odin.providers.offline.results import make_call_ids
+
+if TYPE_CHECKING:
+    from odin.providers.offline.turn import PlannerMove
 
 __all__ = [
     "JOB_SUFFICIENCY",
@@ -46,7 +50,7 @@ class OfflinePlanner:
 
 
 def stream_reply(request: Request) -> Iterator[Chunk]:
-    """Yield one reply: tool calls or an answer, then empty usage and the stop."""
+    """Yield one reply: tool calls or an answer, then empty usage and the stop. Raise NeedsModel if it cannot help."""
     job = job_of(request)
     if job:
         yield from _stream_text(do_job(job, request))
@@ -56,7 +60,7 @@ def stream_reply(request: Request) -> Iterator[Chunk]:
 
     move = choose_move(request)
     if not move.calls:
-        yield from _stream_text(move.answer)
+        yield from _stream_answer(move)
         return
     names = {spec.name.casefold(): spec.name for spec in request.tools}
     ids = make_call_ids(request, len(move.calls))
@@ -67,8 +71,20 @@ def stream_reply(request: Request) -> Iterator[Chunk]:
     yield StopChunk("tool_use", OfflinePlanner.name)
 
 
-def _stream_text(text: str) -> Iterator[Chunk]:
+def _stream_answer(move: "PlannerMove") -> Iterator[Chunk]:
+    if move.failure is None:
+        yield from _stream_text(move.answer)
+        return
+    yield from _split_text(move.answer)
+    raise move.failure
+
+
+def _split_text(text: str) -> Iterator[Chunk]:
     for start in range(0, len(text), _CHUNK_CHARS):
         yield TextChunk(text[start : start + _CHUNK_CHARS])
+
+
+def _stream_text(text: str) -> Iterator[Chunk]:
+    yield from _split_text(text)
     yield UsageChunk(Usage())
     yield StopChunk("end_turn", OfflinePlanner.name)

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from odin.core.errors import NeedsModel
 from odin.core.message import ToolResult
 from odin.core.provider import ToolSpec
 
@@ -104,9 +105,8 @@ ABILITIES = (
     "run a command or the tests, answer git questions, outline or summarize a file, and describe the project"
 )
 CONNECT_HINT = (
-    "To connect a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `odin models` to see local servers and put "
-    "your "
-    'choice as "model" in odinconfig.json.'
+    "To connect a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, store a key with `odin auth add`, or run "
+    '`odin models` to see local servers and put your choice as "model" in odinconfig.json.'
 )
 HELLO = (
     f"Hello. No model is connected, so this is Odin's built-in planner: I follow plain requests word by word and "
@@ -116,13 +116,12 @@ HELLO = (
 UNKNOWN = (
     "I did not understand that. No model is connected, so this is Odin's built-in planner, which follows plain "
     "requests word by word. "
-    f"I can {ABILITIES}; for example \"Search for TODO in src\" or \"Replace 'a' with 'b' in notes.txt\". "
-    f"{CONNECT_HINT}"
+    f"I can {ABILITIES}; for example \"Search for TODO in src\" or \"Replace 'a' with 'b' in notes.txt\"."
 )
 INVENT = (
     "That needs a model, and none is connected: I am Odin's built-in planner and cannot write code or think "
     "something up. "
-    f"I can {ABILITIES}. {CONNECT_HINT}"
+    f"I can {ABILITIES}."
 )
 STOPPED = (
     "I stopped here: this request needed more steps than I allow for one prompt. What was done until now stays. "
@@ -130,14 +129,14 @@ STOPPED = (
 )
 
 
-def explain_not_understood(said: str, invent: bool, some_done: bool) -> str:
-    """Return one paragraph. If part of the request was done, it names the part that was not."""
+def make_needs_model(said: str, invent: bool, some_done: bool) -> NeedsModel:
+    """Return the error for a request that was not understood. If a part of it was done, name the other part."""
     if not some_done:
-        return INVENT if invent else UNKNOWN
+        return NeedsModel(INVENT if invent else UNKNOWN, CONNECT_HINT)
     quoted = said if len(said) <= 100 else f"{said[:99]}…"
     reason = "needs a model, and none is connected" if invent else "I did not understand"
     rest = f'"{quoted}" {reason}' if invent else f'{reason} "{quoted}"'
-    return f"{rest}, so I left it and whatever came after it. {CONNECT_HINT}"
+    return NeedsModel(f"{rest}, so I left it and whatever came after it.", CONNECT_HINT)
 
 
 def explain_not_offered(tools: tuple[str, ...], context: PlanContext) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from odin.core.errors import NeedsModel
 from odin.core.message import ToolCall, ToolResult
 from odin.core.provider import Request
 from odin.core.text import join_some
@@ -34,9 +35,9 @@ from odin.providers.offline.task import (
     PlannerTask,
     entry_number_of,
     explain_not_offered,
-    explain_not_understood,
     extract_reason,
     format_count,
+    make_needs_model,
 )
 
 _MAX_SHOWN = 8
@@ -46,6 +47,15 @@ _UNREMEMBERED_KINDS = ("help", "unknown", "invent", "again", "more", "undo", "to
 
 class UnclearReference(Exception):
     """A reference to nothing or to several things. The message is the question to ask."""
+
+
+class NotUnderstood(Exception):
+    """A part of the prompt needs a model. `answers` are those to the parts before it."""
+
+    def __init__(self, answers: list[str], error: NeedsModel) -> None:
+        super().__init__(str(error))
+        self.answers = answers
+        self.error = error
 
 
 class PlannerChange(Struct, frozen=True):
@@ -422,10 +432,11 @@ _PLANS: dict[str, Callable[[PlannerTask, PlanContext], Plan]] = {
 
 
 class PlannerMove(Struct, frozen=True):
-    """The planner's next reply: calls to make, or the answer."""
+    """The planner's next reply: calls to make, or the answer. `failure` ends the turn after the answer."""
 
     calls: tuple[PlannedCall, ...] = ()
     answer: str = ""
+    failure: NeedsModel | None = None
 
 
 def choose_move(request: Request) -> PlannerMove:
@@ -463,8 +474,7 @@ def _run_tasks(prompt: str, memory: PlannerMemory, context: PlanContext) -> Plan
     answers: list[str] = []
     for task in parse_prompt(prompt):
         if task.kind in ("unknown", "invent"):
-            answers.append(explain_not_understood(task.source_text, task.kind == "invent", bool(answers)))
-            continue
+            raise NotUnderstood(answers, make_needs_model(task.source_text, task.kind == "invent", bool(answers)))
         try:
             resolved = resolve_task(task, memory, context)
         except UnclearReference as question:
@@ -472,6 +482,10 @@ def _run_tasks(prompt: str, memory: PlannerMemory, context: PlanContext) -> Plan
             break
         memory.note_task(resolved)
         answers.append((yield from _run_plan(_choose_plan(resolved, context, memory), memory, context)))
+    return _join_answers(answers)
+
+
+def _join_answers(answers: Iterable[str]) -> str:
     return "\n\n".join(answer for answer in answers if answer)
 
 
@@ -508,6 +522,8 @@ def _replay_steps(plan: Plan, steps: list[PlannerStep]) -> PlannerMove:
             acts = plan.send(_fit_results(step, len(acts)))
     except StopIteration as done:
         return PlannerMove(answer=done.value)
+    except NotUnderstood as end:
+        return PlannerMove(answer=_join_answers(end.answers), failure=end.error)
     return PlannerMove(acts) if len(steps) < MAX_STEPS else PlannerMove(answer=STOPPED)
 
 

@@ -189,7 +189,8 @@ _SUBTYPES: dict[ExitReason, str] = {
     "max_turns": "error_max_turns",
     "error_max_budget_usd": "error_max_budget_usd",
 }
-"""All other reasons are error_during_execution."""
+_ERROR_SUBTYPES = {"NeedsModel": "error_no_model"}
+"""Subtypes by reason, then by kind of error. All others are error_during_execution."""
 
 _TERMINAL_REASONS: dict[ExitReason, str] = {
     "end_turn": "completed",
@@ -342,7 +343,7 @@ class StreamTranslator:
         error = describe_ending(event)
         return self._make_message(
             "result",
-            subtype=_SUBTYPES.get(reason, "error_during_execution"),
+            subtype=_SUBTYPES.get(reason) or _ERROR_SUBTYPES.get(event.error_kind, "error_during_execution"),
             is_error=reason != "end_turn",
             result=event.text,
             num_turns=event.steps,
