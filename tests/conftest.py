@@ -93,6 +93,21 @@ def run_odin_process(workspace: Path) -> Run:
     return run
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which sandbox tests were skipped, and why: without them, nothing proves that the sandbox holds."""
+    reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
+    names_by_reason: dict[str, list[str]] = {}
+    for report in reports:
+        if "sandbox" in report.nodeid and isinstance(report.longrepr, tuple):
+            names_by_reason.setdefault(report.longrepr[2].removeprefix("Skipped: "), []).append(report.nodeid)
+    if names_by_reason:
+        terminalreporter.section("skipped sandbox tests")
+    for reason, names in sorted(names_by_reason.items()):
+        terminalreporter.line(f"{reason}:")
+        for name in sorted(names):
+            terminalreporter.line(f"  {name}")
+
+
 def _loop_is_running() -> bool:
     try:
         asyncio.get_running_loop()

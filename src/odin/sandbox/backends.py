@@ -15,7 +15,8 @@ from odin.sandbox.layout import EMPTY_LAYOUT, SandboxLayout, has_reachable_socke
 from odin.sandbox.probe import SandboxCandidate, find_program
 from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
 
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
+"""All that a Landlock sandbox may open of /dev: no disks and no terminals, which would be the user's own."""
 
 _MAX_ENTRIES = 2_000
 """Maximum number of entries of one folder that are named one by one."""
@@ -42,7 +43,7 @@ def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
         "landlock",
         *(f"+{path}" for path in (*_DEVICES, *list_private_temp_folders(layout), *_expand_writable(layout))),
     ]
-    words += [f"-{path}" for path in (*list_readable(layout.hidden), *layout.visible)]
+    words += [f"-{path}" for path in (*list_readable((*layout.hidden, "/dev")), *layout.visible)]
     families = _choose_socket_families(network=network)
     return [*words, *(["net"] if network else []), *([f"={families}"] if families else [])]
 
@@ -156,6 +157,8 @@ def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[
         flags.append("--unshare-user")
     if variant.processes:
         flags += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
+        if os.getuid() == 0:  # root needs no capability to change kernel settings there
+            flags += ["--remount-ro", "/proc"]
     if not network:
         flags.append("--unshare-net")
     return flags

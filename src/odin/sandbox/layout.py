@@ -51,6 +51,14 @@ _MAX_SCANNED = 500
 
 _MAX_PROC_BYTES = 1_000_000
 
+_KERNEL_FILE_SYSTEMS = frozenset(
+    """
+    proc sysfs devtmpfs devpts cgroup cgroup2 debugfs tracefs securityfs selinuxfs configfs efivarfs bpf pstore
+    binfmt_misc fusectl mqueue nfsd rpc_pipefs
+    """.split()  # noqa: SIM905
+)
+"""File systems whose files are kernel settings or devices."""
+
 _PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
 """Folders that a bubblewrap sandbox replaces by its own."""
 
@@ -180,6 +188,21 @@ def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list
     return list(dict.fromkeys(path for path in real if not contains(path, root) and path != "/"))
 
 
+def find_kernel_mounts(folders: Sequence[str]) -> list[str]:
+    """Return the mount points below these folders of file systems that control the kernel: the /proc of a chroot."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    found: list[str] = []
+    for line in lines:
+        mount, _, source = line.partition(" - ")
+        if source.partition(" ")[0] in _KERNEL_FILE_SYSTEMS:
+            path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), mount.split(" ")[4])
+            found.extend([path] if any(contains(folder, path) for folder in folders) else [])
+    return list(dict.fromkeys(found))
+
+
 def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
     """Return the sockets in these folders that would lead out of the sandbox: of agents, displays, terminals.
 
@@ -285,6 +308,7 @@ def plan_layout(session: SandboxSession, *, writes: bool) -> SandboxLayout:
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
     hidden = find_secret_paths(session.home, session.odin_folders, session.root)
+    hidden += find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
     protected = list_protected_files(session.root)
     pinned = [*(path for path in repositories if path == dot_git), *_list_parents([*hidden, *protected], writable)]

@@ -1,0 +1,138 @@
+"""Sandboxes that root and an ordinary user create: commands run in a process of that user."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import odin
+
+NOBODY = 65534
+AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+BACKENDS = ("bubblewrap", "landlock")
+USERS = ("root", "user")
+
+_DRIVER = """
+import asyncio, json, os, sys
+from odin.core.tool import SandboxProfile
+from odin.sandbox.layout import SandboxSession
+from odin.sandbox.probe import SandboxOptions
+from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.sandbox import Sandbox
+
+async def main(asked):
+    env = {**os.environ, "HOME": asked["home"]}
+    sandbox = Sandbox(SandboxSession(root=asked["root"], home=asked["home"], env=env), SandboxOptions(asked["use"]))
+    runner = ProcessRunner(environ=env, sandbox=lambda: sandbox, linger=0.1)
+    sandbox.probe()
+    told = []
+    for command, writes in asked["commands"] if sandbox.kind != "none" else ():
+        done = await runner.run(
+            command, cwd=asked["root"], timeout=60, sandbox_profile=SandboxProfile(writes=writes)
+        )
+        told.append([done.code, done.output, list(done.tampered_files)])
+    await runner.close()
+    sandbox.kill()
+    print(json.dumps({"kind": sandbox.kind, "reasons": sandbox.list_failures(), "told": told}))
+
+asyncio.run(main(json.loads(sys.argv[1])))
+"""
+
+_CAN_START = "import os, sys, odin.sandbox.sandbox; sys.exit(not os.access(sys.executable, os.X_OK))"
+
+
+class Finished(NamedTuple):
+    """What a sandboxed command of another user ended with."""
+
+    code: int
+    output: str
+    tampered_files: list[str]
+
+
+class UserProject:
+    """A project and a home that belong to one user, and commands in the sandbox this user creates.
+
+    `wrapper` is what starts the process of that user, if it needs preparation.
+    """
+
+    def __init__(self, folder: Path, who: str, use: str) -> None:
+        self.use = use
+        self.wrapper: list[str] = []
+        self._prefix = prefix_of(who)
+        self._python = python_for(tuple(self._prefix))
+        self.owner = NOBODY if self._prefix else os.getuid()
+        self.root, self.home = folder / "project", folder / "home"
+        for path in (self.root, self.home):
+            path.mkdir()
+        self.give()
+
+    def give(self) -> None:
+        """Make everything in the project the user's own."""
+        if self._prefix:
+            for path in (self.root, *self.root.rglob("*"), self.home):
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+    def run(self, *commands: str, writes: bool = True, **process: Any) -> list[Finished]:
+        """Run commands one after the other in one sandbox. Skip the test if this user has no such sandbox."""
+        asked = {
+            "root": str(self.root),
+            "home": str(self.home),
+            "use": self.use,
+            "commands": [(command, writes) for command in commands],
+        }
+        argv = [*self.wrapper, *self._prefix, self._python, "-c", _DRIVER, json.dumps(asked)]
+        done = run_process(argv, home=str(self.home), **process)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        if told["kind"] == "none":
+            pytest.skip(f"{self.use} does not work for this user: {told['reasons']}")
+        return [Finished(*one) for one in told["told"]]
+
+
+@contextmanager
+def shared_folder() -> Generator[Path]:
+    """A folder that another user can enter, unlike the folder of the tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder).resolve()
+
+
+def prefix_of(who: str) -> list[str]:
+    """Return what starts a program as root, or as an ordinary user. Skip the test if we cannot become that user."""
+    if who == "root":
+        if os.getuid() != 0:
+            pytest.skip("the tests do not run as root")
+        return []
+    return AS_NOBODY if os.getuid() == 0 else []
+
+
+@lru_cache
+def python_for(prefix: tuple[str, ...]) -> str:
+    """Return an interpreter that can run behind this prefix and import Odin. Skip the test if there is none."""
+    tried = ""
+    for python in (sys.executable, "/usr/bin/python3"):
+        try:
+            done = run_process([*prefix, python, "-c", _CAN_START])
+        except FileNotFoundError as error:
+            pytest.skip(f"{error.filename} is not installed")
+        if done.returncode == 0:
+            return python
+        tried = done.stderr
+    pytest.skip(f"no interpreter can be started there: {tried.strip()[-200:]}")
+
+
+def run_process(argv: Sequence[str], home: str = "/", **process: Any) -> "subprocess.CompletedProcess[str]":
+    package = str(Path(odin.__file__).parent.parent)
+    env = {**os.environ, "HOME": home, "PYTHONPATH": f"{package}:{sysconfig.get_path('purelib')}"}
+    options: dict[str, Any] = {"timeout": 120, "stdin": subprocess.DEVNULL, **process}
+    return subprocess.run(argv, capture_output=True, text=True, env=env, check=False, **options)
