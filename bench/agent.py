@@ -16,7 +16,13 @@ from row import Row
 HERE = Path(__file__).resolve().parent
 TURNS = 20
 PYTHON = sys.executable
-ODIN = [PYTHON, "-I", "-c", "import sys; from odin.entry import main; sys.exit(main())"]
+ODIN = [str(HERE.parent / "odin")]
+"""The launcher that users run."""
+
+
+def launch_environment() -> dict[str, str]:
+    """Return the environment in which the launcher uses this interpreter's packages."""
+    return {"PATH": os.environ["PATH"], "ODIN_VENV": str(Path(PYTHON).parent.parent)}
 
 
 class Run(NamedTuple):
@@ -59,7 +65,7 @@ class Server:
 
     def environment(self, home: Path) -> dict[str, str]:
         settings = {"OPENAI_API_KEY": "bench", "OPENAI_BASE_URL": f"{self.url}/v1", "ODIN_MODEL": "openai/bench"}
-        return {"PATH": os.environ["PATH"], "HOME": str(home), **settings}
+        return {**launch_environment(), "HOME": str(home), **settings}
 
     def stop(self) -> None:
         self.process.terminate()
@@ -126,7 +132,7 @@ def exit_ms(run: Run) -> float:
 
 def version_ms(rounds: int) -> tuple[float, float]:
     """Time `odin --version` and an empty Python program in alternating runs."""
-    env = {"PATH": os.environ["PATH"]}
+    env = launch_environment()
     samples: dict[str, list[float]] = {"odin": [], "python": []}
     for _ in range(rounds * 3):
         for name, argv in (("python", [PYTHON, "-I", "-c", "pass"]), ("odin", [*ODIN, "--version"])):

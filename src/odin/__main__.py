@@ -1,5 +1,3 @@
-import sys
+from odin.entry import start
 
-from odin.entry import main
-
-sys.exit(main())
+start()

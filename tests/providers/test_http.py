@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import zlib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from odin.core.errors import (
 )
 from odin.providers.address import find_route, parse_address
 from odin.providers.http import HttpClient
+from odin.testing import ScriptedServer, say
 
 from .servers import Line, Listener, answering, chunked, listening, whole
 
@@ -449,6 +451,37 @@ async def test_a_private_authority_is_trusted_when_named(authority: Path, variab
         assert await http.fetch(server.url) == (200, b"secret")
         assert await http.fetch(server.url) == (200, b"secret")
         assert server.accepted == 1
+
+
+async def test_the_command_speaks_https_although_it_starts_without_ssl(authority: Path, workspace: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority / "server.pem", authority / "server.key")
+
+    async def relay(line: Line) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", model.port)
+        try:
+            head, body = await line.request()
+            writer.write(head.encode("latin-1") + body)
+            while data := await reader.read(65536):
+                await line.send(data)
+        finally:
+            writer.close()
+
+    with ScriptedServer([say("secured")]) as model:
+        async with listening(relay, context) as server:
+            env = {**model.env("openai"), "OPENAI_BASE_URL": f"{server.url}/v1"}
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-X", "importtime", "-m", "odin", "-p", "hello"),
+                cwd=workspace,
+                env={**os.environ, **env, "SSL_CERT_FILE": str(authority / "ca.pem")},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            out, err = await process.communicate()
+    assert out == b"secured\n", err[-1000:]
+    imported = [line.rpartition(b"|")[2].strip() for line in err.splitlines()]
+    assert imported.index(b"_ssl") > imported.index(b"asyncio")
 
 
 async def test_certificates_that_cannot_be_read_are_named(authority: Path) -> None:

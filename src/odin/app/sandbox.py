@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class LazySandbox:
 
         if self._sandbox is not None:
             return self._sandbox.describe()
-        return describe_sandbox(self._build_options(), self._load_probe(), self._build_programs_path())
+        return describe_sandbox(self._build_options(), self._load_probe(), self._programs_path)
 
     def describe_problem(self) -> str:
         """Return why no command can run, if that is known, else ""."""
@@ -63,13 +64,14 @@ class LazySandbox:
         from odin.sandbox.probe import compute_probe_key, load_probe
 
         return load_probe(
-            self._locate_probe_file(), lambda: compute_probe_key(self._build_options(), self._build_programs_path())
+            self._locate_probe_file(), lambda: compute_probe_key(self._build_options(), self._programs_path)
         )
 
-    def _build_programs_path(self) -> str:
+    @cached_property
+    def _programs_path(self) -> str:
         from odin.sandbox.layout import build_programs_path
 
-        return build_programs_path(self._build_session())
+        return build_programs_path(self._session)
 
     def _locate_probe_file(self) -> Path:
         return get_cache_dir(self._env) / PROBE_FILE
@@ -79,14 +81,15 @@ class LazySandbox:
         from odin.sandbox.probe import SandboxOptions
         from odin.sandbox.sandbox import Sandbox
 
-        return Sandbox(self._build_session(), SandboxOptions(backend, self._config.sandbox.network))
+        return Sandbox(self._session, SandboxOptions(backend, self._config.sandbox.network))
 
     def _make(self) -> "Sandbox":
         from odin.sandbox.sandbox import Sandbox
 
-        return Sandbox(self._build_session(), self._build_options(), self._locate_probe_file())
+        return Sandbox(self._session, self._build_options(), self._locate_probe_file())
 
-    def _build_session(self) -> "SandboxSession":
+    @cached_property
+    def _session(self) -> "SandboxSession":
         from odin.sandbox.layout import SandboxSession
 
         env = self._env

@@ -7,7 +7,6 @@ writing. Keys from a file that others could write are not used; a file that othe
 warning.
 """
 
-import json
 import os
 import re
 import stat
@@ -173,6 +172,8 @@ def _key_texts_of(value: Any) -> tuple[str, ...]:
 
 def _update_file(env: Mapping[str, str], change: Callable[[dict[str, Any]], None]) -> None:
     """Read, change and rewrite the file, preserving everything else in it."""
+    import json
+
     path = locate_auth_file(env)
     with lock_file(path):
         _make_private(path, [])

@@ -5,7 +5,6 @@ reported and ignored. Files are written atomically, by one process at a time, re
 changes one key of odinconfig.json and leaves every other byte as it is.
 """
 
-import json
 import os
 import re
 import stat
@@ -31,6 +30,8 @@ _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON object in the file, and the keys it contains twice."""
+    import json
+
     text = _decode(raw, path)
     repeated: list[str] = []
 
@@ -340,6 +341,8 @@ def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
 
 def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
     """Return the file's text with this key set."""
+    import json
+
     said = json.dumps(value, ensure_ascii=False)
     if raw is None or not raw.strip():
         return f"{{\n  {json.dumps(key)}: {said}\n}}\n"
@@ -354,6 +357,8 @@ def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
 
 def scan_keys(text: str) -> Iterator[KeyPosition]:
     """Yield the keys of the object in a valid text, in order, with their positions."""
+    import json
+
     decoder = json.JSONDecoder()
     at = _skip_blank(text, _find_opening(text) + 1)
     while text[at] == '"':

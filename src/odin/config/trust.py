@@ -4,7 +4,6 @@ Trust belongs to the real folder and to the content of everything in the project
 allows. If a byte of it changes, the folder is untrusted again. Nothing inside a folder can claim to be another folder.
 """
 
-import json
 import os
 import re
 import stat
@@ -127,8 +126,12 @@ def _split_words(command: str) -> list[str]:
 
 
 def _read_hooks(config_text: bytes | None) -> Any:
+    if not config_text:
+        return None
+    import json
+
     try:
-        value: Any = json.loads((config_text or b"null").decode("utf-8-sig"))
+        value: Any = json.loads(config_text.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value).get("hooks") if isinstance(value, dict) else None

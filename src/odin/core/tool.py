@@ -7,7 +7,8 @@ A tool's arguments are a struct whose JSON schema is shown to the model; the cla
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -234,8 +235,69 @@ class Tool(ABC, Generic[A]):
 def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
     """Return the inlined JSON schema of an argument struct without parts a model does not need (titles, null,
     defaults)."""
-    raw = msgspec.json.schema(args)
-    return _slim_schema(raw, raw.get("$defs", {}), brief)
+    try:
+        return _struct_schema_of(args, brief)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raw = msgspec.json.schema(args)
+        return _slim_schema(raw, raw.get("$defs", {}), brief)
+
+
+_SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def _struct_schema_of(args: type[Struct], brief: bool) -> dict[str, Any]:
+    """Return the same schema as msgspec for plain argument structs, several times faster: it is part of every start.
+
+    Raise an error for a type that is not handled here.
+    """
+    kinds: dict[str, Any] = {}
+    for base in reversed(args.__mro__):
+        kinds |= inspect.get_annotations(base)
+    fields = tuple(zip(args.__struct_fields__, args.__struct_encode_fields__, strict=True))
+    properties = {shown: _type_schema_of(kinds[name], brief) for name, shown in fields}
+    defaults = (msgspec.NODEFAULT,) * (len(fields) - len(args.__struct_defaults__)) + args.__struct_defaults__
+    required = [shown for (_, shown), default in zip(fields, defaults, strict=True) if default is msgspec.NODEFAULT]
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    if args.__struct_config__.forbid_unknown_fields:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _type_schema_of(kind: Any, brief: bool) -> dict[str, Any]:
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _add_limits(_type_schema_of(inner[0], brief), inner[1], brief)
+    if origin in (Union, UnionType):
+        (only,) = (option for option in inner if option is not NoneType)
+        return _type_schema_of(only, brief)
+    if origin is Literal and all(isinstance(value, str) for value in inner):
+        return {"type": "string", "enum": sorted(inner)}
+    if origin in (list, tuple) and (origin is list or inner[1:] == (...,)):
+        return {"type": "array", "items": _type_schema_of(inner[0], brief)}
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _struct_schema_of(kind, brief)
+    raise TypeError
+
+
+_LIMITS = {
+    ("array", "min_length"): "minItems",
+    ("string", "min_length"): "minLength",
+    ("integer", "ge"): "minimum",
+    ("integer", "le"): "maximum",
+}
+
+
+def _add_limits(schema: dict[str, Any], meta: Any, brief: bool) -> dict[str, Any]:
+    for name, value in meta.__rich_repr__():
+        if name != "description":
+            schema[_LIMITS[schema["type"], name]] = value
+        elif not brief:
+            schema[name] = value
+    return schema
 
 
 def _slim_schema(node: Any, defs: dict[str, Any], brief: bool) -> Any:

@@ -4,7 +4,6 @@
 pipeline.py states their order.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal
@@ -237,6 +236,8 @@ def _describe_field(name: str, audit: CallAudit) -> str:
 
 
 def _shorten_value(value: Any) -> str:
+    import json
+
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _SHORT_CHARS else f"{text[:_SHORT_CHARS]}… ({len(text)} characters)"
 

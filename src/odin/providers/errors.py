@@ -6,7 +6,7 @@ never appears in a message.
 
 import math
 import re
-import ssl
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -108,8 +108,8 @@ class ApiErrorInfo(Struct, frozen=True):
 
 def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
     """Return a connection error that names the proxy, if there is one, or the address."""
-    if isinstance(error, ssl.SSLError):
-        return make_tls_error(route, error)
+    if (tls_error := make_tls_error(route, error)) is not None:
+        return tls_error
     why = _connect_reason_of(error)
     if route.proxy is not None:
         return Unreachable(
@@ -138,8 +138,11 @@ def _connect_reason_of(error: BaseException) -> str:
     return _shorten_line(reason).rstrip(".").lower()
 
 
-def make_tls_error(route: Route, error: ssl.SSLError) -> TlsFailed:
-    """Only errors reported by OpenSSL itself carry its reasons."""
+def make_tls_error(route: Route, error: BaseException) -> TlsFailed | None:
+    """Return the error for what OpenSSL reported; None for any other failure. Only https requests import `ssl`."""
+    ssl = sys.modules.get("ssl")
+    if ssl is None or not isinstance(error, ssl.SSLError):
+        return None
     if isinstance(error, ssl.SSLCertVerificationError):
         why = getattr(error, "verify_message", "") or "verification failed"
         return TlsFailed(

@@ -8,15 +8,17 @@ the messages of `providers/errors.py`.
 import asyncio
 import os
 import socket
-import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odin.core.errors import ConfigError, ProviderError
 from odin.providers import errors
 from odin.providers.address import Address, Route, find_route, parse_address
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_HEAD = 64 * 1024
 MAX_DECODED = 16 * 1024 * 1024
@@ -393,7 +395,7 @@ class HttpClient:
                 raise errors.make_unreachable_error(route, error) from None
             raise
 
-    async def _dial(self, to: Address, context: ssl.SSLContext | None) -> HttpConnection:
+    async def _dial(self, to: Address, context: "ssl.SSLContext | None") -> HttpConnection:
         loop = asyncio.get_running_loop()
         named = to.host if context is not None else None
         race = None if to.is_loopback else 0.25  # a cancelled race may leave a socket behind, and here it gains nothing
@@ -432,10 +434,12 @@ class HttpClient:
             raise ConnectionResetError
         wire.transport = secured
 
-    async def _get_tls_context(self, to: Address) -> ssl.SSLContext | None:
+    async def _get_tls_context(self, to: Address) -> "ssl.SSLContext | None":
         """Return the TLS context, built once in a thread because loading certificates is slow."""
         if to.scheme == "http":
             return None
+        from odin.providers.tls import build_tls_context
+
         if self._tls is None or (self._tls.done() and (self._tls.cancelled() or self._tls.exception())):
             self._tls = asyncio.ensure_future(asyncio.to_thread(build_tls_context, self._env))
         return await asyncio.shield(self._tls)
@@ -539,26 +543,6 @@ def _build_proxy_login(proxy: Address) -> list[str]:
     from urllib.parse import unquote
 
     return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]
-
-
-def build_tls_context(env: Mapping[str, str]) -> ssl.SSLContext:
-    """Trust SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE if set, else the system's certificates."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["http/1.1"])
-    named = [(name, env[name]) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if env.get(name)]
-    if any(name.startswith("SSL_") for name, _ in named):
-        named = [(name, path) for name, path in named if name.startswith("SSL_")]
-    for name, path in named:
-        try:
-            if os.path.isdir(path):  # noqa: PTH112
-                context.load_verify_locations(capath=path)
-            else:
-                context.load_verify_locations(cafile=path)
-        except (OSError, ssl.SSLError):
-            raise errors.make_certificate_error(path, name) from None
-    if not named:
-        context.load_default_certs()
-    return context
 
 
 class _Inflater:

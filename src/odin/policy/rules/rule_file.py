@@ -19,7 +19,6 @@ A project is identified by its resolved folder; nothing is written into the proj
 preserved. A file that cannot be read is reported and left unchanged.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -270,6 +269,8 @@ class RuleFile:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}.", _REPAIR_HINT) from error
         if len(raw) > MAX_RULE_FILE_BYTES:
             raise ConfigError(f"{self.path} is larger than {MAX_RULE_FILE_BYTES:,} bytes.", _REPAIR_HINT)
+        import json
+
         try:
             value = json.loads(raw.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -282,6 +283,8 @@ class RuleFile:
 
     def _write(self, value: dict[str, Any]) -> None:
         """Replace the file atomically. A symbolic link is followed, so that its target is replaced."""
+        import json
+
         target = Path(os.path.realpath(self.path))
         new = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
