@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.call_events import ToolEnded, UsageRecorded
 from odin.core.message import Usage
-from odin.core.small_jobs import SUFFICIENCY_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
+from odin.core.small_jobs import SUFFICIENCY_SCHEMA, EditReview, LineRange, PlannedEdit, Sufficiency
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start, Talk
@@ -34,9 +34,9 @@ class Models:
             return self.verdict
         return reply(msgspec.json.encode(self.verdict).decode(), usage=Usage(input=90, output=9))
 
-    def questions(self) -> list[EditQuestion]:
+    def questions(self) -> list[EditReview]:
         texts = [request["messages"][0]["content"] for request in self.asked]
-        return [msgspec.json.decode(_plain(text), type=EditQuestion) for text in texts]
+        return [msgspec.json.decode(_plain(text), type=EditReview) for text in texts]
 
 
 def _plain(content: Any) -> str:
@@ -72,7 +72,7 @@ async def test_refused_then_read_then_the_same_edit_succeeds(start: Start, hundr
     assert request["output_config"]["format"] == {"type": "json_schema", "schema": SUFFICIENCY_SCHEMA}
     lines = "".join(f"line {n}.\n" for n in range(10, 20))
     assert models.questions() == [
-        EditQuestion(
+        EditReview(
             str(hundred),
             (PlannedEdit("line 15.", "new"),),
             f"--- Lines 10-19 ---\n{lines}",

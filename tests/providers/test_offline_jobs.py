@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odin.core.message import PromptMessage
 from odin.core.provider import Request, TextChunk
-from odin.core.small_jobs import SUFFICIENCY_JOB, SUMMARY_JOB, TITLE_JOB, EditQuestion, PlannedEdit, Sufficiency
+from odin.core.small_jobs import SUFFICIENCY_JOB, SUMMARY_JOB, TITLE_JOB, EditReview, PlannedEdit, Sufficiency
 from odin.providers.offline import (
     JOB_SUFFICIENCY,
     JOB_SUMMARY,
@@ -21,7 +21,7 @@ from odin.providers.offline import (
 from odin.providers.offline.command_plans import find_test_command as command_for
 from odin.providers.offline.command_plans import tally_of
 from odin.providers.offline.edit_plans import build_word_edits
-from odin.providers.offline.jobs import judge_edit, parse_edit_question
+from odin.providers.offline.jobs import judge_edit, parse_edit_review
 from odin.providers.offline.read_plans import extract_first_paragraph, outline_of
 
 
@@ -112,7 +112,7 @@ def test_a_schema_without_a_job_gets_the_plainest_answer_that_fits():
 
 
 def verdict(content: str, *edits: PlannedEdit, partial: bool = False, total: int = 0) -> Sufficiency:
-    return judge_edit(EditQuestion("/w/a.py", edits, content, partial, total_lines=total))
+    return judge_edit(EditReview("/w/a.py", edits, content, partial, total_lines=total))
 
 
 def test_text_seen_once_in_the_whole_file_is_enough():
@@ -160,7 +160,7 @@ def test_line_endings_are_not_told_apart():
 
 
 def test_the_sufficiency_job_is_json_in_and_json_out():
-    question = EditQuestion("/w/a.py", (PlannedEdit("b", "c"),), "a\nb\nc\n")
+    question = EditReview("/w/a.py", (PlannedEdit("b", "c"),), "a\nb\nc\n")
     request = Request("m", (PromptMessage(msgspec.json.encode(question).decode()),), system=SUFFICIENCY_JOB.system)
     said = msgspec.json.decode(answer(request), type=Sufficiency)
     assert said.is_sufficient
@@ -173,7 +173,7 @@ def test_a_question_in_prose_is_understood():
         "--- Lines 50-53 ---\na\noldFunc()\nb\nc\n"
         "\n**Your Task**:\nAnalyze it."
     )
-    question = parse_edit_question(prompt)
+    question = parse_edit_review(prompt)
     assert (question.file_path, question.edits) == ("/w/service.go", (PlannedEdit("oldFunc()", "newFunc()"),))
     assert question.is_partial
     assert judge_edit(question).is_sufficient

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from odin.tools.file_state import remember_lines
 from odin.tools.grep import GrepTool
 from odin.tools.listing import GlobTool
 from odin.tools.search import LineHit
+from odin.tools.staleness import remember_lines
 from tests.tools.toolbox import Toolbox
 
 

@@ -169,21 +169,21 @@ async def summarize(
     job = msgspec.structs.replace(COMPACTION_JOB, max_tokens=max(512, min(COMPACTION_JOB.max_tokens, window // 4)))
     text = earlier
     for portion in split_into_portions(messages, room, MAX_PORTIONS):
-        text = await _ask_model(budget, provider, info, job, _build_question(portion, text, focus, most))
+        text = await _ask_model(budget, provider, info, job, _build_input(portion, text, focus, most))
         why = find_weakness(text, most * 2)
         if why:
             raise UnusableSummary(f"The summary was not usable: {why}.")
     return render_sections(parse_sections(text))
 
 
-async def _ask_model(budget: "ContextBudget", provider: Provider, info: ModelInfo, job: SmallJob, question: str) -> str:
+async def _ask_model(budget: "ContextBudget", provider: Provider, info: ModelInfo, job: SmallJob, text: str) -> str:
     async def connect() -> tuple[Provider, ModelInfo]:
         return provider, info
 
-    return await SmallModel(connect, budget.deps.recorder, budget.deps.budget).ask(job, question, budget.agent)
+    return await SmallModel(connect, budget.deps.recorder, budget.deps.budget).ask(job, text, budget.agent)
 
 
-def _build_question(portion: str, earlier: str, focus: str, most: int) -> str:
+def _build_input(portion: str, earlier: str, focus: str, most: int) -> str:
     parts = [f"Write at most {most * 3 // 4} words."]
     if focus:
         parts.append(f"Focus on: {focus}")

@@ -19,8 +19,8 @@ class PlannedEdit(Struct, frozen=True, omit_defaults=True):
     replace_all: bool = False
 
 
-class EditQuestion(Struct, frozen=True):
-    """The input of the edit check, as JSON. In `cached_content` each part read so far has a "Lines a-b" header."""
+class EditReview(Struct, frozen=True):
+    """The input of an edit review, as JSON. In `cached_content` each part read so far has a "Lines a-b" header."""
 
     file_path: str
     edits: tuple[PlannedEdit, ...]

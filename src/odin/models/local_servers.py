@@ -91,12 +91,12 @@ async def probe_server(
     """Return the server at a URL, with or without /v1; None if nothing there speaks the OpenAI API in time."""
     origin = re.sub(r"/v1/?$", "", url.rstrip("/"))
     client = http or HttpClient(env)
-    questions = _ServerQueries(origin, client, timeout)
+    queries = _ServerQueries(origin, client, timeout)
     try:
         async with asyncio.timeout(timeout * 2):
-            return await _identify_server(questions, os.environ if env is None else env)
+            return await _identify_server(queries, os.environ if env is None else env)
     except TimeoutError:
-        return questions.found
+        return queries.found
     finally:
         if http is None:
             await client.close()
@@ -145,38 +145,38 @@ class _ServerQueries:
         return self.found
 
 
-async def _identify_server(questions: _ServerQueries, env: Mapping[str, str]) -> LocalServer | None:
-    entries = _entries_of(await questions.ask("/v1/models"), "data")
+async def _identify_server(queries: _ServerQueries, env: Mapping[str, str]) -> LocalServer | None:
+    entries = _entries_of(await queries.ask("/v1/models"), "data")
     owners = {str(entry.get("owned_by", "")) for entry in entries}
     if entries:
-        questions.record_server("local", (_make_model(_id_of(entry), "local", 0) for entry in entries))
+        queries.record_server("local", (_make_model(_id_of(entry), "local", 0) for entry in entries))
     if "llamacpp" in owners:
-        return await _query_llamacpp(questions, entries)
+        return await _query_llamacpp(queries, entries)
     if "vllm" in owners or any("max_model_len" in entry for entry in entries):
-        return questions.record_server(
+        return queries.record_server(
             "vllm", (_make_model(_id_of(e), "vllm", _parse_count(e.get("max_model_len"))) for e in entries)
         )
-    tags, studio = await asyncio.gather(questions.ask("/api/tags"), questions.ask("/api/v0/models"))
+    tags, studio = await asyncio.gather(queries.ask("/api/tags"), queries.ask("/api/v0/models"))
     if _is_ollama(tags):
-        return await _query_ollama(questions, _entries_of(tags, "models"), env)
+        return await _query_ollama(queries, _entries_of(tags, "models"), env)
     if any("max_context_length" in entry for entry in _entries_of(studio, "data")):
-        return questions.record_server("lmstudio", _parse_lmstudio_models(_entries_of(studio, "data")))
-    props = await questions.ask("/props") if entries else {}
+        return queries.record_server("lmstudio", _parse_lmstudio_models(_entries_of(studio, "data")))
+    props = await queries.ask("/props") if entries else {}
     if "default_generation_settings" in props:
-        return await _query_llamacpp(questions, entries, props)
-    return questions.found
+        return await _query_llamacpp(queries, entries, props)
+    return queries.found
 
 
 # --- one parser per kind of server ---
 
 
 async def _query_llamacpp(
-    questions: _ServerQueries, entries: list[dict[str, Any]], props: dict[str, Any] | None = None
+    queries: _ServerQueries, entries: list[dict[str, Any]], props: dict[str, Any] | None = None
 ) -> LocalServer:
     if props is None:
-        questions.record_server("llamacpp", (_parse_llamacpp_model(entry, {}) for entry in entries))
-        props = await questions.ask("/props")
-    return questions.record_server("llamacpp", [_parse_llamacpp_model(entry, props) for entry in entries])
+        queries.record_server("llamacpp", (_parse_llamacpp_model(entry, {}) for entry in entries))
+        props = await queries.ask("/props")
+    return queries.record_server("llamacpp", [_parse_llamacpp_model(entry, props) for entry in entries])
 
 
 def _parse_llamacpp_model(entry: dict[str, Any], props: dict[str, Any]) -> ModelInfo:
@@ -194,15 +194,15 @@ def _is_ollama(tags: dict[str, Any]) -> bool:
     return isinstance(tags.get("models"), list)
 
 
-async def _query_ollama(questions: _ServerQueries, tags: list[dict[str, Any]], env: Mapping[str, str]) -> LocalServer:
+async def _query_ollama(queries: _ServerQueries, tags: list[dict[str, Any]], env: Mapping[str, str]) -> LocalServer:
     names = [_id_of(entry) for entry in tags]
     sizes = {
         _id_of(entry): _parse_parameter_count(_as_object(entry.get("details")).get("parameter_size")) for entry in tags
     }
     usual = _parse_count(env.get("OLLAMA_CONTEXT_LENGTH")) or _OLLAMA_CONTEXT
-    questions.record_server("ollama", (_make_model(name, "ollama", usual, sizes[name]) for name in names))
+    queries.record_server("ollama", (_make_model(name, "ollama", usual, sizes[name]) for name in names))
     running, *shown = await asyncio.gather(
-        questions.ask("/api/ps"), *(questions.ask("/api/show", {"model": name}) for name in names)
+        queries.ask("/api/ps"), *(queries.ask("/api/show", {"model": name}) for name in names)
     )
     loaded = {_id_of(entry): _parse_count(entry.get("context_length")) for entry in _entries_of(running, "models")}
     models: list[ModelInfo] = []
@@ -212,7 +212,7 @@ async def _query_ollama(questions: _ServerQueries, tags: list[dict[str, Any]], e
         able = "tools" in skills if "capabilities" in show else True
         if "capabilities" not in show or "completion" in skills:
             models.append(_make_model(name, "ollama", context, sizes[name], able, "vision" in skills))
-    return questions.record_server("ollama", models)
+    return queries.record_server("ollama", models)
 
 
 def _parse_ollama_context(show: dict[str, Any], usual: int) -> int:

@@ -84,8 +84,8 @@ async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_
     config = load(cwd, env)
     models = ModelSelector(config, env)
     try:
-        questions = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
-        answers, servers = await asyncio.gather(asyncio.gather(*questions), _probe_local_servers(models))
+        probes = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
+        answers, servers = await asyncio.gather(asyncio.gather(*probes), _probe_local_servers(models))
     finally:
         await models.close()
     known = {answer.ref for answer in answers}

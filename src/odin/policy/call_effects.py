@@ -10,11 +10,11 @@ from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
 from odin.core.tool import canonical_name_of
 from odin.policy import paths
-from odin.policy.call import PolicyCall
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
 from odin.policy.commands.effects import Effect, describe_program, list_names, shorten
 from odin.policy.commands.programs import WRAPPERS, is_assignment
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, SimpleCommand, split_names
+from odin.policy.policy_call import PolicyCall
 
 _WEAKEST_FIRST: tuple[Danger, ...] = (
     "harmless",

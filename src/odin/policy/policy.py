@@ -28,7 +28,6 @@ from odin.core.path_names import contains
 from odin.core.policy import RuleAction
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.call import PolicyCall
 from odin.policy.commands.analysis import (
     analyze_command,
     find_critical_harm,
@@ -38,6 +37,7 @@ from odin.policy.commands.analysis import (
 )
 from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
+from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,

@@ -80,10 +80,10 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
         )
         if result.decision == "deny":
             return fail(f"A hook stopped the summary: {result.message} Nothing was replaced.")
-        question = CollectedContext(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
+        collected = CollectedContext(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                summary = await self._small_model(CONTEXT_SUMMARY_JOB, question.render())
+                summary = await self._small_model(CONTEXT_SUMMARY_JOB, collected.render())
         except (OdinError, TimeoutError) as error:
             timeout = f"It did not answer within {_ANSWER_SECONDS:g} s."
             reason = error.describe() if isinstance(error, OdinError) else timeout

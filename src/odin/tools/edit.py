@@ -17,7 +17,7 @@ from odin.context.file_cache import FileCache, LineSpan, SeenPart, hash_bytes
 from odin.core.errors import BadRequest, OdinError, UnreadFile
 from odin.core.small_jobs import (
     SUFFICIENCY_JOB,
-    EditQuestion,
+    EditReview,
     PlannedEdit,
     Sufficiency,
     add_line_headers,
@@ -26,7 +26,6 @@ from odin.core.small_jobs import (
 from odin.core.tool import Args, AskSmallModel, Subject, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import Diff, compare
-from odin.tools.file_state import describe_drift, make_stale_refusal, remember_write
 from odin.tools.files import (
     DecodedText,
     FileTool,
@@ -39,6 +38,7 @@ from odin.tools.files import (
     to_printable,
 )
 from odin.tools.replacement import Edit, EditBuffer, locate
+from odin.tools.staleness import describe_drift, make_stale_refusal, remember_write
 
 ASK_SECONDS = 20.0
 CONTENT_CHARS = 40_000
@@ -85,8 +85,8 @@ class EditReviewer:
         if before is not None and before.sha256 == entry.fingerprint.sha256:
             self._require(path, before)
             return ""
-        question = self._build_question(path, text, edits)
-        answer = await self._ask(question) if question else None
+        review = self._build_review(path, text, edits)
+        answer = await self._ask(review) if review else None
         if answer is None or answer.is_sufficient:
             return ""
         reason = " ".join(to_printable(answer.explanation).split())[:_MAX_EXPLANATION]
@@ -113,8 +113,8 @@ class EditReviewer:
             f"Use Read with {calls}, then repeat the same edit."
         )
 
-    def _build_question(self, path: str, text: str, edits: Sequence[Edit]) -> EditQuestion | None:
-        """Return the question for the small model, or None if the review is off, unnecessary or too large."""
+    def _build_review(self, path: str, text: str, edits: Sequence[Edit]) -> EditReview | None:
+        """Return the input of the review, or None if the review is off, unnecessary or too large."""
         entry = self._files.find(path)
         validation = self._files.settings.validation
         if entry is None or self._small_model is None or validation == "never":
@@ -126,7 +126,7 @@ class EditReviewer:
         shown = _select_shown(self._files.list_parts(path), text, edits)
         if not shown or sum(len(edit.old) + len(edit.new) for edit in edits) > EDIT_CHARS:
             return None
-        return EditQuestion(
+        return EditReview(
             file_path=to_printable(path),
             edits=tuple(
                 PlannedEdit(_trim_final_newline(text, edit.old), to_printable(edit.new), edit.replace_all)
@@ -138,10 +138,10 @@ class EditReviewer:
             total_lines=entry.fingerprint.lines,
         )
 
-    async def _ask(self, question: EditQuestion) -> Sufficiency | None:
+    async def _ask(self, review: EditReview) -> Sufficiency | None:
         """Return the model's answer, or None if it failed or took too long."""
         assert self._small_model is not None
-        text = msgspec.json.encode(question).decode()
+        text = msgspec.json.encode(review).decode()
         try:
             async with asyncio.timeout(self._seconds):
                 try:

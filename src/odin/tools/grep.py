@@ -11,7 +11,6 @@ from msgspec import Meta, field
 from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput, hide_nothing
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.file_state import remember_lines
 from odin.tools.files import FileTool, Refusal, make_missing_refusal, open_regular, require_absolute, to_printable
 from odin.tools.ripgrep import SearchQuery, find_ripgrep
 from odin.tools.search import (
@@ -24,6 +23,7 @@ from odin.tools.search import (
     find_paths,
     split_hidden,
 )
+from odin.tools.staleness import remember_lines
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000

@@ -9,8 +9,8 @@ from odin.context.instructions import ODIN_MD
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare
-from odin.tools.file_state import make_stale_refusal
 from odin.tools.files import FileTool, Refusal, open_regular, read_whole, to_printable
+from odin.tools.staleness import make_stale_refusal
 
 
 class InitArgs(Args, frozen=True):

@@ -11,7 +11,6 @@ from odin.context.file_cache import FileCache, count_lines, hash_bytes
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare
-from odin.tools.file_state import make_stale_refusal, read_current_bytes, remember_write
 from odin.tools.files import (
     DecodedText,
     FileTool,
@@ -22,6 +21,7 @@ from odin.tools.files import (
     require_absolute,
     to_printable,
 )
+from odin.tools.staleness import make_stale_refusal, read_current_bytes, remember_write
 
 _DeleteStatus = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
 

@@ -18,8 +18,8 @@ from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine
 from odin.core.tool import Kind, canonical_name_of
 from odin.policy import paths
-from odin.policy.call import PolicyCall, path_forms_of
 from odin.policy.commands.syntax import ExtractedCommand
+from odin.policy.policy_call import PolicyCall, path_forms_of
 from odin.policy.rules.pattern import (
     CommandPattern,
     has_wildcard,

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from odin.core.path_names import contains, is_secret_path
 from odin.core.tool import Subject, canonical_name_of
 from odin.policy import paths
-from odin.policy.call import PolicyCall, spellings_of
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
+from odin.policy.policy_call import PolicyCall, spellings_of
 from odin.policy.rules.pattern import has_wildcard, host_of
 from odin.policy.rules.rule import Rule, explain_sensitivity, find_escape_option
 

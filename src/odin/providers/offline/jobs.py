@@ -19,7 +19,7 @@ from odin.core.small_jobs import (
     TITLE_JOB,
     WEB_ANSWER_JOB,
     CollectedContext,
-    EditQuestion,
+    EditReview,
     LineRange,
     PageQuestion,
     PlannedEdit,
@@ -96,7 +96,7 @@ def do_job(job: str, request: Request) -> str:
     """Return the answer to a job. An unknown job gets an extract of the input."""
     text = "\n\n".join(message.text for message in request.messages if isinstance(message, PromptMessage))
     if job == JOB_SUFFICIENCY:
-        return msgspec.json.encode(judge_edit(parse_edit_question(text))).decode()
+        return msgspec.json.encode(judge_edit(parse_edit_review(text))).decode()
     if request.schema:
         return msgspec.json.encode(_fill_schema(request.schema, text)).decode()
     if job == JOB_TITLE:
@@ -154,10 +154,10 @@ def _score_sentence(sentence: str, at: int, weights: "Counter[str]") -> float:
     return recurring / (len(words) + 4) + (2.0 if at == 0 else 0.0)
 
 
-def parse_edit_question(text: str) -> EditQuestion:
-    """Return the question from its JSON form or from a prompt that spells it out."""
+def parse_edit_review(text: str) -> EditReview:
+    """Parse the input of an edit review: JSON, or a prompt that spells it out."""
     try:
-        return msgspec.json.decode(text, type=EditQuestion)
+        return msgspec.json.decode(text, type=EditReview)
     except (msgspec.DecodeError, UnicodeError):
         pass
     old = re.search(r"Replace:\s*\"(.*?)\"\s*\n[-*\s]*With:", text, re.DOTALL)
@@ -165,7 +165,7 @@ def parse_edit_question(text: str) -> EditQuestion:
     path = re.search(r"\*{0,2}File\*{0,2}:\s*(\S+)", text)
     body = re.search(r"Cached Content\*{0,2}:\s*\n(.*?)(?:\n\*\*Your Task|\Z)", text, re.DOTALL)
     content = body[1] if body else text
-    return EditQuestion(
+    return EditReview(
         file_path=path[1] if path else "",
         edits=(PlannedEdit(old[1] if old else "", new[1] if new else ""),),
         cached_content=content,
@@ -173,22 +173,22 @@ def parse_edit_question(text: str) -> EditQuestion:
     )
 
 
-def judge_edit(question: EditQuestion) -> Sufficiency:
+def judge_edit(review: EditReview) -> Sufficiency:
     """Return sufficient if each text to replace was seen, and only once unless all its places are meant.
 
     Line endings are ignored, as in the edit itself.
     """
     parts: list[tuple[int, str]] = [
-        (first, _normalize_line_ends(text)) for first, text in split_line_headers(question.cached_content)
+        (first, _normalize_line_ends(text)) for first, text in split_line_headers(review.cached_content)
     ]
     said: list[str] = []
-    for edit in question.edits:
+    for edit in review.edits:
         old, new = _normalize_line_ends(edit.old_string), _normalize_line_ends(edit.new_string)
         if not old:
             return Sufficiency(False, "The text to replace is empty or was not given.")
         places = [first + text.count("\n", 0, at.start()) for first, text in parts for at in _find_all(old, text)]
         if not places:
-            return _report_not_seen(question, parts)
+            return _report_not_seen(review, parts)
         if len(places) > 1 and not edit.replace_all:
             return Sufficiency(
                 False, f"The text to replace was seen {len(places)} times; more context must tell which is meant."
@@ -206,10 +206,10 @@ def _find_all(wanted: str, text: str) -> "Iterator[re.Match[str]]":
     return re.finditer(re.escape(wanted), text)
 
 
-def _report_not_seen(question: EditQuestion, parts: list[tuple[int, str]]) -> Sufficiency:
-    if not question.is_partial:
+def _report_not_seen(review: EditReview, parts: list[tuple[int, str]]) -> Sufficiency:
+    if not review.is_partial:
         return Sufficiency(False, "The file was seen whole and does not contain the text to replace.")
-    end = question.total_lines or max(first + text.count("\n") for first, text in parts) + 200
+    end = review.total_lines or max(first + text.count("\n") for first, text in parts) + 200
     wider = LineRange(1, end, "The text to replace was not in the lines that were seen.")
     return Sufficiency(False, "The text to replace is not in the lines that were seen.", (wider,))
 

@@ -1,5 +1,4 @@
-"""Connects the file tools with the file cache: detects files that changed since they were read, records writes and
-lines shown by a search."""
+"""Detects files that changed since the model read them, and records in the file cache what it wrote or was shown."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A tool call with its command analysis, as the rules see it."""
+"""A tool call as the permission rules see it: with the analysis of its command and the paths it mentions."""
 
 import os
 from collections.abc import Iterator
