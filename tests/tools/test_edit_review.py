@@ -13,13 +13,13 @@ from odin.context.settings import CacheSettings, Validation
 from odin.core.errors import BadRequest, ConfigError, Overloaded
 from odin.core.message import PromptMessage
 from odin.core.provider import Request, TextChunk
-from odin.core.small_jobs import EditQuestion, LineRange, PlannedEdit, SmallJob, Sufficiency
+from odin.core.small_jobs import EditReview, LineRange, PlannedEdit, SmallJob, Sufficiency
 from odin.providers.offline import stream_reply
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.edit import EditReviewer, EditTool
 from tests.tools.toolbox import Toolbox
 
-Answer = Callable[[EditQuestion], Sufficiency | str]
+Answer = Callable[[EditReview], Sufficiency | str]
 
 
 class RecordingSmallModel:
@@ -27,12 +27,12 @@ class RecordingSmallModel:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.questions: list[EditQuestion] = []
+        self.questions: list[EditReview] = []
         self.jobs: list[SmallJob] = []
 
     async def __call__(self, job: SmallJob, text: str) -> str:
         self.jobs.append(job)
-        self.questions.append(msgspec.json.decode(text, type=EditQuestion))
+        self.questions.append(msgspec.json.decode(text, type=EditReview))
         said = self.answer(self.questions[-1])
         return said if isinstance(said, str) else msgspec.json.encode(said).decode()
 
@@ -46,7 +46,7 @@ def use_small_model(box: Toolbox, answer: Answer, validation: Validation = "auto
     return small_model
 
 
-def yes(question: EditQuestion) -> Sufficiency:
+def yes(question: EditReview) -> Sufficiency:
     return Sufficiency(True, "fine")
 
 
@@ -84,7 +84,7 @@ async def test_the_question_has_the_edit_and_what_was_seen(box: Toolbox) -> None
     await box.ok("Read", file_path=name, offset=16, limit=1)
     await box.ok("EditTool", **edit_of(name), replace_all=True)
     assert small_model.questions == [
-        EditQuestion(
+        EditReview(
             file_path=name,
             edits=(PlannedEdit("line 15.", "new", True),),
             cached_content="--- Lines 14-16 ---\nline 14.\nline 15.\nline 16.\n--- Lines 50-50 ---\nline 50.\n",
@@ -247,7 +247,7 @@ async def test_suggestions_are_brought_into_shape(box: Toolbox, suggested: Any, 
 
 
 def _raise(error: BaseException) -> Answer:
-    def answer(question: EditQuestion) -> str:
+    def answer(question: EditReview) -> str:
         raise error
 
     return answer
@@ -303,7 +303,7 @@ async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
 
 
 async def test_a_model_that_takes_no_schema_is_asked_without(box: Toolbox) -> None:
-    def answer(question: EditQuestion) -> Sufficiency:
+    def answer(question: EditReview) -> Sufficiency:
         if small_model.jobs[-1].schema is not None:
             raise BadRequest("output_config: unknown field")
         return Sufficiency(False, "more", (LineRange(30, 31, ""),))
@@ -354,7 +354,7 @@ async def test_a_call_can_be_cancelled_while_the_model_thinks(box: Toolbox) -> N
 async def test_a_change_while_the_model_thinks_is_noticed(box: Toolbox) -> None:
     name = hundred(box)
 
-    def meddle(question: EditQuestion) -> Sufficiency:
+    def meddle(question: EditReview) -> Sufficiency:
         Path(name).write_text("theirs\n")
         return Sufficiency(True)
 
