@@ -24,6 +24,7 @@ from odin.core.op import (
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.dialogs.dialog import ConfirmDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet, StatsDialog
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
@@ -572,7 +573,7 @@ CASES: tuple[Case, ...] = (
     Case("previous_match", found, lambda scene: moved(scene, -1)),
     Case("fold", on_call, lambda scene: folds(scene).count(False) == scene.notes["folds"].count(False) + 1),
     Case("fold_all", on_call, lambda scene: folds(scene).count(False) > 10),
-    Case("edit_prompt", looking, lambda scene: scene.sessions.forked),
+    Case("edit_prompt", looking, lambda scene: isinstance(scene.top, ConfirmDialog)),
     Case("copy_card", looking, says("Copied.")),
     Case("stats", looking, opened(StatsDialog)),
     Case("help_here", looking, opened(HelpDialog)),
@@ -636,7 +637,7 @@ CASES: tuple[Case, ...] = (
     Case("list_narrow", SESSIONS, lambda scene: scene.top.filter.has_focus),
     Case("list_other", SESSIONS, lambda scene: scene.top.filter.has_focus),
     Case("rename_session", SESSIONS, lambda scene: scene.top.entry.has_focus),
-    Case("copy_session", SESSIONS, lambda scene: scene.sessions.forked),
+    Case("copy_session", SESSIONS, lambda scene: isinstance(scene.top, ConfirmDialog)),
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
     Case("delete_session", SESSIONS, says("permanently?")),
     Case("look_for_servers", listed("models", ModelPicker), says("ollama/qwen3")),
@@ -647,7 +648,7 @@ CASES: tuple[Case, ...] = (
     Case("rule_scope", new_rule, lambda scene: scene.top.scope == "project"),
     Case("redo_rewind", listed("rewind", RewindPicker), closed),
     Case("force_rewind", how, says("overwriting foreign changes")),
-    Case("fork_there", contents, lambda scene: scene.sessions.forked),
+    Case("fork_there", contents, lambda scene: isinstance(scene.top, ConfirmDialog)),
     Case("copy_errors", erred, says("Copied all errors.")),
     Case("read_down", reading, lambda scene: read_at(scene) == 5),
     Case("read_up", reading, lambda scene: read_at(scene) == 3),

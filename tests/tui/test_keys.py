@@ -107,8 +107,11 @@ async def test_and_elsewhere() -> None:
             await place.press(case, split_keys(NAMES[case.name].keys)[0])
 
 
-ALSO_EDITS = {"paste_image"}
-"""Its key pastes a text in every text, as in any terminal."""
+ALSO_EDITS = {"paste_image", "write", "queue_leave"}
+"""Ctrl+V pastes a text in every text, as in any terminal; a letter without a meaning leads back to the prompt."""
+
+BY_LETTERS = {"transcript", "queue"}
+"""Places that a letter without a meaning leaves."""
 
 DISTURBING = {"next_mode", "choose_next", "choose_previous", "choose_and_send", "deny_words", "yes"}
 """Whose own key does something else there that ends the situation, so that the other key is tried anew."""
@@ -121,7 +124,7 @@ async def instead(place: Place, case: Case, other: str) -> None:
         await scene.stage.press(key)
         await scene.stage.pilot.pause()
         assert not case.done(scene), f"{case.name}: {key}\n{scene.stage.screen()}"
-    if case.name in DISTURBING:
+    if case.name in DISTURBING or NAMES[case.name].scope in BY_LETTERS:
         scene = await place.situation(case)
     await scene.stage.press(other)
     await scene.stage.until(lambda: case.done(scene))

@@ -138,7 +138,9 @@ async def test_the_list_by_mouse() -> None:
     async with play(PlayedSessions(client)) as stage:
         await busy(stage, client)
         await stage.pilot.click("#queue", offset=(6, 0))
-        await stage.shows("› 1 plan then this")
+        await stage.type("d")
+        assert stage.app.composer.text == "d" and client.submitted == []
+        await stage.press("backspace")
         await stage.pilot.double_click("#queue", offset=(6, 0))
         await stage.until(lambda: stage.app.composer.text == "then this\nand that")
 

@@ -145,7 +145,7 @@ async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
         first, second = await two_sessions(stage)
         await opened(stage, "parsers")
         await stage.until(lambda: picker(stage).rows.marked is not None)
-        await stage.press("f5")
+        await stage.press("f5", "y")
         await stage.shows("Continuing in a copy.", "Parsers make trees.")
         info = await stage.app.client.get_info()
         assert info.session not in (first, second)

@@ -77,6 +77,8 @@ async def test_a_changed_file_leads_to_the_card_of_its_change(open_app: OpenApp,
         await stage.pilot.click(offset=(x, y + 1))
         await stage.until(lambda: "Line 59." not in stage.screen())
         assert stage.app.transcript.cursor is not None
+        assert "y = 3" in stage.screen()
+        assert stage.app.composer.has_focus
 
 
 async def test_an_agent_leads_to_its_work() -> None:

@@ -143,7 +143,7 @@ async def test_editing_a_prompt_goes_on_in_a_copy(open_app: OpenApp) -> None:
         await stage.shows("Two.")
         await stage.idle()
         before = (await stage.app.client.get_info()).session
-        await stage.press("ctrl+up", "e")
+        await stage.press("ctrl+up", "e", "y")
         await stage.until(lambda: stage.app.composer.text == "Second question")
         assert (await stage.app.client.get_info()).session != before
         await stage.until(lambda: "Two." not in stage.screen() and "One." in stage.screen())

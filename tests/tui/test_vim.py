@@ -49,7 +49,7 @@ async def test_cards_are_folded_prompts_edited_and_help_shown() -> None:
             assert folds(scene) != before, key
         await stage.press("question_mark")
         await stage.until(lambda: isinstance(scene.top, HelpDialog))
-        await stage.press("escape", "e")
+        await stage.press("escape", "e", "y")
         await stage.until(lambda: scene.sessions.forked == ["t11"])
 
 

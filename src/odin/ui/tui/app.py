@@ -29,7 +29,7 @@ from odin.core.op import Interrupt, Op, Prompt
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier, restore_title_on_suspend
 from odin.ui.slash_commands.diagnostics import ErrorLog
-from odin.ui.tui import transcript
+from odin.ui.tui import card_mode, transcript
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import clean_text
@@ -187,6 +187,7 @@ class OdinApp(App[int], inherit_bindings=False):
         with Horizontal(id="middle"):
             yield TranscriptView(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
             yield self.side
+        yield card_mode.CardHints(id="cards")
         yield SearchBar(id="search")
         yield self.todos
         yield ActivityLine(id="activity")
@@ -253,6 +254,8 @@ class OdinApp(App[int], inherit_bindings=False):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste):
             self.last_key_at = time.monotonic()
+            if len(self.screen_stack) == 1:
+                card_mode.route_input(self, event)
         await super().on_event(event)
 
     def on_app_focus(self) -> None:
@@ -444,13 +447,14 @@ class OdinApp(App[int], inherit_bindings=False):
     # --- keys ---
 
     async def action_stop(self) -> None:
-        """Esc: interrupt the work. In Vim mode the first Esc moves the focus to the transcript."""
+        """Esc: leave card mode, else interrupt the work. In Vim mode it starts card mode, and interrupts from there."""
+        # set_focus, not focus(), which is delayed: the next key already belongs to the other widget
         if self.settings.vim and self.composer.has_focus:
-            self.screen.set_focus(self.transcript)  # not focus(), which is delayed: the next key already belongs to it
+            self.screen.set_focus(self.transcript)
+        elif not self.composer.has_focus and not (self.settings.vim and self.executing):
+            self.screen.set_focus(self.composer)
         elif self.executing:
             await self.submit(Interrupt())
-        elif not self.composer.has_focus:
-            self.composer.focus()
         elif not self.composer.text and self._escape_press.press():
             await self.run_action("rewind")
 
@@ -510,8 +514,11 @@ class OdinApp(App[int], inherit_bindings=False):
         self.side.toggle()
         self.request_frame()
 
+    def action_write(self) -> None:
+        self.screen.set_focus(self.composer)
+
     def action_look(self) -> None:
-        transcript.focus_cards(self)
+        card_mode.focus_cards(self)
 
     def action_next_agent(self) -> None:
         transcript.show_next_agent(self)
@@ -520,10 +527,10 @@ class OdinApp(App[int], inherit_bindings=False):
         transcript.go_to_agent(self, agent)
 
     def action_show_change(self, call_id: str) -> None:
-        transcript.go_to_change(self, call_id)
+        card_mode.go_to_change(self, call_id)
 
     def on_transcript_view_edit_requested(self, message: TranscriptView.EditRequested) -> None:
-        self.run_in_background(self.commands.navigation.fork(message.turn))
+        self.commands.navigation.ask_fork(message.turn)
 
     def action_page_up(self) -> None:
         self.transcript.scroll_page_up(animate=False)

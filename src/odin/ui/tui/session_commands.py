@@ -74,7 +74,10 @@ class NavigationCommands:
     def _open_choice(self, answer: str | None) -> None:
         if answer:
             verb, _, session = answer.rpartition(" ")
-            self._app.run_in_background(self.fork(session=session) if verb else self._open_session(session))
+            if verb:
+                self.ask_fork(session=session)
+            else:
+                self._app.run_in_background(self._open_session(session))
 
     async def _open_session(self, session: str) -> None:
         if self._app.info is None or session != self._app.info.session:
@@ -82,6 +85,18 @@ class NavigationCommands:
 
     async def _fork(self, rest: str) -> None:
         await self.fork(await find_fork_turn(self._app.client, rest))
+
+    def ask_fork(self, turn: str = "", session: str = "") -> None:
+        """Fork after the user confirmed it. A single key must not replace the conversation on the screen."""
+        from odin.ui.tui.dialogs.dialog import ConfirmDialog
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._app.run_in_background(self.fork(turn, session))
+
+        question = "Edit this prompt in a copy of the session?" if turn else "Continue in a copy of this session?"
+        about = "The prompt is put into the composer. " if turn else ""
+        self._app.push_screen(ConfirmDialog(question, f"{about}The original session stays as it is."), answered)
 
     async def fork(self, turn: str = "", session: str = "") -> None:
         """Switch to a copy of this session, or of another one, and put the prompt at `turn` into the composer.
@@ -121,7 +136,7 @@ class NavigationCommands:
 
         def chosen(turn: str | None) -> None:
             if turn:
-                self._app.run_in_background(self.fork(turn))
+                self.ask_fork(turn)
 
         self._app.push_screen(ContentsDialog(self._app.transcript.blocks), chosen)
 

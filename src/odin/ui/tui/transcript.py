@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.segment import Segment
 from textual import events
@@ -22,7 +22,7 @@ from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
-from odin.ui.tui.keys import KeyTable, dispatch_key
+from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
 from odin.ui.tui.paint.sanitize import sanitize_line
@@ -58,8 +58,12 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows one `TranscriptModel`.
 
     `following`: stay at the end while the transcript grows. `has_news`: something was added below while scrolled up.
-    `cursor`: the card that keys act on; marked in the margin while the transcript has the focus.
+    `cursor`: the card that keys act on; marked in the margin in card mode, while the transcript has the focus. A click
+    moves the cursor but leaves the keyboard to the composer.
     """
+
+    FOCUS_ON_CLICK = False
+    KEY_SCOPE: ClassVar[KeyScope] = "transcript"
 
     DEFAULT_CSS = """
     TranscriptView {
@@ -351,10 +355,15 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     def on_focus(self) -> None:
         if self.cursor not in self.block_layout.index:
             self.cursor = self._find_last_visible()
-        self.refresh()
+        self._redraw_mode()
 
     def on_blur(self) -> None:
+        self._redraw_mode()
+
+    def _redraw_mode(self) -> None:
+        """Card mode began or ended: redraw the cursor and the hint line."""
         self.refresh()
+        self._odin.request_frame()
 
     # --- text selection ---
 
@@ -452,7 +461,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.post_message(self.EditRequested(prompt.key))
 
     def action_write(self) -> None:
-        self._odin.composer.focus()
+        self._odin.action_write()
 
     async def action_stats(self) -> None:
         await self.run_action("app.stats")
@@ -525,7 +534,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self._auto_unfolded = None
             self.screen.query_one(SearchBar).close()
             self.refresh()
-        elif not await dispatch_key(self, self._keys, event, "transcript"):
+        elif not await dispatch_key(self, self._keys, event, self.KEY_SCOPE):
             await super()._on_key(event)
 
     def on_click(self, event: events.Click) -> None:
@@ -556,13 +565,6 @@ def _import_preload_modules() -> None:
         import_module(name)
 
 
-def focus_cards(app: "OdinApp") -> None:
-    """Move the focus from the composer to the last card."""
-    app.transcript.focus()
-    if app.transcript.cursor is None:
-        app.transcript.action_last_card()
-
-
 def show_next_agent(app: "OdinApp") -> None:
     """Show the transcript of the next agent, in a cycle that includes the main agent."""
     app.agent = app.transcripts.find_next(app.agent)
@@ -585,16 +587,3 @@ def go_to_agent(app: "OdinApp", agent: str) -> None:
         app.agent = agent
         show_agent(app)
         app.request_frame()
-
-
-def go_to_change(app: "OdinApp", call_id: str) -> None:
-    """Show the card of the tool call that changed a file, in the transcript of its agent."""
-    for agent, model in app.transcripts.items():
-        block = next((block for block in reversed(model.blocks) if block.key == call_id), None)
-        if block is not None:
-            if agent != app.agent:
-                go_to_agent(app, agent)
-            app.transcript.focus()
-            app.transcript.point_at(block)
-            return
-    app.show_toast("The change to this file has no card here: a command made it, or it was rewound.")

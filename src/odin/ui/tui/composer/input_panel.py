@@ -91,6 +91,7 @@ class SubmitQueue:
         name = os.urandom(6).hex()
         self._app.transcripts[""].add_command(name, command)
         self._app.request_frame()
+        self._app.transcript.to_end()
         await self._app.client.submit(RunUserShell(name, command))
 
     async def _run_slash_command(self, text: str, submitted: SubmittedDraft) -> bool:
@@ -131,6 +132,7 @@ class SubmitQueue:
             attachments=attached,
         )
         await client.submit(prompt)
+        self._app.transcript.to_end()
         for queued in left_over:
             await client.submit(ChangePrompt(queued.id, delivery=queued.delivery))
 

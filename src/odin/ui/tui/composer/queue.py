@@ -1,6 +1,7 @@
 """The queue of prompts waiting while the agent works, and the panel above the composer that shows it."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
@@ -14,7 +15,7 @@ from odin.core.event_values import Mode
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.messages import MODE_WORDS
-from odin.ui.tui.keys import KeyTable, dispatch_key
+from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import theme_of
 
 
@@ -103,8 +104,11 @@ _MODE_CYCLE: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 class QueuePanel(Widget, can_focus=True):
     """Lists the queued prompts, one per line. With the focus, prompts can be edited, dropped or sent.
 
-    Hidden while the queue is empty.
+    Only a key moves the focus here; a double click edits a prompt. Hidden while the queue is empty.
     """
+
+    FOCUS_ON_CLICK = False
+    KEY_SCOPE: ClassVar[KeyScope] = "queue"
 
     DEFAULT_CSS = """
     QueuePanel {
@@ -260,7 +264,7 @@ class QueuePanel(Widget, can_focus=True):
     # --- keys and mouse ---
 
     async def _on_key(self, event: events.Key) -> None:
-        await dispatch_key(self, self._keys, event, "queue")
+        await dispatch_key(self, self._keys, event, self.KEY_SCOPE)
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
@@ -268,7 +272,6 @@ class QueuePanel(Widget, can_focus=True):
         row = event.y - self.gutter.top
         if 0 <= row < len(window):
             self._cursor = window[row]
-            self.focus()
             if event.chain > 1:
                 self.action_queue_edit()
         self.refresh()

@@ -5,11 +5,14 @@ import time
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, Static, TextArea
 
-from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
+from odin.ui.tui.card_mode import route_input
+from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints, TextPage
 from odin.ui.tui.keys import KeyScope, is_typing_key
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
@@ -73,6 +76,42 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+
+class ConfirmDialog(Dialog[bool]):
+    """A yes or no question. Any key but yes means no."""
+
+    KEY_SCOPES = ("confirm", "dialog")
+
+    def __init__(self, question: str, about: str) -> None:
+        super().__init__()
+        self._question = question
+        self._about = about
+        self._hints = Hints()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="panel"):
+            yield Static(self._question, classes="title", markup=False)
+            yield Static(self._about, markup=False)
+            yield self._hints
+
+    def on_mount(self) -> None:
+        self._hints.show([(name, self.odin.keys.label_of(name), name) for name in ("yes", "no")])
+
+    async def on_key(self, event: events.Key) -> None:
+        await super().on_key(event)
+        if self.is_current and event.is_printable:
+            self.action_no()
+
+    def action_do(self, name: str) -> None:
+        """Run the action of a clicked hint."""
+        self.dismiss(name == "yes")
+
+    def action_yes(self) -> None:
+        self.dismiss(True)
+
+    def action_no(self) -> None:
+        self.dismiss(False)
 
 
 class RequestDialog(Dialog[Result]):
@@ -152,6 +191,7 @@ class RequestDialog(Dialog[Result]):
         event.prevent_default()
         self._quiet_from = time.monotonic()
         if self._forwards_keys:
+            route_input(self.odin, event)
             type_into(self._widget_below, event)
 
     def on_paste(self, event: events.Paste) -> None:
@@ -159,6 +199,7 @@ class RequestDialog(Dialog[Result]):
         if not self.ready and self._forwards_keys:
             event.stop()
             self._quiet_from = time.monotonic()
+            route_input(self.odin, event)
             self._widget_below.post_message(events.Paste(event.text))
 
     @property

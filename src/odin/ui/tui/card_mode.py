@@ -1,0 +1,92 @@
+"""Card mode: the keyboard moves between the cards of the conversation instead of writing a prompt.
+
+Only a key starts it, never a click, so letters always reach the composer unless the user asked for card keys.
+"""
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual import events
+
+from odin.ui.tui.composer.queue import QueuePanel
+from odin.ui.tui.paint.painter import is_folded
+from odin.ui.tui.palette import Palette
+from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
+from odin.ui.tui.transcript import TranscriptView, go_to_agent
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+_HINTS = (
+    (("previous_card", "next_card"), "move"),
+    (("fold",), "open"),
+    (("copy_card",), "copy"),
+    (("edit_prompt",), "edit in a copy"),
+    (("search",), "search"),
+    (("help_here",), "all keys"),
+)
+"""The most useful keys first; a narrow screen shows fewer of them."""
+
+
+class CardHints(Panel):
+    """One row below the transcript in card mode: the keys that work there, and the key that leads back."""
+
+    DEFAULT_CSS = """
+    CardHints { padding: 0 1; background: $surface; }
+    """
+
+    def fit(self, rows: int) -> None:
+        self.styles.height = rows
+
+    def build_rows(self, width: int) -> list[PanelRow]:
+        if not self.odin.transcript.has_focus:
+            return []
+        keys, palette = self.odin.keys, self.palette
+        leave = _format_hint(palette, keys.label_of("write" if self.odin.settings.vim else "stop"), "back")
+        line = make_text("Cards:", palette.accent)
+        for names, word in _HINTS:
+            hint = _format_hint(palette, "/".join(keys.label_of(name, typing=True) for name in names), word)
+            if line.cell_len + hint.cell_len + leave.cell_len > width:
+                break
+            line.append_text(hint)
+        return [PanelRow(align_sides(line, leave, width), ("write",))]
+
+
+def _format_hint(palette: Palette, key: str, word: str) -> Text:
+    return Text.assemble("  ", (key, palette.strong), (f" {word}", palette.dim))
+
+
+def focus_cards(app: "OdinApp") -> None:
+    """Start card mode at the last card."""
+    app.transcript.focus()
+    if app.transcript.cursor is None:
+        app.transcript.action_last_card()
+
+
+def route_input(app: "OdinApp", event: events.Event) -> None:
+    """Move the focus to the composer for a paste, or a key that types a character and means nothing to the cards.
+
+    This happens before the key is forwarded, so that keys typed after it cannot overtake it.
+    """
+    widget = app.screen_stack[0].focused
+    if not isinstance(widget, TranscriptView | QueuePanel):
+        return
+    types = (
+        isinstance(event, events.Key) and event.is_printable and not app.keys.find_action(event.key, widget.KEY_SCOPE)
+    )
+    if types or isinstance(event, events.Paste):
+        app.screen_stack[0].set_focus(app.composer)
+
+
+def go_to_change(app: "OdinApp", call_id: str) -> None:
+    """Show the unfolded card of the tool call that changed a file, in the transcript of its agent."""
+    for agent, model in app.transcripts.items():
+        block = next((block for block in reversed(model.blocks) if block.key == call_id), None)
+        if block is not None:
+            if agent != app.agent:
+                go_to_agent(app, agent)
+            app.transcript.point_at(block)
+            if is_folded(block):
+                app.transcript.toggle(block)
+            return
+    app.show_toast("The change to this file has no card here: a command made it, or it was rewound.")

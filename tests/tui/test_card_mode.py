@@ -1,0 +1,129 @@
+"""Card mode: only a key starts it, a hint says how to leave it, and letters are never lost."""
+
+import pytest
+from textual import events
+
+from odin.core.event import PromptQueued, TurnStarted
+from odin.core.op import Interrupt, Prompt
+from odin.testing import say
+from odin.ui.tui.dialogs.dialog import ConfirmDialog
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.key_cases import Scene
+
+SENTENCE = "please explain every query, jokingly"
+"""Has every letter that is a key of the cards or of the queue."""
+
+
+async def click_everything(stage: Stage, scene: Scene) -> None:
+    width, height = stage.app.size
+    for x, y in ((3, 2), (width // 2, 4), (width - 1, 5), (4, height // 2), (width - 3, 3), (2, height - 1)):
+        await stage.pilot.click(offset=(x, y))
+    await stage.pilot.mouse_down(offset=(4, 2))
+    await stage.pilot.hover(offset=(12, 3))
+    await stage.pilot.mouse_up(offset=(12, 3))
+
+
+@pytest.mark.parametrize("size", [(60, 20), (100, 30), (150, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_letters_reach_the_composer_whatever_was_clicked(size: tuple[int, int]) -> None:
+    scene = Scene()
+    async with play(scene.sessions, size=size) as stage:
+        await scene.begin(stage)
+        scene.client.play(TurnStarted("t", "work", "edit_mode"), PromptQueued("q1", "later", "edit_mode"))
+        await stage.shows("later")
+        await click_everything(stage, scene)
+        await stage.pilot.click("#queue", offset=(6, 0))
+        await stage.type(SENTENCE)
+        assert stage.app.composer.text == SENTENCE
+        assert not scene.sessions.forked and not scene.client.submitted
+
+
+async def test_a_click_then_a_prompt_and_ctrl_c_copies_the_selection() -> None:
+    scene = Scene()
+    async with play(scene.sessions) as stage:
+        await scene.begin(stage)
+        view = stage.app.transcript
+        await stage.pilot.mouse_down(view, offset=(2, 4))
+        await stage.pilot.hover(view, offset=(9, 4))
+        await stage.pilot.mouse_up(view, offset=(9, 4))
+        await stage.press("ctrl+c")
+        await stage.shows("Copied.")
+        await stage.send("explain")
+        await stage.until(lambda: [op.text for op in scene.client.submitted if isinstance(op, Prompt)] == ["explain"])
+        assert not scene.sessions.forked
+
+
+async def test_the_hint_names_the_keys_and_the_way_back() -> None:
+    scene = Scene()
+    async with play(scene.sessions) as stage:
+        await scene.begin(stage)
+        assert "Cards:" not in stage.screen()
+        await stage.press("ctrl+up")
+        await stage.shows("Cards:  Up/Down move  Enter open  y copy  e edit in a copy  / search", "  Esc back")
+        await stage.press("escape")
+        await stage.until(lambda: "Cards:" not in stage.screen() and stage.app.composer.has_focus)
+        await stage.press("ctrl+up")
+        await stage.pilot.resize_terminal(40, 12)
+        await stage.shows("Cards:", "  Esc back")
+
+
+async def test_esc_leaves_the_cards_before_it_stops_the_work() -> None:
+    scene = Scene()
+    async with play(scene.sessions) as stage:
+        await scene.begin(stage)
+        scene.client.play(TurnStarted("t", "work", "edit_mode"))
+        await stage.until(lambda: stage.app.executing)
+        await stage.press("ctrl+up", "escape")
+        assert stage.app.composer.has_focus and not scene.client.submitted
+        await stage.press("escape")
+        await stage.until(lambda: scene.client.submitted == [Interrupt()])
+
+
+async def test_other_letters_return_to_the_composer() -> None:
+    scene = Scene()
+    async with play(scene.sessions) as stage:
+        await scene.begin(stage)
+        for typed in ("Please", "what is this?", "über"):
+            await stage.press("ctrl+up")
+            await stage.type(typed)
+            assert stage.app.composer.text == typed and stage.app.composer.has_focus
+            stage.app.composer.clear_draft()
+
+
+async def test_a_paste_returns_to_the_composer() -> None:
+    scene = Scene()
+    async with play(scene.sessions) as stage:
+        await scene.begin(stage)
+        await stage.press("ctrl+up")
+        stage.app.post_message(events.Paste("exit"))
+        await stage.until(lambda: stage.app.composer.text == "exit")
+
+
+async def test_a_fork_asks_first() -> None:
+    scene = Scene()
+    async with play(scene.sessions) as stage:
+        await scene.begin(stage)
+        for answer in ("n", "x", "escape"):
+            await stage.press("ctrl+up", "e")
+            await stage.shows("Edit this prompt in a copy of the session?", "The original session stays as it is.")
+            await stage.press(answer)
+            await stage.until(lambda: len(stage.app.screen_stack) == 1)
+            assert not scene.sessions.forked, answer
+        await stage.press("ctrl+up", "e")
+        await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+        await stage.press("y")
+        await stage.until(lambda: scene.sessions.forked == ["t11"])
+
+
+async def test_sending_goes_to_the_end(open_app: OpenApp) -> None:
+    long = "\n\n".join(f"Line {number}." for number in range(80))
+    async with open_app([say(long), say("The second answer.")]) as stage:
+        await stage.send("first")
+        await stage.shows("Line 79.")
+        await stage.idle()
+        await stage.press("ctrl+home")
+        await stage.until(lambda: "Line 79." not in stage.screen())
+        await stage.send("second")
+        await stage.shows("second", "The second answer.")
+        await stage.press("ctrl+home")
+        await stage.send("!echo here it is")
+        await stage.shows("here it is")
