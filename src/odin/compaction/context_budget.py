@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.compaction.measure import ContextWindows, TokenEstimator, tokens_of
+from odin.compaction.measure import ContextWindows, TokenEstimator, count_message_tokens, tokens_of
 from odin.config import Config
 from odin.context.file_cache import FileCache
 from odin.context.settings import CompactionSettings
@@ -163,9 +163,7 @@ class ContextBudget:
             return
         messages = self.thread.build_history()
         if len(messages) > 1:
-            self.estimator.calibrate(
-                self.measure_request(template) - self.estimator.measure_message(messages[-1]), known
-            )
+            self.estimator.calibrate(self.measure_request(template) - count_message_tokens(messages[-1]), known)
 
     @property
     def expected_tokens(self) -> int:

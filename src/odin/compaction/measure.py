@@ -3,12 +3,22 @@
 No tokenizer is available for every model, so text is measured by its length, rather too high than too low, and the
 estimate is calibrated by what the model last reported. Prose and code have three to five characters per token, base64
 and minified code fewer, and a non-ASCII character may take one and a half tokens. Messages are immutable, so each is
-measured once and looked up by identity.
+measured once.
 """
 
 import msgspec
 
-from odin.core.message import Image, Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage
+from odin.core.message import (
+    HistoryFold,
+    Image,
+    Message,
+    PromptMessage,
+    ReplyMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+)
 from odin.core.provider import ModelInfo, ToolSpec
 
 IMAGE_TOKENS = 1_600
@@ -67,32 +77,23 @@ def images_of(message: Message) -> tuple[Image, ...]:
     return tuple(image for one in message.results for image in one.images) if isinstance(message, ToolMessage) else ()
 
 
+def _add_size(size: tuple[int, int], message: Message) -> tuple[int, int]:
+    return size[0] + count_message_tokens(message), size[1] + len(images_of(message))
+
+
 class TokenEstimator:
-    """Estimates the size of one agent's requests. Remembers the size of each message while it is in use."""
+    """Estimates the size of one agent's requests. Each message is measured once."""
 
     def __init__(self) -> None:
-        self._measured: dict[int, tuple[Message, int, int]] = {}
+        self._sizes = HistoryFold[tuple[int, int]](lambda: (0, 0), _add_size)
         self._fixed_part: tuple[tuple[str, ...], tuple[ToolSpec, ...], int] = ((), (), 0)
         self._sent = 0
         self._reported = 0
 
     def measure_messages(self, messages: tuple[Message, ...], max_images: int = 0) -> int:
         """The raw tokens of these messages, with at most `max_images` images. Only new messages are measured."""
-        measured: dict[int, tuple[Message, int, int]] = {}
-        total = images = 0
-        for message in messages:
-            known = self._measured.get(id(message))
-            if known is None or known[0] is not message:
-                known = (message, count_message_tokens(message), len(images_of(message)))
-            measured[id(message)] = known
-            total += known[1]
-            images += known[2]
-        self._measured = measured
-        return total - IMAGE_TOKENS * max(0, images - max_images)
-
-    def measure_message(self, message: Message) -> int:
-        known = self._measured.get(id(message))
-        return known[1] if known is not None and known[0] is message else count_message_tokens(message)
+        tokens, images = self._sizes.update(messages)
+        return tokens - IMAGE_TOKENS * max(0, images - max_images)
 
     def measure_fixed(self, system: tuple[str, ...], tools: tuple[ToolSpec, ...]) -> int:
         """The raw tokens of system blocks and tools, which rarely change."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from odin.compaction.measure import tokens_of
+from odin.compaction.measure import count_message_tokens, tokens_of
 from odin.compaction.prune import Pruner, write_history
 from odin.compaction.summary import (
     SummaryFacts,
@@ -94,10 +94,8 @@ def compacted_event_of(
     summary = ready.text if budget.deps.custom_compactor is not None else merge_facts(ready.text, facts)
     text = build_summary_block(summary, quotes, facts, archive)
     measure = budget.estimator
-    before = measure.fixed_tokens + sum(map(measure.measure_message, messages)) + tokens_of(budget.thread.summary)
-    after = (
-        measure.fixed_tokens + sum(map(measure.measure_message, kept)) + tokens_of(text) + sum(map(tokens_of, users))
-    )
+    before = measure.fixed_tokens + sum(map(count_message_tokens, messages)) + tokens_of(budget.thread.summary)
+    after = measure.fixed_tokens + sum(map(count_message_tokens, kept)) + tokens_of(text) + sum(map(tokens_of, users))
     return Compacted(
         text=text,
         kept_messages=len(kept),
@@ -385,8 +383,8 @@ class CompactionWorker:
 
     def _find_cut(self, template: RequestTemplate, tail: float, turns: int) -> int:
         messages = self._get_messages()
-        size = self._budget.estimator.measure_message
-        return find_tail_start(messages, size, room=int(self._budget.free_tokens_of(template) * tail), turns=turns)
+        room = int(self._budget.free_tokens_of(template) * tail)
+        return find_tail_start(messages, count_message_tokens, room=room, turns=turns)
 
     def _max_tokens_of(self, template: RequestTemplate) -> int:
         """The token limit of a summary."""

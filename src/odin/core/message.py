@@ -3,7 +3,9 @@
 Every wire format translates from these types, so a conversation can continue with another provider at any point.
 """
 
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -142,3 +144,35 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
     data: bytes = b""
     media_type: str = ""
     name: str = ""
+
+
+T = TypeVar("T")
+
+
+class HistoryFold(Generic[T]):
+    """Folds a growing history into a value. Messages are immutable, so each is visited only once.
+
+    `make` returns the value of an empty history; `add` returns the value after one more message.
+    """
+
+    def __init__(self, make: Callable[[], T], add: Callable[[T, Message], T]) -> None:
+        self._make = make
+        self._add = add
+        self._messages: Sequence[Message] = ()
+        self._value = make()
+
+    def update(self, messages: Sequence[Message]) -> T:
+        """Return the value of this history, from scratch only if it does not extend the previous one."""
+        known = len(self._messages)
+        if not is_extension_of(messages, self._messages):
+            known, self._value = 0, self._make()
+        self._messages = ()
+        for message in messages[known:]:
+            self._value = self._add(self._value, message)
+        self._messages = messages
+        return self._value
+
+
+def is_extension_of(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
+    """True if a history starts with the very messages of an earlier one."""
+    return len(earlier) <= len(messages) and all(map(is_, earlier, messages))

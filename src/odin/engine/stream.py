@@ -29,7 +29,7 @@ from odin.core.call_events import (
 from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, StreamCut
 from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded
 from odin.core.event_values import DiscardReason
-from odin.core.message import PromptMessage, ReplyMessage, ToolCall, Usage
+from odin.core.message import HistoryFold, Message, PromptMessage, ReplyMessage, Usage
 from odin.core.provider import (
     CallChunk,
     Chunk,
@@ -197,7 +197,9 @@ class ReplyStream:
         self._partial_message: ReplyMessage | None = None
         self._progress = _ReplyProgress()
         self._ids: dict[int, str] = {}
+        self._earlier_ids = HistoryFold[set[str]](set, _add_call_ids)
         self._used_ids: set[str] = set()
+        self._new_ids: set[str] = set()
 
     async def run(self, provider: Provider, request: Request, account: AccountUsage, tokens: int = 0) -> Reply:
         """Return the reply, retrying as needed. `account` is called after each attempt and may forbid another.
@@ -217,7 +219,7 @@ class ReplyStream:
             self._progress = _ReplyProgress()
             self._is_accepted = False
             self._ids = {}
-            self._used_ids = _call_ids_of(request)
+            self._used_ids, self._new_ids = self._earlier_ids.update(request.messages), set()
             try:
                 return await self._try_once(provider, request)
             except ProviderError as error:
@@ -340,12 +342,12 @@ class ReplyStream:
         """Return the chunk with an id that every provider accepts and no other call of the conversation has."""
         if chunk.index not in self._ids:
             wanted = "".join(char for char in chunk.id if char in _ID_CHARS)[:40]
-            number = len(self._used_ids)
+            number = len(self._used_ids) + len(self._new_ids)
             chosen = wanted or f"call_{number}"
-            while chosen in self._used_ids:
+            while chosen in self._used_ids or chosen in self._new_ids:
                 number += 1
                 chosen = f"call_{number}"
-            self._used_ids.add(chosen)
+            self._new_ids.add(chosen)
             self._ids[chunk.index] = chosen
             self._observer.on_call_started(chosen)
         return msgspec.structs.replace(chunk, id=self._ids[chunk.index])
@@ -383,14 +385,10 @@ def _partial_message_of(builder: ReplyBuilder) -> ReplyMessage | None:
     return message if message.text.strip() else None
 
 
-def _call_ids_of(request: Request) -> set[str]:
-    return {
-        part.id
-        for message in request.messages
-        if isinstance(message, ReplyMessage)
-        for part in message.parts
-        if isinstance(part, ToolCall)
-    }
+def _add_call_ids(ids: set[str], message: Message) -> set[str]:
+    if isinstance(message, ReplyMessage):
+        ids.update(call.id for call in message.calls)
+    return ids
 
 
 ConnectModel = Callable[[], Awaitable[tuple[Provider, ModelInfo]]]

@@ -30,13 +30,15 @@ from odin.providers.errors import ApiErrorInfo, Peer
 from odin.providers.payload import (
     NO_OUTPUT,
     CallIdMap,
+    EncodedHistory,
     ImageBudget,
     ImageSelection,
     ShownContent,
+    append_items,
+    choose_history,
     decode_event,
     effort_of,
     encode_body,
-    find_loop_start,
     make_legal_name,
     may_replay,
     model_of_reply,
@@ -61,9 +63,11 @@ class AnthropicProvider(WireProvider):
         return {"anthropic-version": API_VERSION, **auth}
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        history = self.history_of(request.messages)
         return self.ask(
             request,
-            lambda selection: encode_request(request, self.name, self._options.prompt_caching, selection),
+            history,
+            lambda selection: encode_request(request, self.name, self._options.prompt_caching, selection, history),
             _AnthropicReader,
         )
 
@@ -72,7 +76,11 @@ class AnthropicProvider(WireProvider):
 
 
 def encode_request(
-    request: Request, provider: str, cached: bool = True, selection: ImageSelection | None = None
+    request: Request,
+    provider: str,
+    cached: bool = True,
+    selection: ImageSelection | None = None,
+    history: EncodedHistory | None = None,
 ) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
     one."""
@@ -90,8 +98,7 @@ def encode_request(
     if system:
         system[-1] |= {"cache_control": _EPHEMERAL} if cached else {}
         body["system"] = system
-    body["messages"] = _encode_messages(request, provider, version, selection or ImageBudget().select_images(request))
-    return encode_body(body)
+    return append_items(body, "messages", _encode_messages(request, provider, version, selection, history))
 
 
 def _encode_tools(request: Request) -> dict[str, Any]:
@@ -137,21 +144,26 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
 
 
 def _encode_messages(
-    request: Request, provider: str, version: tuple[int, int], selection: ImageSelection
-) -> list[dict[str, Any]]:
-    loop = find_loop_start(request.messages)
+    request: Request,
+    provider: str,
+    version: tuple[int, int],
+    selection: ImageSelection | None,
+    history: EncodedHistory | None,
+) -> bytes:
+    history = choose_history(request, history)
+    loop = history.loop_start
     thinks = request.thinking > 0 or version >= (5, 0)
-    ids = CallIdMap()
-    found: list[dict[str, Any]] = []
-    for index, message in enumerate(request.messages):
+    shown = selection or ImageBudget().select_images(request, history.has_images)
+
+    def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, ReplyMessage):
             replay = thinks and index >= loop and may_replay(message, provider, request.model)
             role, content = "assistant", _encode_assistant(message, replay, ids)
         else:
-            role, content = "user", _encode_input(message, ids, selection)
-        if content:
-            found.append({"role": role, "content": content})
-    return found
+            role, content = "user", _encode_input(message, ids, shown)
+        return [{"role": role, "content": content}] if content else []
+
+    return history.encode((request.model, request.images, thinks, loop), encode)
 
 
 def _encode_input(

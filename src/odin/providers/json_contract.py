@@ -8,7 +8,6 @@ the previous one. `AdaptiveTools` in tool_adapters.py decides which models use i
 import json
 import os
 import re
-from binascii import crc32
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any, Literal, cast
@@ -29,7 +28,7 @@ from odin.core.provider import (
     WaitChunk,
     open_stream,
 )
-from odin.providers.payload import render_without_images
+from odin.providers.payload import render_without_images, written_id_prefix_of
 from odin.providers.text_calls import (
     TextCallFilter,
     find_calls,
@@ -383,18 +382,7 @@ def _decode_unicode_escape(first: str, second: str | None) -> str:
 
 def make_call_id(model: str) -> str:
     """Return a new id that names the model that wrote the call as text, so that a resumed session knows it."""
-    return _id_prefix_of(model) + os.urandom(6).hex()
-
-
-def _id_prefix_of(model: str) -> str:
-    return f"json_{crc32(model.encode()):08x}_"
-
-
-def has_written_calls(request: Request) -> bool:
-    """True if this model wrote a tool call as text earlier in the conversation."""
-    prefix = _id_prefix_of(request.model)
-    calls = (call for message in request.messages if isinstance(message, ReplyMessage) for call in message.calls)
-    return any(call.id.startswith(prefix) for call in calls)
+    return written_id_prefix_of(model) + os.urandom(6).hex()
 
 
 class ContractReply(Struct, frozen=True):

@@ -10,17 +10,19 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
+from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
 from odin.providers.errors import Peer
 from odin.providers.payload import (
     CallIdMap,
+    EncodedHistory,
     ImageBudget,
     ImageSelection,
     ShownContent,
     accepts_effort,
-    count_calls,
+    append_items,
+    choose_history,
     decode_event,
     effort_of,
     encode_arguments,
@@ -45,10 +47,12 @@ class ChatProvider(WireProvider):
     path = "/chat/completions"
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        calls = count_calls(request.messages)
+        history = self.history_of(request.messages)
+        calls = history.calls
         return self.ask(
             request,
-            lambda selection: encode_request(request, self.url, self.name, selection),
+            history,
+            lambda selection: encode_request(request, self.url, self.name, selection, history),
             lambda peer: _ChatReader(peer, calls),
         )
 
@@ -56,7 +60,13 @@ class ChatProvider(WireProvider):
 # --- request ---
 
 
-def encode_request(request: Request, url: str, provider: str = "", selection: ImageSelection | None = None) -> bytes:
+def encode_request(
+    request: Request,
+    url: str,
+    provider: str = "",
+    selection: ImageSelection | None = None,
+    history: EncodedHistory | None = None,
+) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
     one."""
     reasoner = is_reasoning_model(request.model)
@@ -83,8 +93,8 @@ def encode_request(request: Request, url: str, provider: str = "", selection: Im
             }
             for tool in request.tools
         ]
-    body["messages"] = _encode_messages(request, url, provider, selection or ImageBudget().select_images(request))
-    return encode_body(body)
+    messages = _encode_messages(request, url, provider, selection, history)
+    return append_items(body, "messages", messages)
 
 
 def _is_deepseek(url: str) -> bool:
@@ -92,23 +102,31 @@ def _is_deepseek(url: str) -> bool:
     return "://api.deepseek.com/" in url
 
 
-def _encode_messages(request: Request, url: str, provider: str, selection: ImageSelection) -> list[dict[str, Any]]:
+def _encode_messages(
+    request: Request, url: str, provider: str, selection: ImageSelection | None, history: EncodedHistory | None
+) -> bytes:
     system = _join_texts(*request.system)
-    found: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    ids = CallIdMap(make_short_id if "://api.mistral.ai/" in url else make_legal_id)
     recalls = request.thinking > 0 and _is_deepseek(url)
-    for message in request.messages:
+    history = choose_history(request, history)
+    shown = selection or ImageBudget().select_images(request, history.has_images)
+
+    def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, PromptMessage):
-            found += _encode_user(selection.render(message), *message.notes)
-        elif isinstance(message, ToolMessage):
-            found += _encode_results(message, ids, selection)
-        else:
-            rendered = _encode_assistant(message, ids)
-            if recalls and message.calls:
-                own = may_replay(message, provider, request.model)
-                rendered[0]["reasoning_content"] = message.thinking if own else ""
-            found += rendered
-    return found
+            return _encode_user(shown.render(message), *message.notes)
+        if isinstance(message, ToolMessage):
+            return _encode_results(message, ids, shown)
+        rendered = _encode_assistant(message, ids)
+        if recalls and message.calls:
+            own = may_replay(message, provider, request.model)
+            rendered[0]["reasoning_content"] = message.thinking if own else ""
+        return rendered
+
+    legal = make_short_id if "://api.mistral.ai/" in url else make_legal_id
+    items = history.encode((request.model, request.images, recalls), encode, legal)
+    if not system:
+        return items
+    first = encode_body({"role": "system", "content": system})
+    return first + b"," + items if items else first
 
 
 def _join_texts(*texts: str) -> str:

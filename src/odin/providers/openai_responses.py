@@ -10,22 +10,32 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import PromptMessage, ReplyMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, Usage
+from odin.core.message import (
+    Message,
+    PromptMessage,
+    ReplyMessage,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
 from odin.providers.errors import ApiErrorInfo, Peer
 from odin.providers.payload import (
     CallIdMap,
+    EncodedHistory,
     ImageBudget,
     ImageSelection,
     ShownContent,
     accepts_effort,
-    count_calls,
+    append_items,
+    choose_history,
     decode_event,
     effort_of,
     encode_arguments,
-    encode_body,
-    find_loop_start,
     format_result,
     is_reasoning_model,
     make_data_url,
@@ -45,10 +55,12 @@ class ResponsesProvider(WireProvider):
     path = "/responses"
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        calls = count_calls(request.messages)
+        history = self.history_of(request.messages)
+        calls = history.calls
         return self.ask(
             request,
-            lambda selection: encode_request(request, self.name, selection),
+            history,
+            lambda selection: encode_request(request, self.name, selection, history),
             lambda peer: _ResponsesReader(peer, calls),
         )
 
@@ -63,7 +75,9 @@ class _SealedReasoning(Struct):
     encrypted_content: str
 
 
-def encode_request(request: Request, provider: str, selection: ImageSelection | None = None) -> bytes:
+def encode_request(
+    request: Request, provider: str, selection: ImageSelection | None = None, history: EncodedHistory | None = None
+) -> bytes:
     """Return the body with keys in a fixed order and input last, so each request extends the previous one."""
     reasons = is_reasoning_model(request.model) or (request.thinking > 0 and accepts_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
@@ -91,21 +105,27 @@ def encode_request(request: Request, provider: str, selection: ImageSelection | 
     system = "\n\n".join(block for block in request.system if block.strip())
     if system:
         body["instructions"] = system
-    body["input"] = _encode_input(request, provider, reasons, selection or ImageBudget().select_images(request))
-    return encode_body(body)
+    return append_items(body, "input", _encode_input(request, provider, reasons, selection, history))
 
 
-def _encode_input(request: Request, provider: str, reasons: bool, selection: ImageSelection) -> list[dict[str, Any]]:
-    loop = find_loop_start(request.messages)
-    ids = CallIdMap()
-    items: list[dict[str, Any]] = []
-    for index, message in enumerate(request.messages):
+def _encode_input(
+    request: Request,
+    provider: str,
+    reasons: bool,
+    selection: ImageSelection | None,
+    history: EncodedHistory | None,
+) -> bytes:
+    history = choose_history(request, history)
+    loop = history.loop_start
+    shown = selection or ImageBudget().select_images(request, history.has_images)
+
+    def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, ReplyMessage):
             replay = reasons and index >= loop and may_replay(message, provider, request.model)
-            items += _encode_assistant(message, replay, ids)
-        else:
-            items += _encode_message(message, ids, selection)
-    return items
+            return _encode_assistant(message, replay, ids)
+        return _encode_message(message, ids, shown)
+
+    return history.encode((request.model, request.images, reasons, loop), encode)
 
 
 def _encode_message(

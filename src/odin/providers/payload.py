@@ -8,7 +8,7 @@ sent again; if the whole request was too large, only the newest images are sent 
 import re
 from binascii import b2a_base64, crc32
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from typing import Any, TypeVar, cast
 
@@ -16,7 +16,15 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ProviderError
-from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
+from odin.core.message import (
+    Image,
+    Message,
+    PromptMessage,
+    ReplyMessage,
+    ToolMessage,
+    ToolResult,
+    is_extension_of,
+)
 from odin.core.provider import Request
 
 MAX_IMAGES = 20
@@ -101,9 +109,9 @@ class ImageBudget:
         self._refused: set[str] = set()
         self._room = MAX_IMAGE_CHARS
 
-    def select_images(self, request: Request) -> ImageSelection:
-        if not request.images:
-            return ImageSelection(False, {}, {})
+    def select_images(self, request: Request, has_images: bool = True) -> ImageSelection:
+        if not request.images or not has_images:
+            return ImageSelection(request.images, {}, {})
         shown: dict[ImageKey, str] = {}
         why: dict[ImageKey, str] = {}
         paths: dict[ImageKey, str] = {}
@@ -250,6 +258,11 @@ def make_legal_id(call_id: str) -> str:
     return f"{_replace_illegal(call_id)[:31]}_{crc32(call_id.encode('utf-8', 'replace')):08x}"
 
 
+def written_id_prefix_of(model: str) -> str:
+    """Return how the ids of calls start that this model wrote as text."""
+    return f"json_{crc32(model.encode()):08x}_"
+
+
 def make_short_id(call_id: str) -> str:
     """Return nine letters and digits, the only form one API accepts."""
     if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
@@ -303,21 +316,76 @@ def format_result(text: str, is_error: bool) -> str:
     return f"Error: {text}" if is_error and not text.lower().startswith("error") else text
 
 
-def find_loop_start(messages: tuple[Message, ...]) -> int:
-    """Return the index where the running tool loop starts: after the prompt that opened it.
+EncodeMessage = Callable[[Message, int, CallIdMap], list[dict[str, Any]]]
+"""Returns the items of the message at this index, which may be none."""
 
+
+class EncodedHistory:
+    """The messages of one conversation as an API receives them.
+
+    Each request of a conversation extends the previous one, so only messages that were not part of it are encoded.
+    `calls` counts the tool calls. `loop_start` is where the running tool loop starts: after the prompt that opened it.
     Only there is thinking sent back. A prompt or note right after tool results does not start a loop: for an API it
     belongs to the same turn, and the calls still need their thinking. An empty reply is never sent, so it ends no loop.
     """
-    start, running = 0, False
-    for index, message in enumerate(messages):
-        if isinstance(message, PromptMessage):
-            start = start if running else index + 1
-        elif isinstance(message, ToolMessage) or message.calls:
-            running = True
-        elif message.text.strip():
-            running = False
-    return start
+
+    def __init__(self, messages: tuple[Message, ...] = ()) -> None:
+        self.calls = 0
+        self.loop_start = 0
+        self.has_images = False
+        self._is_looping = False
+        self._messages: tuple[Message, ...] = ()
+        self._form: object = None
+        self._ids = CallIdMap()
+        self._encoded = 0
+        self._chunks: list[bytes] = []
+        self.extend(messages)
+
+    def extend(self, messages: tuple[Message, ...]) -> bool:
+        """Take these messages. False if they do not extend those of the previous request."""
+        if not is_extension_of(messages, self._messages):
+            return False
+        for index in range(len(self._messages), len(messages)):
+            self._add(messages[index], index)
+        self._messages = messages
+        return True
+
+    def _add(self, message: Message, index: int) -> None:
+        if isinstance(message, ReplyMessage):
+            calls = len(message.calls)
+            self.calls += calls
+            if calls or message.text.strip():
+                self._is_looping = calls > 0
+        elif isinstance(message, ToolMessage):
+            self._is_looping = True
+            self.has_images = self.has_images or any(result.images for result in message.results)
+        else:
+            self.loop_start = self.loop_start if self._is_looping else index + 1
+            self.has_images = self.has_images or bool(message.images)
+
+    def encode(self, form: object, encode: EncodeMessage, legal: Callable[[str], str] = make_legal_id) -> bytes:
+        """Return the items of all messages, without brackets. What was encoded in another `form` is encoded again."""
+        if form != self._form:
+            self._ids, self._encoded, self._chunks = CallIdMap(legal), 0, []
+        self._form = None
+        for index in range(self._encoded, len(self._messages)):
+            items = encode(self._messages[index], index, self._ids)
+            if items:
+                self._chunks.append(encode_body({"": items})[5:-2])
+        self._encoded, self._form = len(self._messages), form
+        return b",".join(self._chunks)
+
+
+def choose_history(request: Request, history: EncodedHistory | None) -> EncodedHistory:
+    """Return `history` if it can be used: which images are shown changes from request to request."""
+    if history is None or (history.has_images and request.images):
+        return EncodedHistory(request.messages)
+    return history
+
+
+def append_items(body: dict[str, Any], name: str, items: bytes) -> bytes:
+    """Return the body as JSON, with a list of encoded items as its last field."""
+    return b'%b,"%b":[%b]}' % (encode_body(body)[:-1], name.encode(), items)
 
 
 def may_replay(message: ReplyMessage, provider: str, model: str) -> bool:
@@ -329,15 +397,6 @@ def model_of_reply(reported: str | None, requested: str) -> str:
     """Return the model of a reply. An API may report the exact version of the requested name."""
     reported = reported or requested
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
-
-
-def count_calls(messages: Iterable[Message]) -> int:
-    return sum(
-        isinstance(part, ToolCall)
-        for message in messages
-        if isinstance(message, ReplyMessage)
-        for part in message.parts
-    )
 
 
 def effort_of(budget: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from odin.core.errors import ProviderError, UnreadableCall
-from odin.core.message import ReplyMessage
+from odin.core.message import HistoryFold, Message, ReplyMessage
 from odin.core.provider import (
     CallChunk,
     Chunk,
@@ -30,7 +30,7 @@ from odin.core.provider import (
     WaitChunk,
     open_stream,
 )
-from odin.providers.payload import encode_arguments
+from odin.providers.payload import encode_arguments, written_id_prefix_of
 
 if TYPE_CHECKING:
     from odin.providers.json_contract import JsonContract
@@ -66,6 +66,7 @@ class AdaptiveTools:
         self._cwd = cwd
         self._temperature = temperature
         self._contract_models: set[str] = set()
+        self._id_prefixes = HistoryFold[set[str]](set, _add_id_prefixes)
 
     @cached_property
     def _contract(self) -> "JsonContract":
@@ -80,7 +81,11 @@ class AdaptiveTools:
         """Return the style for this request, from the model's properties and its earlier replies."""
         if self._style != "auto":
             return self._style
-        return "json" if request.model in self._contract_models or _has_written_calls(request) else "native"
+        return "json" if request.model in self._contract_models or self._has_written_calls(request) else "native"
+
+    def _has_written_calls(self, request: Request) -> bool:
+        """True if this model wrote a tool call as text earlier in the conversation."""
+        return written_id_prefix_of(request.model) in self._id_prefixes.update(request.messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
         if self.style_of(request) == "native":
@@ -138,19 +143,17 @@ class AdaptiveTools:
                     yield chunk
 
 
+def _add_id_prefixes(prefixes: set[str], message: Message) -> set[str]:
+    if isinstance(message, ReplyMessage):
+        prefixes.update(f"{call.id.rpartition('_')[0]}_" for call in message.calls)
+    return prefixes
+
+
 def _make_call_filter(tools: tuple[ToolSpec, ...]) -> "TextCallFilter":
     """Created when the reply starts: by then the request has been sent."""
     from odin.providers.text_calls import TextCallFilter
 
     return TextCallFilter(tools)
-
-
-def _has_written_calls(request: Request) -> bool:
-    if not any(isinstance(message, ReplyMessage) for message in request.messages):
-        return False
-    from odin.providers.json_contract import has_written_calls
-
-    return has_written_calls(request)
 
 
 _CALL_MARKERS = r"<(?:{})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"

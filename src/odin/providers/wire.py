@@ -14,15 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import BadReply, ProviderError, RetryableError, StreamStalled
+from odin.core.message import Message
 from odin.core.provider import Chunk, RateLimitChunk, Request, TextChunk, UsageChunk, WaitChunk
 from odin.providers import errors
 from odin.providers.address import parse_address
 from odin.providers.errors import Peer, parse_reset_delay
 from odin.providers.http import HttpClient, HttpResponse
-from odin.providers.payload import ImageBudget, ImageSelection, is_about_images
+from odin.providers.payload import EncodedHistory, ImageBudget, ImageSelection, is_about_images
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
 
 MAX_EVENT = 16 * 1024 * 1024
+
+MAX_HISTORIES = 4
+"""Conversations kept in encoded form per provider: the main agent's and those of its latest sub-agents."""
 
 
 class ServerEvent(Struct, frozen=True):
@@ -199,6 +203,7 @@ class WireProvider:
         self._options = options or WireOptions()
         own = {"content-type": "application/json", **self.build_headers(self._key, self._options.bearer)}
         self._image_budget = ImageBudget()
+        self._histories: list[EncodedHistory] = []
         self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
 
     def resolve_url(self, base_url: str) -> str:
@@ -211,14 +216,27 @@ class WireProvider:
     def make_peer(self, model: str) -> Peer:
         return Peer(self.name, self.url, model, self._key, self._options.key_places)
 
+    def history_of(self, messages: tuple[Message, ...]) -> EncodedHistory:
+        """Return the encoded history that these messages extend, or a new one. Only the latest are kept."""
+        history = next((one for one in self._histories if one.extend(messages)), None)
+        others = [one for one in self._histories if one is not history]
+        history = history or EncodedHistory(messages)
+        if messages:
+            self._histories = [history, *others[: MAX_HISTORIES - 1]]
+        return history
+
     async def ask(
-        self, request: Request, encode: Callable[[ImageSelection], bytes], read: Callable[[Peer], WireReader]
+        self,
+        request: Request,
+        history: EncodedHistory,
+        encode: Callable[[ImageSelection], bytes],
+        read: Callable[[Peer], WireReader],
     ) -> AsyncGenerator[Chunk]:
         """Send the request; if the API rejects the images, send it without them: one bad image must not end a
         conversation."""
         peer, options = self.make_peer(request.model), self._options
         while True:
-            images, silent = self._image_budget.select_images(request), True
+            images, silent = self._image_budget.select_images(request, history.has_images), True
             call = WireRequest(peer, self._headers, encode(images), options.idle_timeout, options.header_timeout)
             try:
                 async with aclosing(stream_request(self._http, call, read(peer))) as chunks:
