@@ -276,7 +276,7 @@ def test_json_beyond_reason_is_a_clear_error(workspace: Path, user: Write, conte
 def test_a_key_written_twice_is_reported(workspace: Path, user: Write):
     user('{"ForbiddenCommands": ["rm"], "ForbiddenCommands": []}')
     (warning,) = load_here(workspace).warnings
-    assert '"ForbiddenCommands" is written twice' in warning
+    assert '"ForbiddenCommands" occurs twice' in warning
 
 
 def test_invalid_utf8_names_the_line(workspace: Path, home: Path, user: Write):

@@ -115,7 +115,7 @@ def test_trust_lasts_until_a_byte_changes(poisoned: Path, run_odin: Any):
         done = run_odin("-p", "go", env=server.env("anthropic"))
     assert canaries(poisoned) == []
     assert not (poisoned / "made").exists()
-    assert f"{poisoned} is not trusted any more: odinconfig.json changed since." in done.stderr
+    assert f"{poisoned} is no longer trusted: odinconfig.json changed." in done.stderr
 
 
 def test_the_start_runs_no_program_in_an_untrusted_folder(poisoned: Path, home: Path):

@@ -26,7 +26,7 @@ from odin.config import (
     load,
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
-from odin.config.files import parse_json_object, read_config_file, scan_keys
+from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.models.catalog import PRESETS
@@ -261,7 +261,6 @@ def _is_writable(folder: Path) -> bool:
 
 
 _SECRET_NAME = re.compile(r"(?i)(?:^|[_-])(?:api[_-]?key|key|token|secret|password|authorization|cookie)$")
-_KEY_NAME = re.compile(r'(?:there is no key )?"?([A-Za-z_$][\w$]*)')
 
 
 class Setting(Struct, frozen=True):
@@ -308,13 +307,13 @@ def report_settings(cwd: str, env: Mapping[str, str]) -> SettingsReport:
     user = str(get_config_dir(env) / CONFIG_NAME)
     project = str(Path(find_project_root(cwd, env), CONFIG_NAME))
     lines = {path: _locate_keys(path) for path in dict.fromkeys((user, project)) if Path(path).is_file()}
-    wrong = [_locate_problem(text, lines) for text in read_auth_file(env).warnings]
+    wrong = [SettingProblem(text) for text in read_auth_file(env).warnings]
     try:
         config = load(cwd, env)
     except OdinError as error:
         return SettingsReport(tuple(lines), (), (SettingProblem(error.describe()), *wrong), broken=True)
     found = (_describe_setting(config, name, key, user, project, lines) for name, key in _list_keys())
-    wrong = [*(_locate_problem(text, lines) for text in config.warnings), *wrong]
+    wrong = [*(_locate_problem(problem, lines) for problem in config.problems), *wrong]
     return SettingsReport(tuple(lines), tuple(found), tuple(wrong))
 
 
@@ -352,14 +351,8 @@ def _locate_keys(path: str) -> dict[str, int]:
         return {}
 
 
-def _locate_problem(text: str, lines: Mapping[str, Mapping[str, int]]) -> SettingProblem:
-    """Return a warning with the line of its key. Warnings about files start with `FILE: KEY`."""
-    for path, at in lines.items():
-        if text.startswith(f"{path}: "):
-            rest = text[len(path) + 2 :]
-            key = _KEY_NAME.match(rest)
-            return SettingProblem(rest, path, at.get(key[1], 0) if key else 0)
-    return SettingProblem(text)
+def _locate_problem(problem: ConfigProblem, lines: Mapping[str, Mapping[str, int]]) -> SettingProblem:
+    return SettingProblem(problem.text, problem.file, lines.get(problem.file, {}).get(problem.key, 0))
 
 
 def format_settings(report: SettingsReport) -> str:

@@ -108,6 +108,17 @@ def _decode(raw: bytes, path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
 
 
+class ConfigProblem(Struct, frozen=True):
+    """A problem in a configuration. `file` and the top-level `key` are "" if it is about something else."""
+
+    text: str
+    file: str = ""
+    key: str = ""
+
+    def describe(self) -> str:
+        return f"{self.file}: {self.text}" if self.file else self.text
+
+
 VariablePolicy = Literal["all", "plain", "none"]
 
 
@@ -125,7 +136,7 @@ class ConfigValidator:
     def __init__(
         self, where: Path, env: Mapping[str, str], *, variables: VariablePolicy, verbatim: Collection[str] = ()
     ) -> None:
-        self.warnings: list[str] = []
+        self.problems: list[ConfigProblem] = []
         self.unexpanded: dict[str, Any] = {}
         self._path = where
         self._env = env
@@ -133,8 +144,9 @@ class ConfigValidator:
         self._verbatim = verbatim
         self._expanded = False
 
-    def warn(self, text: str) -> None:
-        self.warnings.append(f"{self._path}: {text}")
+    def report(self, path: str, text: str) -> None:
+        """Report a problem with the value at `path`, such as `retry.attempts` or `rules[2]`."""
+        self.problems.append(ConfigProblem(text, str(self._path), re.split(r"[.\[]", path, maxsplit=1)[0]))
 
     def validate_keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
         """Return the valid keys of one object as plain values."""
@@ -147,7 +159,7 @@ class ConfigValidator:
             path = f"{at}.{key}" if at else key
             if key not in types:
                 if path != "$schema":
-                    self.warn(_describe_unknown_key(path, key, types))
+                    self.report(path, _describe_unknown_key(path, key, types))
                 continue
             if not at:
                 self._expanded = False
@@ -182,13 +194,13 @@ class ConfigValidator:
 
     def _validate_struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
         if not isinstance(raw, dict):
-            self.warn(f"{path} must be an object, not {_kind_of(raw)}; it is ignored.")
+            self.report(path, f"{path} must be an object, not {_kind_of(raw)}; it is ignored.")
             return None
         kept = self.validate_keys(cast("dict[str, Any]", raw), shape, path)
         try:
             msgspec.convert(kept, shape)
         except msgspec.ValidationError as error:
-            self.warn(f"{path} is ignored: {_describe_error(error)}.")
+            self.report(path, f"{path} is ignored: {_describe_error(error)}.")
             return None
         return kept
 
@@ -198,7 +210,7 @@ class ConfigValidator:
             try:
                 value = self._expand(raw)
             except UnsetVariable as error:
-                self.warn(f"{path} is dropped: {error}")
+                self.report(path, f"{path} is dropped: {error}")
                 return None
         return self._convert_value(value, kind, path, raw)
 
@@ -209,7 +221,7 @@ class ConfigValidator:
             return msgspec.to_builtins(msgspec.convert(value, kind, strict=same))
         except msgspec.ValidationError as error:
             why = _describe_error(error) if same else f"what {raw} stands for does not fit"  # the value may be a secret
-            self.warn(f"{path} is ignored: {why}.")
+            self.report(path, f"{path} is ignored: {why}.")
             return None
 
     def _expand(self, text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from odin.config.files import ConfigValidator, VariablePolicy, parse_json_object, read_config_file
+from odin.config.files import ConfigProblem, ConfigValidator, VariablePolicy, parse_json_object, read_config_file
 from odin.config.paths import CONFIG_NAME, find_project_root, get_config_dir
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration
 from odin.config.trust import TrustStatus, evaluate_trust
@@ -155,7 +155,7 @@ class _Layers:
         self.values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
         self.written: dict[str, Any] = {}
-        self.warnings: list[str] = []
+        self.problems: list[ConfigProblem] = []
         self.declared: dict[str, tuple[LayerDeclaration, ...]] = {}
         self.wanted: dict[str, Any] = {}
         self.trust = TrustStatus()
@@ -182,10 +182,17 @@ class _Layers:
             self.written[key] = shown
 
     def build_config(self) -> Config:
-        how = {"root": self.root, "warnings": self.warnings, "sources": self.sources, "written": self.written}
         values = {**self.values, "mode": mode_of(self.current_value_of("mode"))}
-        found = msgspec.convert({**values, **how}, Config)
-        return msgspec.structs.replace(found, trust=self.trust, declared=self.declared, wanted=self.wanted)
+        return msgspec.structs.replace(
+            msgspec.convert(values, Config),
+            root=self.root,
+            problems=tuple(self.problems),
+            sources=self.sources,
+            written=self.written,
+            trust=self.trust,
+            declared=self.declared,
+            wanted=self.wanted,
+        )
 
 
 def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Config:
@@ -199,7 +206,7 @@ def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = Non
     _add_user(layers, user, env)
     theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
     layers.trust = evaluate_trust(layers.root, env, theirs, once=trust)
-    layers.warnings.extend(_describe_lost_trust(layers.trust))
+    layers.problems.extend(_describe_lost_trust(layers.trust))
     if theirs is not None:
         _add_project(layers, theirs, project, user, env)
     _add_environment(layers, env)
@@ -207,53 +214,52 @@ def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = Non
     return layers.build_config()
 
 
-def _describe_lost_trust(trust: TrustStatus) -> list[str]:
-    """Return warnings about a folder that was trusted before, or may have been."""
+def _describe_lost_trust(trust: TrustStatus) -> list[ConfigProblem]:
+    """Report a folder that was trusted before, or may have been."""
     if trust.changed:
-        return [f"{trust.folder} is not trusted any more: {', '.join(trust.changed)} changed since. {TRUST_HINT}"]
-    return [trust.warning] if trust.warning else []
+        changed = ", ".join(trust.changed)
+        return [ConfigProblem(f"{trust.folder} is no longer trusted: {changed} changed. {TRUST_HINT}")]
+    return [ConfigProblem(trust.warning)] if trust.warning else []
 
 
 def _read_valid_keys(
-    layers: _Layers, raw: bytes, path: Path, env: Mapping[str, str], variables: VariablePolicy
+    raw: bytes, path: Path, env: Mapping[str, str], variables: VariablePolicy
 ) -> tuple[dict[str, Any], ConfigValidator]:
-    sieve = ConfigValidator(path, env, variables=variables, verbatim=VERBATIM_KEYS)
+    validator = ConfigValidator(path, env, variables=variables, verbatim=VERBATIM_KEYS)
     found, repeated = parse_json_object(raw, path)
     for name in repeated:
-        sieve.warn(f'"{name}" is written twice in one object; the last one counts.')
-    kept = sieve.validate_keys(found, ConfigKeys)
-    layers.warnings.extend(sieve.warnings)
-    return kept, sieve
+        validator.report(name, f'"{name}" occurs twice in one object; the last one is used.')
+    kept = validator.validate_keys(found, ConfigKeys)
+    return kept, validator
 
 
 def _add_user(layers: _Layers, path: Path, env: Mapping[str, str]) -> None:
     raw = read_config_file(path)
     if raw is None:
         return
-    kept, sieve = _read_valid_keys(layers, raw, path, env, "all")
+    kept, validator = _read_valid_keys(raw, path, env, "all")
     for key, value in kept.items():
-        layers.set_value(key, value, "user", str(path), sieve.unexpanded.get(key))
+        layers.set_value(key, value, "user", str(path), validator.unexpanded.get(key))
+    layers.problems.extend(validator.problems)
 
 
 def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mapping[str, str]) -> None:
-    kept, sieve = _read_valid_keys(layers, raw, path, env, "plain" if layers.trust.trusted else "none")
+    kept, validator = _read_valid_keys(raw, path, env, "plain" if layers.trust.trusted else "none")
     for key, value in kept.items():
         if key in USER_ONLY_KEYS:
-            layers.warnings.append(f"{path}: {key} is ignored in a project file: set it in your user file, {user}.")
+            validator.report(key, f"{key} is ignored in a project file: set it in your user file, {user}.")
         elif value == "bypassPermissions":
-            layers.warnings.append(
-                f"{path}: {key} {value} is ignored: a project file cannot turn off all permission requests."
-            )
+            validator.report(key, f"{key} {value} is ignored: a project file cannot turn off all permission requests.")
         elif _needs_trust(layers, key, value):
-            layers.wanted[key] = sieve.unexpanded.get(key, value)
+            layers.wanted[key] = validator.unexpanded.get(key, value)
             if layers.trust.trusted:
-                layers.set_value(key, value, "project", str(path), sieve.unexpanded.get(key))
+                layers.set_value(key, value, "project", str(path), validator.unexpanded.get(key))
         else:
-            layers.set_value(key, value, "project", str(path), sieve.unexpanded.get(key))
+            layers.set_value(key, value, "project", str(path), validator.unexpanded.get(key))
     if layers.wanted and not layers.trust.trusted:
-        layers.warnings.append(
-            f"{path}: ignored because this folder is not trusted: {', '.join(layers.wanted)}. {TRUST_HINT}"
-        )
+        names = ", ".join(layers.wanted)
+        validator.report("", f"ignored because this folder is not trusted: {names}. {TRUST_HINT}")
+    layers.problems.extend(validator.problems)
 
 
 def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
+from odin.config.files import ConfigProblem
 from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
@@ -242,12 +243,16 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     """
 
     root: str = ""
-    warnings: tuple[str, ...] = ()
+    problems: tuple[ConfigProblem, ...] = ()
     trust: TrustStatus = field(default_factory=TrustStatus)
     declared: dict[str, tuple[LayerDeclaration, ...]] = field(default_factory=dict[str, tuple[LayerDeclaration, ...]])
     wanted: dict[str, Any] = field(default_factory=dict[str, Any])
     sources: dict[str, str] = field(default_factory=dict[str, str])
     written: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(problem.describe() for problem in self.problems)
 
     def to_public(self) -> dict[str, Any]:
         """Return the settings without secrets, for the log and the model: no address, header or key."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 RuleAction = Literal["allow", "ask", "deny"]
 
-RuleLayer = Literal["default", "user", "project", "role", "session"]
+RuleLayer = Literal["default", "user", "project", "session"]
 """Where a rule comes from, weakest first."""
 
 RememberScope = Literal["session", "project", "user"]

@@ -276,7 +276,7 @@ class RuleStore(Protocol):
 class RuleSet:
     """All rules of a session; a rule added by one agent applies to all of them at once.
 
-    Layers, weakest first: default, user, project, role, session. A deny rule of any layer applies. Between ask and
+    Layers, weakest first: default, user, project, session. A deny rule of any layer applies. Between ask and
     allow, the strongest layer with a matching rule decides, and within a layer the rule added last. `fixed` rules come
     from settings; remembered ones can be removed by number.
     """

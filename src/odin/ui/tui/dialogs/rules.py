@@ -94,7 +94,6 @@ _LAYERS = {
     "default": "Built in. Your own rules override it.",
     "user": "Your rule for all projects.",
     "project": "For this project.",
-    "role": "From the current role.",
     "session": "For this session.",
 }
 
