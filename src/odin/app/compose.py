@@ -84,8 +84,8 @@ async def open_session(
 
     `tools` are added to the standard ones. `provider` replaces the configured model, `system_prompt` Odin's own, and
     `compactor` the configured compaction. `opened` is a log that was opened already; it is closed if this fails.
-    With a `provider`, `small_model` is used for small jobs and wherever another model is asked. `before_call` are steps
-    before every tool call.
+    If there is a `provider`, `small_model` replaces every other configured model. `before_call` are steps before every
+    tool call.
     """
     try:
         workspace = workspace_of(options)
@@ -104,7 +104,7 @@ async def open_session(
 
 
 class _CustomParts(msgspec.Struct, frozen=True):
-    """Parts that the caller of `open_session` brings."""
+    """Parts that the caller of `open_session` supplies."""
 
     tools: Sequence[Tool[Any]]
     system_prompt: SystemPromptSource | None
@@ -113,7 +113,7 @@ class _CustomParts(msgspec.Struct, frozen=True):
 
 
 class _Composition:
-    """Every part of one session, put together once. It is the `SessionHost` of its client."""
+    """All parts of one session. It is the `SessionHost` of its client."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Composition:
     # --- the steps of the composition ---
 
     def _restore_state(self, opened: OpenedLog) -> None:
-        """State of the earlier run, and the recorder that continues its log."""
+        """Create the state from the log, and the recorder that continues the log."""
         state = SessionState.fold(opened.past, self._log.session, self.read_past)
         self.recorder = Recorder(self._log, state, EventBus(), inherited=self._log.header.forked_seq)
 
@@ -345,7 +345,7 @@ class _Composition:
         return FileCache(self._config.cache, read_first=read_first, writers=self._writers, agent=agent)
 
     def build_registry(self, agent: str, files: FileCache, hooks: HookInbox, *more: Tool[Any]) -> Registry:
-        """Build the tools of one agent. Agents do not share tools, because tools share what their agent has read."""
+        """Build the tools of one agent. Each agent has its own, because tools remember what their agent has read."""
         deps = ToolDeps(
             files=files,
             runner=self._runner,
@@ -534,7 +534,7 @@ class _AgentParts:
         )
 
     def restore(self, files: Iterable[CachedFile]) -> None:
-        """Restore the files an earlier run of the session had read. The model knows of them already."""
+        """Restore the files that an earlier run had read. The model already has their content."""
         self.files.restore(files)
         self._cache_mark = self.files.take_mark()
 
@@ -577,7 +577,7 @@ class _AgentParts:
 
 
 def build_standard_registry(cwd: str = "") -> Registry:
-    """Return the standard tools alone, for programs that bring their own agent loop."""
+    """Return the standard tools, for programs with their own agent loop."""
     root = cwd or str(Path.cwd())
     folder = Path(root, ".odin")
     runner = ProcessRunner(folder / "outputs")
@@ -588,7 +588,7 @@ def build_standard_registry(cwd: str = "") -> Registry:
 
 
 async def _preview_change(tool: Tool[Any], args: Any) -> str:
-    """Import the preview with the first permission request."""
+    """Return the preview of a change. Imported with the first permission request."""
     from odin.tools.change_preview import preview_change
 
     return await preview_change(tool, args)

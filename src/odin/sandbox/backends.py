@@ -1,7 +1,7 @@
 """The sandbox backends, strongest first, and the command lines that create them.
 
-bubblewrap creates namespaces with their own mounts and network. Landlock only restricts what a process may access, so
-everything next to a secret is allowed by name and the secret is not.
+bubblewrap creates namespaces with their own mounts and network. Landlock can only allow whole folders; to hide a file,
+all its siblings are allowed one by one instead of its folder.
 """
 
 import os
@@ -16,10 +16,10 @@ from odin.sandbox.probe import SandboxCandidate, find_program
 from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
-"""All that a Landlock sandbox may open of /dev: no disks and no terminals, which would be the user's own."""
+"""The only devices in a Landlock sandbox. Disks and terminals would be those of the user."""
 
 _MAX_ENTRIES = 2_000
-"""Maximum number of entries of one folder that are named one by one."""
+"""Maximum number of entries of a folder that are allowed one by one."""
 
 _VISIBLE_RUN_PATHS = (
     "/run/current-system",
@@ -28,7 +28,7 @@ _VISIBLE_RUN_PATHS = (
     "/run/resolvconf",
     "/run/NetworkManager/resolv.conf",
 )
-"""What programs need of /run, which is otherwise hidden with its sockets: system software and name resolution."""
+"""Parts of /run that programs need: system software and name resolution. The rest, with its sockets, is hidden."""
 
 NESTED_FD = 3
 
@@ -51,8 +51,8 @@ def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
 def _choose_socket_families(*, network: bool) -> str:
     """Return the socket families to allow, or "" for all.
 
-    Landlock does not restrict Unix sockets, so they are forbidden if one is reachable; and it restricts TCP connections
-    only, so without the network no Internet sockets are allowed at all.
+    Landlock cannot restrict Unix sockets, so they are forbidden if one is reachable. Of the network it can restrict
+    only TCP connections, so without network access Internet sockets are forbidden, too.
     """
     unix = "" if has_reachable_socket() else "1"
     if network:
@@ -73,12 +73,12 @@ def _expand_writable(layout: SandboxLayout) -> list[str]:
 
 
 def list_private_temp_folders(layout: SandboxLayout) -> list[str]:
-    """Return the temporary folders without persistent files; Landlock cannot make a part of a folder read-only."""
+    """Return the temporary folders that may be writable as a whole, because they contain no persistent files."""
     return [folder for folder in layout.temporary if not any(contains(folder, path) for path in layout.persistent)]
 
 
 def list_readable(hidden: Sequence[str]) -> list[str]:
-    """Return paths that together are everything except `hidden`: the siblings of each, and of each of its parents."""
+    """Return paths that cover everything except `hidden`: the siblings of each hidden path and of its parents."""
     above = {"/"}
     for path in hidden:
         folder = path.rpartition("/")[0]
@@ -93,7 +93,7 @@ def list_readable(hidden: Sequence[str]) -> list[str]:
 
 
 def _list_real_entries(folder: str) -> list[str]:
-    """Return the entries of a folder except symbolic links, whose targets are allowed under their own path or not."""
+    """Return the entries of a folder except symbolic links: access to their targets is decided separately."""
     try:
         with os.scandir(folder) as entries:
             return [entry.path for entry in entries if not entry.is_symlink()]
@@ -122,7 +122,7 @@ def build_bubblewrap_argv(
     network: bool,
     joins: bool = False,
 ) -> list[str]:
-    """Return the bwrap command line: all read-only, then writable mounts, then protected and hidden ones over them.
+    """Return the bwrap command line: a read-only root, over it writable mounts, over those protected and hidden ones.
 
     `joins`: bwrap already starts in a network namespace other than the machine's.
     """
@@ -144,7 +144,7 @@ def build_bubblewrap_argv(
 
 
 def build_nested_argv(bwrap: str, python: str) -> list[str]:
-    """Return the command line of a read-only sandbox inside another, whose network, pids and hidden paths it shares."""
+    """Return the command line of a read-only sandbox inside a sandbox. Network, pids and hidden paths stay the same."""
     return [
         *(bwrap, "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--cap-drop", "ALL"),
         *("--", *build_init_argv(python, NESTED_FD, "plain")),
@@ -157,7 +157,7 @@ def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[
         flags.append("--unshare-user")
     if variant.processes:
         flags += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
-        if os.getuid() == 0:  # root needs no capability to change kernel settings there
+        if os.getuid() == 0:  # root may change kernel settings there even without capabilities
             flags += ["--remount-ro", "/proc"]
     if not network:
         flags.append("--unshare-net")
@@ -165,7 +165,7 @@ def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[
 
 
 def _list_capability_flags(variant: BubblewrapVariant) -> list[str]:
-    """Return the flags for the capabilities that `lockdown` needs, and those that root keeps."""
+    """Return the flags for the capabilities that `lockdown` needs and those that root keeps."""
     wanted = ["CAP_SYS_ADMIN"]
     if os.getuid() == 0:
         wanted += ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"]
@@ -237,7 +237,7 @@ def open_sandbox(
 
 
 def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:
-    """True if the machine can create this kind of sandbox at all, tried with an empty layout."""
+    """Try to create a sandbox of this kind with an empty layout. A transient failure counts as success."""
     try:
         open_sandbox(candidate, EMPTY_LAYOUT, network=network, path=path).kill()
     except SandboxSetupError as error:
@@ -255,7 +255,7 @@ def find_landlock_abi() -> int:
 
 
 def can_leak_network(candidate: SandboxCandidate) -> bool:
-    """True if this sandbox cannot switch the network off: Landlock alone restricts only TCP connections."""
+    """True if the network cannot be turned off: Landlock without a socket filter restricts only TCP connections."""
     from odin.sandbox.lockdown import can_filter_sockets
 
     return candidate.kind == "landlock" and not can_filter_sockets()

@@ -19,7 +19,7 @@ MAX_AT_ONCE = 50
 MAX_SECONDS = 600.0
 
 _MAX_FINISHED = 100
-"""Maximum number of finished processes that SpawnStatus still knows."""
+"""Maximum number of finished processes that are remembered for SpawnStatus."""
 
 _KILL_SECONDS = 1.0
 """Seconds to wait for a killed process to disappear."""
@@ -60,7 +60,7 @@ class BackgroundProcess:
 
     @property
     def seconds(self) -> float:
-        """Seconds it has been running, or ran until it ended."""
+        """How long it has been running, or ran until it ended."""
         return (self._ended or time.monotonic()) - self._began
 
     @property
@@ -134,7 +134,7 @@ class BackgroundProcesses:
         return spawned
 
     def _create_log(self) -> tuple[str, BackgroundLog]:
-        """Return an unused id and its log. A killed run may have left a log without an event; it is skipped."""
+        """Return an unused id and its log. Skips a log that a killed run left behind."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
             self._count += 1
@@ -149,7 +149,7 @@ class BackgroundProcesses:
         return tuple(self._processes.values())
 
     async def stop(self, spawned: BackgroundProcess) -> None:
-        """Terminate a process (TERM, then KILL). The end is not announced to the agent that asked for it."""
+        """Terminate a process (TERM, then KILL). The agent that started it is not notified."""
         spawned.is_stop_requested = True
         await self._runner.terminate(spawned.running)
         watch = self._tasks.get(spawned.id)

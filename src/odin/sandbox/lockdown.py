@@ -29,7 +29,7 @@ _ABSTRACT_SOCKET_SCOPE = 0b01
 _ABI_WITH_SCOPES = 6
 
 _ROOT_CAPABILITIES = 0b11011
-"""Capabilities about file ownership. Root's tools need them, and they cannot bypass a read-only mount."""
+"""Capabilities to change file ownership and modes. Root's tools need them; read-only mounts stay read-only."""
 
 _CAPABILITIES_V3 = 0x20080522
 
@@ -43,7 +43,7 @@ _SOCKET_CALLS = {
     "x86_64": {0xC000003E: (41, (_IO_URING, _X32 + 41, _X32 + _IO_URING)), 0x40000003: (359, (_IO_URING, 102))},
     "aarch64": {0xC00000B7: (198, (_IO_URING,)), 0x40000028: (281, (_IO_URING,))},
 }
-"""For each machine and program architecture: the number of socket(), and other system calls that could create one."""
+"""By machine architecture: for each ABI, the numbers of socket() and of other calls that can create a socket."""
 
 
 class _Ruleset(ctypes.Structure):

@@ -47,7 +47,7 @@ def words_of(query: str) -> list[str]:
 
 
 def search_sessions(folder: Path, query: str, *, ripgrep: str = "", most: int = 100) -> tuple[SessionMatch, ...]:
-    """The sessions that contain all words of the query, latest first, each with its best matching text."""
+    """Return the sessions that contain all words of the query, latest first, each with its best match."""
     words = words_of(query)
     if not words:
         return ()
@@ -65,7 +65,7 @@ def search_sessions(folder: Path, query: str, *, ripgrep: str = "", most: int = 
 
 
 def _find_candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[str] | None:
-    """The sessions whose logs contain the two longest word parts; None if ripgrep cannot tell."""
+    """Return the sessions whose logs contain the two longest word parts, or None if ripgrep could not be used."""
     parts = sorted(map(_verbatim_part_of, words), key=len, reverse=True)
     candidates: set[str] | None = None
     for part in parts[:2]:
@@ -79,7 +79,7 @@ def _find_candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[st
 
 
 def _verbatim_part_of(word: str) -> str:
-    """The longest part of the word that JSON writes unescaped."""
+    """Return the longest part of the word that JSON writes unescaped."""
     return max(_VERBATIM_CHARS.findall(word), key=len, default="")
 
 
@@ -99,7 +99,7 @@ def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
 
 
 def _search_log(log: Path, summary: SessionSummary, words: Sequence[str]) -> SessionMatch | None:
-    """The text of the session that contains most of the words; None unless all words occur in the session."""
+    """Return the text that contains most of the words, or None if a word does not occur in the session."""
     missing = set(words)
     best_score: tuple[int, int] = (0, 0)
     best: SessionMatch | None = None
@@ -115,7 +115,7 @@ def _search_log(log: Path, summary: SessionSummary, words: Sequence[str]) -> Ses
 
 
 def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchField, str]]:
-    """The texts of the log in which one of the words may occur."""
+    """Yield the texts of the log that may contain one of the words."""
     plain = [_verbatim_part_of(word).encode() for word in words]
     with contextlib.suppress(OSError), log.open("rb") as lines:
         for line in lines:
@@ -134,7 +134,7 @@ def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchFie
 
 
 def _may_contain(line: bytes, plain: Iterable[bytes]) -> bool:
-    """A cheap test that avoids decoding most lines. Always True for non-ASCII words: bytes have no case."""
+    """A cheap test before decoding. Always True for non-ASCII words, whose case cannot be folded in bytes."""
     lowered = line.lower()
     return any(not part.isascii() or part in lowered for part in plain)
 
@@ -150,7 +150,7 @@ def _text_of_event(event: AnyEvent) -> str:
 
 
 def make_snippet(text: str, words: Sequence[str]) -> str:
-    """The text around the first match, on one line."""
+    """Return the text around the first match, on one line."""
     lowered = text.lower()
     first = min((index for word in words if (index := lowered.find(word)) >= 0), default=0)
     start = max(0, min(first, len(text)) - _BEFORE)
@@ -168,7 +168,7 @@ _EXCHANGE_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptIn
 
 
 def preview_session(log: Path, session: str) -> SessionPreview:
-    """The last prompts of a session with their answers, without sub-agents."""
+    """Return the last prompts of a session with their answers, without those of sub-agents."""
     lines, has_earlier = _read_tail(log)
     exchanges: list[Exchange] = []
     for envelope in _decode_exchanges(lines):
@@ -183,7 +183,7 @@ def preview_session(log: Path, session: str) -> SessionPreview:
 
 
 def _read_tail(log: Path) -> tuple[list[bytes], bool]:
-    """The last complete lines, and whether the log has earlier ones."""
+    """Return the last complete lines, and whether the log has earlier ones."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         size = file.seek(0, 2)
         start = max(0, size - PREVIEW_BYTES)
@@ -233,7 +233,7 @@ _prompt_decoder = msgspec.json.Decoder(_PromptLine)
 
 
 def read_recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
-    """The prompts as typed, latest first, without duplicates. There is no separate history file."""
+    """Return the prompts as typed, latest first, without duplicates, read from the logs."""
     prompts: dict[str, None] = {}
     logs = sorted(scan_logs(folder), key=lambda log: -log[2].st_mtime_ns)
     for session, path, info in logs[:MAX_LOGS]:
@@ -261,7 +261,7 @@ def _read_prompts(path: str, size: int) -> Iterator[str]:
 
 
 def _prompt_of(line: bytes) -> str:
-    """The user's prompt in this log line; "" for any other line."""
+    """Return the user's prompt in this log line, or ""."""
     if len(line) > 4 * MAX_PROMPT_CHARS or not any(mark in line[:_MARK_WITHIN_BYTES] for mark in _PROMPT_MARKS):
         return ""
     try:

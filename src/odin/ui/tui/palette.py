@@ -72,7 +72,7 @@ _AGENTS_LIGHT = ("#1f6a70", "#8a3f6b", "#5d6b12", "#8c4a1c", "#6b4d94", "#2c5f8a
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles by purpose. `code` is the Pygments theme; sub-agents take turns with the `agents` styles.
+    """Styles by purpose. `code` is the Pygments theme; sub-agents use the `agents` styles in rotation.
 
     Style sheets use `$dim` for secondary text.
     """

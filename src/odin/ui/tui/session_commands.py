@@ -1,4 +1,4 @@
-"""Slash commands of the app that switch or rewind the session, or send something to the running turn."""
+"""Slash commands of the app that switch, fork or rewind the session, or act on the running turn."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NavigationCommands:
-    """Commands that open, fork and rewind sessions. Also an observer, to report the file changes of any rewind."""
+    """Commands that open, fork and rewind sessions. As a session observer, reports the files a rewind changed."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
@@ -87,7 +87,7 @@ class NavigationCommands:
         await self.fork(await find_fork_turn(self._app.client, rest))
 
     def ask_fork(self, turn: str = "", session: str = "") -> None:
-        """Fork after the user confirmed it. A single key must not replace the conversation on the screen."""
+        """Ask before forking, because a single key must not replace the conversation on the screen."""
         from odin.ui.tui.dialogs.dialog import ConfirmDialog
 
         def answered(yes: bool | None) -> None:
@@ -101,7 +101,7 @@ class NavigationCommands:
     async def fork(self, turn: str = "", session: str = "") -> None:
         """Switch to a copy of this session, or of another one, and put the prompt at `turn` into the composer.
 
-        If the other session cannot be copied, it is opened itself.
+        If the other session cannot be forked, open it instead.
         """
         async with self._app.input_panel.submit_queue.pause():
             here = self._app.client
@@ -125,7 +125,7 @@ class NavigationCommands:
         self.choose_session(rest)
 
     async def _delete(self, rest: str) -> None:
-        """Delete the session with exactly this ID; search the list for anything else."""
+        """Delete the session with this ID; any other argument opens the list, filtered by it."""
         if message := await delete_session(self._app.commands.context, rest):
             self._app.show_toast(message)
         else:

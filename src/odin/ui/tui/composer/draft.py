@@ -1,4 +1,4 @@
-"""Prompt drafts, in which long pastes and images are folded into short labels, and the history of earlier drafts."""
+"""Prompt drafts and their history. In a draft, short labels stand for long pastes and images."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ class PromptDraft(Struct, frozen=True):
     parts: tuple[DraftPart, ...] = ()
 
     def expand(self) -> str:
-        """Return the text to send: pastes in full, images still as labels so that the text can refer to them."""
+        """Return the text to send. Pastes are in full; images stay labels, so that the text can refer to them."""
         whole = {part.label: part.text for part in self.parts if part.image is None}
         return _LABEL.sub(lambda found: whole.get(found[0], found[0]), self.text) if whole else self.text
 
@@ -38,7 +38,7 @@ class PromptDraft(Struct, frozen=True):
         return tuple(part.image for part in self.parts if part.image is not None and part.label in self.text)
 
     def refold(self, text: str) -> "PromptDraft":
-        """Return a draft with another text and the same parts; unchanged pastes are folded into labels again."""
+        """Return a draft with this text and the same parts; unchanged pastes become labels again."""
         for part in self.parts:
             if part.text:
                 text = text.replace(part.text, part.label)
@@ -153,7 +153,7 @@ class PromptHistory:
         return self._go(at, at - 1, current) if at > 0 else None
 
     def go_forward(self, current: PromptDraft) -> PromptDraft | None:
-        """Return the next draft, or None. After the last one comes the draft that was open when the walk began."""
+        """Return the next draft, or None. The last one is the draft that was open before the first `go_back`."""
         if self._cursor is None or self._cursor >= len(self._past):
             return None
         return self._go(self._cursor, self._cursor + 1, current)

@@ -88,7 +88,7 @@ def _paint_key(key: KeyAction, keys: KeyTable, canvas: Canvas) -> list[Strip]:
 
 
 def paint_change(preview: str, canvas: Canvas) -> list[Strip]:
-    """Paint the preview, as a diff if that shows every line of it."""
+    """Paint the preview: as a diff if no line gets lost, else as text."""
     if not preview:
         return []
     title = [make_blank(), *paint_sentence(canvas, "Preview of the change:", canvas.palette.dim)]
@@ -103,7 +103,7 @@ def paint_change(preview: str, canvas: Canvas) -> list[Strip]:
 
 
 def _is_whole_diff(lines: Sequence[str]) -> bool:
-    """True if parsing the lines as a diff loses none of them: a removed line can look like a file header."""
+    """True if the diff parser keeps every line. A removed line can look like a file header."""
     files = parse_diff("\n".join(lines)) if lines[0].startswith("--- ") else []
     return sum(2 + len(file.hunks) + file.row_count for file in files) == len(lines)
 
@@ -121,14 +121,14 @@ def paint_quote(canvas: Canvas, text: str) -> list[Strip]:
 
 
 def paint_sentence(canvas: Canvas, sentence: str, style: Style | None = None) -> list[Strip]:
-    """Paint a sentence of Odin, wrapped; long names and paths in it are broken."""
+    """Paint a sentence wrapped between words. Long names and paths are broken."""
     rows = wrap_words(sentence, canvas.width + 1).split("\n")
     lines = ([Segment(row, style or canvas.palette.text)] for row in rows)
     return [Strip(piece) for line in lines for piece in wrap_cells(line, canvas.width)]
 
 
 def _paint_framed_row(canvas: Canvas, row: str, style: Style | None = None) -> list[Strip]:
-    """Paint one row of quoted text behind a bar; more rows if the terminal counts its characters as wider."""
+    """Paint a row of quoted text behind a bar, split if it is wider than the canvas."""
     if row[:_BAR] not in ("  | ", "  : "):
         return paint_sentence(canvas, row, canvas.palette.dim)
     bars = ("  │ " if row[2] == "|" else "  ┊ "), "  ┊ "
@@ -202,7 +202,7 @@ class ArgumentsForm(Struct, frozen=True):
 
 
 def make_form(args: Mapping[str, Any]) -> ArgumentsForm:
-    """Return the text to edit: a command as it is if it has no hidden characters, else JSON with them escaped."""
+    """Return the text to edit: the plain command if it has no hidden characters, else JSON with them escaped."""
     strings = [name for name, value in args.items() if isinstance(value, str)]
     name = "command" if "command" in strings else strings[0] if len(args) == len(strings) == 1 else ""
     if name and _is_all_visible(args[name]):

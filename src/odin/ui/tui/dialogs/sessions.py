@@ -28,7 +28,7 @@ MAX_PREVIEWS = 40
 
 
 class SessionPicker(PickerDialog[SessionSummary]):
-    """Newest first. The filter matches titles and prompts at once, and the full text of all sessions a moment later."""
+    """Sessions, newest first. The filter matches titles and prompts at once and, shortly after, the full text."""
 
     KEY_SCOPES = ("sessions", "list", "dialog")
     HEADING = "Sessions"
