@@ -169,6 +169,22 @@ async def test_a_hook_allows_what_would_be_asked(start: Start, workspace: Path, 
     assert talk.all(PermissionAnswered) == []
 
 
+async def test_a_hook_cannot_allow_what_a_rule_may_deny(start: Start, workspace: Path, kit: HookKit) -> None:
+    talk = await start(
+        [call("ExecuteCommand", {"command": "x=touch; $x made"}), say("ok")],
+        yes=False,
+        can_ask=True,
+        config={
+            "ForbiddenCommands": ["touch"],
+            "hooks": {"PreToolUse": [claude(kit.says({"decision": "allow"}))]},
+        },
+    )
+    talk.answers = [AnswerPermission("", False)]
+    await talk.say("go")
+    assert len(talk.all(PermissionAnswered)) == 1
+    assert not (workspace / "made").exists()
+
+
 async def test_a_hook_has_a_person_asked(start: Start, workspace: Path, kit: HookKit) -> None:
     ask = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": "Really look?"}}
     talk = await start(

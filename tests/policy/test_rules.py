@@ -486,8 +486,9 @@ def test_what_only_looks_like_it_is_not_forbidden(root: Path, command: str):
 
 
 @pytest.mark.parametrize("command", ["$x push", "bash script.sh", "curl x | sh", 'eval "$x"', "ls 'unclosed"])
-def test_in_doubt_about_a_forbidden_command_even_a_bypass_asks(root: Path, command: str):
-    assert Judge(root, yes=True, forbidden_commands=["git push"]).run(command) == "ask"
+def test_in_doubt_about_a_forbidden_command_a_bypass_denies(root: Path, command: str):
+    assert Judge(root, yes=True, forbidden_commands=["git push"]).run(command) == "deny"
+    assert Judge(root, forbidden_commands=["git push"]).run(command) == "ask"
     assert Judge(root, permission_mode="dontAsk", forbidden_commands=["git push"]).run(command) == "deny"
     assert Judge(root, yes=True).run(command) == "allow"
 
@@ -499,8 +500,9 @@ def test_a_denial_wins_over_a_doubt(root: Path):
 
 
 def test_a_denied_pattern_makes_the_same_doubt(root: Path):
-    assert Judge(root, yes=True, disallowed_tools=["Bash(git push:*)"]).run("$x push") == "ask"
-    assert Judge(root, yes=True, disallowed_tools=["Read(.env)"]).run("$x push") == "allow"
+    assert Judge(root, yes=True, disallowed_tools=["Bash(git push:*)"]).run("$x push") == "deny"
+    assert Judge(root, yes=True, disallowed_tools=["Read(.env)"]).run("$x push") == "deny"
+    assert Judge(root, yes=True, disallowed_tools=["WebFetch(domain:x.example)"]).run("$x push") == "allow"
 
 
 def test_forbidden_wins_over_allowed(root: Path):
@@ -784,4 +786,4 @@ def test_where_a_file_is_denied_a_search_of_its_folder_is_a_question(workspace: 
     assert judged("grep x open.txt") == "allow"
     assert judged("grep x secret.txt") == "deny"
     for command in ("grep -rn x .", "grep --recursive x .", "rg x", "git grep x", "ls && rg x | head"):
-        assert judged(command) == "ask", command
+        assert judged(command) == ("deny" if bypass else "ask"), command

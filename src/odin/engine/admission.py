@@ -119,7 +119,7 @@ def _judge_by_rules(call: Call, scope: CallScope, deps: CallDeps) -> Call:
         (allowed if alone.action == "allow" else asked).append(path)
     if not asked:  # no single path needs permission, so the request covers all of them
         asked, allowed = allowed, []
-    if verdict.action == "ask" and deps.registry.is_allowed(tool.name):
+    if verdict.action == "ask" and not verdict.may_be_denied and deps.registry.is_allowed(tool.name):
         verdict = Verdict("allow")
     return msgspec.structs.replace(
         call,
@@ -157,7 +157,7 @@ async def _apply_hooks(call: Call, scope: CallScope, deps: CallDeps) -> Call:
         return call
     if verdict.decision == "deny" or verdict.halt:
         return _deny_by_hook(call, verdict)
-    if verdict.decision == "allow" and not call.verdict.builtin:
+    if verdict.decision == "allow" and not (call.verdict.builtin or call.verdict.may_be_denied):
         return msgspec.structs.replace(call, verdict=Verdict("allow"))
     if verdict.decision == "ask" and call.verdict.action == "allow":
         asking = Verdict("ask", verdict.message or "A hook asks for confirmation.")

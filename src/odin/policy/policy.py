@@ -7,8 +7,9 @@ Each call is checked in this order; the first check that applies decides:
  2. a deny rule of any layer (including `ForbiddenCommands` and `disallowed_tools`): deny
  3. the mode: in ask and plan mode, anything that changes files: deny
  4. `restrict_to_workspace`: paths outside the project: deny
- 5. a command that might do something a deny rule forbids (it cannot be parsed, or it opens whole folders), unless an
-    allow rule names exactly this command; and a command too long to scan: ask
+ 5. a command that may do something a deny rule forbids (see `rules/denial`; or it opens whole folders), unless an
+    allow rule names exactly this command: ask, and deny under `--yes` and bypassPermissions; and a command too long to
+    scan: ask
  6. `--yes` and bypassPermissions: allow
  7. the ask and allow rules; in ask and plan mode no rule allows a command
  8. protected files, and files that hold secrets: ask
@@ -38,7 +39,7 @@ from odin.policy.commands.analysis import (
 from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
+from odin.policy.rules.rule import RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,
     candidate_rules_of,
@@ -56,7 +57,7 @@ class Verdict(Struct, frozen=True):
     """`reason` explains the decision in one sentence; `hint` tells a user without a terminal how to allow the call.
 
     `rule` is the rule that decided, with its layer, or the name of a built-in check. A `builtin` denial cannot be
-    overruled by a rule, a hook or the user.
+    overruled by a rule, a hook or the user. `may_be_denied`: a deny rule may apply, so only the user can allow it.
     """
 
     action: RuleAction
@@ -64,6 +65,7 @@ class Verdict(Struct, frozen=True):
     hint: str = ""
     rule: str = ""
     builtin: bool = False
+    may_be_denied: bool = False
 
 
 _YES_HINT = "Allow it with --yes."
@@ -134,8 +136,8 @@ class Policy:
 
     def make_result_filter(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> ResultFilter:
         """Return a filter for the files that an allowed search must not show."""
-        bypass = self.yes or self.permission_mode == "bypassPermissions"
         call = self._make_call(name, kind, subject, mode)
+        bypass = self._allows_everything()
         return ResultFilter(call, self.rule_set.deny_rules, self.rule_set.ask_allow_rules, bypass=bypass)
 
     def _would_allow(self, text: str, call: PolicyCall) -> bool:
@@ -159,12 +161,18 @@ class Policy:
         doubt = self._check_uncertainty(call)
         if doubt is not None:
             return self._apply_dont_ask(doubt)
-        if self.yes or self.permission_mode == "bypassPermissions":
-            how = "--yes" if self.yes else "the permission mode bypassPermissions"
-            return Verdict("allow", f"{how[0].upper()}{how[1:]} allows everything.", rule=how)
+        if self._allows_everything():
+            how = self._name_bypass()
+            return Verdict("allow", f"{how} allows everything.", rule=f"{how[0].lower()}{how[1:]}")
         return self._apply_dont_ask(
             self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
         )
+
+    def _allows_everything(self) -> bool:
+        return self.yes or self.permission_mode == "bypassPermissions"
+
+    def _name_bypass(self) -> str:
+        return "--yes" if self.yes else "The permission mode bypassPermissions"
 
     def _apply_dont_ask(self, verdict: Verdict) -> Verdict:
         if verdict.action != "ask" or self.permission_mode != "dontAsk":
@@ -201,25 +209,30 @@ class Policy:
         return None
 
     def _check_uncertainty(self, call: PolicyCall) -> Verdict | None:
-        """Ask, even under --yes, if the command might do something that a rule denies."""
+        """Ask about a command that may do something that a rule denies; where Odin does not ask, deny it."""
         if call.analysis is None:
             return None
         if is_too_long_to_scan(call.command, call.analysis):
             why = "The command is too long to check, so it could hide anything."
             return Verdict("ask", why, "Write it to a script file and run that.", "overlong commands")
-        doubt = self._check_unreadable(call) if not call.analysis.is_complete else self._check_folder_search(call)
+        doubt = self._check_possible_denial(call) or self._check_folder_search(call)
         exact = find_exact_rule(call, self.rule_set.ask_allow_rules) if doubt is not None else None
-        return None if exact is not None and exact.action == "allow" else doubt
-
-    def _check_unreadable(self, call: PolicyCall) -> Verdict | None:
-        """Ask about a command that cannot be parsed reliably while deny rules for commands exist."""
-        rule = next(
-            (rule for rule in self.rule_set.deny_rules if not rule.bare and _is_about_commands(rule, call)), None
-        )
-        if rule is None:
+        if doubt is None or (exact is not None and exact.action == "allow"):
             return None
-        why = "The command cannot be parsed reliably, so it could run something that a rule denies."
-        return Verdict("ask", why, "Rewrite it as simple commands.", rule.label)
+        if self._allows_everything():
+            return replace(doubt, action="deny", reason=f"{doubt.reason} {self._name_bypass()} does not override that.")
+        return doubt
+
+    def _check_possible_denial(self, call: PolicyCall) -> Verdict | None:
+        if not self.rule_set.deny_rules:
+            return None
+        from odin.policy.rules.denial import find_possible_denial
+
+        found = find_possible_denial(call, self.rule_set.deny_rules)
+        if found is None:
+            return None
+        why = f"The rule {found.rule.text!r} may deny it: {found.doubt}."
+        return Verdict("ask", why, "Write every word out, as simple commands.", found.rule.label, may_be_denied=True)
 
     def _check_folder_search(self, call: PolicyCall) -> Verdict | None:
         """Ask about a command that opens every file of a folder while deny rules for reading exist."""
@@ -227,7 +240,7 @@ class Policy:
         if rule is None or call.analysis is None or not any(is_folder_search(part) for part in call.analysis.commands):
             return None
         why = f"It opens every file below a folder, and the rule {rule.text!r} may deny some of them."
-        return Verdict("ask", why, "Use Grep, which skips denied files.", rule.label)
+        return Verdict("ask", why, "Use Grep, which skips denied files.", rule.label, may_be_denied=True)
 
     # --- the mode and the workspace ---
 
@@ -357,7 +370,3 @@ def _deny_always(reason: str, rule: str, hint: str = "") -> Verdict:
 
 def _allow_freely(reason: str, rule: str) -> Verdict:
     return Verdict("allow", reason, rule=rule)
-
-
-def _is_about_commands(rule: Rule, call: PolicyCall) -> bool:
-    return rule.matches_tool(call.name) or rule.tool == "ExecuteCommand"

@@ -241,7 +241,7 @@ class CommandReader:
         value = self._read_value(children[2:])
         if can_change_programs(name, value.text if value.literal else None):
             self.state.note_doubt(f"it sets {name}, which can change what other programs do")
-        self.state.assign(name, value)
+        self.state.assign(name, value, adds=self.state.text_of(children[1]) != "=")
         whole = name + self.state.text_of(children[1]) + value.text
         return ShellWord(whole, value.expands or children[0].type == "subscript", value.glob, value.quoted)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from odin.policy.commands.parser import examine_command
 from odin.policy.commands.programs import (
@@ -24,6 +25,7 @@ from odin.policy.commands.syntax import (
     CommandAnalysis,
     ExtractedCommand,
     Redirect,
+    ShellFile,
     ShellScript,
     ShellWord,
     SimpleCommand,
@@ -36,6 +38,7 @@ _SAFE_GIT_SETTINGS = split_names("init.defaultBranch user.name user.email core.q
 _EVALUATING_BUILTINS = split_names("declare typeset local readonly export read let printf test [ unset getopts wait")
 _DECLARING_BUILTINS = split_names("declare typeset local readonly")
 _SUBSTITUTION_MARKS = re.compile(r"\[[^\]]*[$`]|\$\(|`")
+_SCRIPT_DOUBT = "a shell runs a script that is not in the command"
 _HERE_OPERATORS = split_names("<<< << <<-")
 
 
@@ -55,6 +58,8 @@ def extract_commands(command: str) -> CommandAnalysis:
         tuple(extractor.functions),
         tuple(extractor.assigned_words),
         tuple(extractor.unreadable_texts),
+        (*((why,) if why else ()), *extractor.doubts),
+        tuple(extractor.script_files),
     )
 
 
@@ -65,15 +70,23 @@ class CommandExtractor:
         self.commands: list[ExtractedCommand] = []
         self.redirects: list[Redirect] = []
         self.reason = ""
+        self.doubts: list[str] = []
+        self.script_files: list[ShellFile] = []
         self.assigned: list[tuple[str, str | None]] = []
         self.functions: list[str] = []
         self.assigned_words: list[tuple[str, ShellWord]] = []
         self.unreadable_texts: list[str] = []
         self._stdin_texts: tuple[str, ...] = ()
+        self._has_given_stdin = False
+        self._placeholder = ""
+        self._is_open: bool = False
         self._layers = 0
 
-    def note_doubt(self, reason: str) -> None:
+    def note_doubt(self, reason: str, *, is_explained: bool = False) -> None:
+        """Note why commands may be missing. `is_explained`: deny rules can still tell, so it is no doubt for them."""
         self.reason = self.reason or reason
+        if not is_explained:
+            self.doubts.append(reason)
 
     def add_script(self, script: ShellScript, *, inside: bool = False) -> None:
         self._layers += 1
@@ -94,6 +107,7 @@ class CommandExtractor:
         for simple, texts in zip(script.commands, find_inputs(script.commands), strict=True):
             self.redirects.extend(item for item in simple.redirects if _is_file_redirect(item))
             self._stdin_texts = texts or before
+            self._has_given_stdin = any(_is_given_whole(item, script.bodies) for item in simple.redirects)
             if self._add_simple(simple, inside=inside):
                 stdin_folders.append(simple.folder)
                 for text in texts:
@@ -112,10 +126,12 @@ class CommandExtractor:
         return self._add_words(words, simple.folder, inside=inside) if words else False
 
     def _add_words(self, words: Sequence[ShellWord], folder: str | None, *, inside: bool) -> bool:
-        part = ExtractedCommand(tuple(words), inside, folder, self._stdin_texts)
+        part = ExtractedCommand(
+            tuple(words), inside, folder, self._stdin_texts, self._placeholder if inside else "", self._is_open
+        )
         self.commands.append(part)
         if not words[0].literal:
-            self.note_doubt(f"the name of a command is not literal: {words[0].text}")
+            self.note_doubt(f"the name of a command is not literal: {words[0].text}", is_explained=True)
             return False
         name = part.name
         special = _SPECIAL_PROGRAMS.get(name)
@@ -151,8 +167,24 @@ class CommandExtractor:
         if has_text and rest:
             self._add_joined_words(rest[:1], folder)
             return False
-        self.note_doubt("a shell runs a script that is not in the command")
+        if rest and not has_text:
+            self._add_script_file(rest[0], folder)
+            return True
+        self.note_doubt(_SCRIPT_DOUBT, is_explained=self._has_given_stdin)
         return True
+
+    def _add_script_file(self, word: ShellWord, folder: str | None) -> None:
+        """Note a file whose commands a shell runs."""
+        self.note_doubt(_SCRIPT_DOUBT, is_explained=word.literal)
+        self.script_files.append(ShellFile(word.text, folder, len(self.commands)))
+
+    def _read_source(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """Read `source FILE` and `. FILE`."""
+        if len(words) > 1:
+            self._add_script_file(words[1], folder)
+        else:
+            self.note_doubt(_SCRIPT_DOUBT)
+        return False
 
     def _read_su(self, words: Sequence[ShellWord], folder: str | None) -> bool:
         """Read `su` and `runuser`, which run a shell as another user."""
@@ -161,7 +193,7 @@ class CommandExtractor:
         if text is not None:
             self._add_joined_words([text], "~" if login else folder)
             return False
-        self.note_doubt("a shell runs a script that is not in the command")
+        self.note_doubt(_SCRIPT_DOUBT)
         rest = [word for word in words[1:] if word.text == "--"]
         if words[0].text.endswith("runuser") and rest:
             return self._add_inner(words[list(words).index(rest[0]) + 1 :], folder)
@@ -171,7 +203,7 @@ class CommandExtractor:
         """Read `script`, which runs a command given as one text, or a shell."""
         text = find_option_value(words[1:], "c", "command")
         if text is None:
-            self.note_doubt("a shell runs a script that is not in the command")
+            self.note_doubt(_SCRIPT_DOUBT)
             return True
         self._add_joined_words([text], folder)
         return False
@@ -214,7 +246,7 @@ class CommandExtractor:
 
     def _read_windows_shell(self, words: Sequence[ShellWord], folder: str | None) -> bool:
         """Read `cmd /c ...` and `powershell -Command ...`."""
-        self.note_doubt("a shell runs a script that is not in the command")
+        self.note_doubt(_SCRIPT_DOUBT)
         for index, word in enumerate(words[1:], 1):
             text = word.text.casefold()
             if re.fullmatch(r"/[ck]|-c(o(m(m(a(n(d)?)?)?)?)?)?", text) or " " in text:
@@ -234,12 +266,25 @@ class CommandExtractor:
         while rest and is_assignment(rest[0]):
             rest = list(skip_options(rest[1:], wrapper.short_valued, wrapper.long_valued))
         rest = rest[wrapper.operands :]
+        own = args[: len(args) - len(rest)]
         if name == "xargs" and rest:
             rest += [word for text in self._stdin_texts for word in split_loose_words(text)]
-        if wrapper.folder_option and len(rest) < len(args):
-            into = find_option_value(args[: len(args) - len(rest)], wrapper.folder_option, "chdir")
+        if wrapper.folder_option and own:
+            into = find_option_value(own, wrapper.folder_option, "chdir")
             folder = resolve_cd_target(folder, into) if into is not None else folder
+        if name == "xargs" and rest:
+            replaced = find_option_value(own, "I", "replace")
+            return self._add_fed(rest, folder, placeholder=replaced.text if replaced else "", is_open=replaced is None)
         return self._add_inner(rest, folder) if rest else False
+
+    def _add_fed(self, words: Sequence[ShellWord], folder: str | None, *, placeholder: str, is_open: bool) -> bool:
+        """Record a command that gets words at run time, in place of a placeholder or after its own."""
+        old_placeholder, was_open = self._placeholder, self._is_open
+        self._placeholder = placeholder or old_placeholder
+        self._is_open = is_open or was_open
+        reads_stdin = self._add_inner(words, folder)
+        self._placeholder, self._is_open = old_placeholder, was_open
+        return reads_stdin
 
     def _add_inner(self, words: Sequence[ShellWord], folder: str | None) -> bool:
         self._layers += 1
@@ -299,13 +344,14 @@ class CommandExtractor:
 
     def _read_find(self, words: Sequence[ShellWord], folder: str | None) -> bool:
         reads_stdin = False
+        placeholder = "" if _has_path_starts(words[1:]) else "{}"
         for index, word in enumerate(words):
             if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
                 rest = list(words[index + 1 :])
                 ends = [n for n, item in enumerate(rest) if item.text in (";", "+")]
                 inner = rest[: ends[0]] if ends else rest
                 if inner:
-                    reads_stdin |= self._add_inner(inner, folder)
+                    reads_stdin |= self._add_fed(inner, folder, placeholder=placeholder, is_open=False)
         return reads_stdin
 
     def _read_git(self, words: Sequence[ShellWord], folder: str | None) -> bool:
@@ -358,6 +404,20 @@ class CommandExtractor:
             self.note_doubt(f"{name} may evaluate code in its words")
 
 
+def _has_path_starts(words: Sequence[ShellWord]) -> bool:
+    """True if everything that `find` finds has a slash or is `.`, so that no program takes it for a subcommand."""
+    starts = list(takewhile(lambda word: not word.text.startswith(("-", "(", "!")), words))
+    return all(word.literal and (word.text == "." or "/" in word.text) for word in starts)
+
+
+def _is_given_whole(redirect: Redirect, bodies: Sequence[str]) -> bool:
+    """True if a redirection gives a command its whole standard input as written in the text."""
+    if redirect.op == "<<<":
+        return redirect.target.literal
+    plain = redirect.target.quoted or not any("\\" in body for body in bodies)
+    return redirect.op in ("<<", "<<-") and plain
+
+
 def _is_file_redirect(redirect: Redirect) -> bool:
     """True if a redirection opens a file: not the null device, another stream, or a here-document."""
     target = redirect.target
@@ -379,6 +439,7 @@ _SPECIAL_PROGRAMS: dict[str, Callable[[CommandExtractor, Sequence[ShellWord], st
     "script": CommandExtractor._read_script_program,
     "ssh": CommandExtractor._read_ssh,
     **dict.fromkeys(("cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh"), CommandExtractor._read_windows_shell),
+    **dict.fromkeys(("source", "."), CommandExtractor._read_source),
     "trap": CommandExtractor._read_trap,
     "env": CommandExtractor._read_env,
     "flock": CommandExtractor._read_flock,

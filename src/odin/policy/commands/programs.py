@@ -9,7 +9,7 @@ from odin.policy.commands.syntax import ShellWord, SimpleCommand, split_names
 
 SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
 
-OPAQUE_BUILTINS = split_names("source . alias enable hash complete compgen bind mapfile readarray fc coproc")
+OPAQUE_BUILTINS = split_names("alias enable hash complete compgen bind mapfile readarray fc coproc")
 """Builtins that change what later commands mean, or run text that is not in the command line."""
 
 

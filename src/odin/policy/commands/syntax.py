@@ -24,12 +24,16 @@ class Unparseable(Exception):
 
 
 class ShellWord(Struct, frozen=True):
-    """One word after quote removal. `expands`: the shell would still substitute something else for it."""
+    """One word after quote removal. `expands`: the shell would still substitute something else for it.
+
+    `splits`: what it substitutes may be several words, or none.
+    """
 
     text: str
     expands: bool = False
     glob: bool = False
     quoted: bool = False
+    splits: bool = False
 
     @property
     def literal(self) -> bool:
@@ -98,13 +102,16 @@ class ExtractedCommand(Struct, frozen=True):
     """One command that would run. `is_inner`: it was found inside another command, not at the top level.
 
     `folder` is the folder it would run in, as in `SimpleCommand.folder`. `stdin_texts` are the texts on its standard
-    input that are known from the command line.
+    input that are known from the command line. `placeholder` is a text in its words that the outer command replaces
+    (`{}`); `is_open`: the outer command adds more words, which are only known when it runs.
     """
 
     words: tuple[ShellWord, ...]
     is_inner: bool = False
     folder: str | None = ""
     stdin_texts: tuple[str, ...] = ()
+    placeholder: str = ""
+    is_open: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -115,12 +122,24 @@ class ExtractedCommand(Struct, frozen=True):
         return self.words[0].text.rsplit("/", 1)[-1] if self.words else ""
 
 
+class ShellFile(Struct, frozen=True):
+    """A file that a shell is told to run. `folder` is the folder of the command, as in `SimpleCommand.folder`.
+
+    `position` is the number of commands found up to and including the one that runs it.
+    """
+
+    path: str
+    folder: str | None
+    position: int
+
+
 class CommandAnalysis(Struct, frozen=True):
     """Every command that a text would run, including those that other programs are told to run.
 
     `is_complete`: no command is missing; otherwise `reason` says why some may be, as a clause ("it ...", "a ...").
     `redirects` are those that open a file, `writes` those that open it for writing. `script` is None if the text could
-    not be parsed. `unreadable_texts` are scripts inside the command that could not be parsed.
+    not be parsed. `unreadable_texts` are scripts inside the command that could not be parsed. `doubts` are the reasons
+    why commands may be missing that neither `script_files` nor an unknown program name explains.
     """
 
     commands: tuple[ExtractedCommand, ...]
@@ -132,6 +151,8 @@ class CommandAnalysis(Struct, frozen=True):
     functions: tuple[str, ...] = ()
     assigned_words: tuple[tuple[str, ShellWord], ...] = ()
     unreadable_texts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    script_files: tuple[ShellFile, ...] = ()
 
     @property
     def writes(self) -> tuple[Redirect, ...]:

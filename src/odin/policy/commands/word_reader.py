@@ -31,6 +31,7 @@ _ARITHMETIC = re.compile(r"[A-Za-z_$`\[]")
 
 _TILDE = re.compile(r"(?:^|[=:])~")
 _HISTORY = re.compile(r"![\w!?#-]")
+_MANY_WORDS = re.compile(r"\$@|\$\{[^}]*@")
 _BREAKING = frozenset(" \t\n\"'`;&|<>()$")
 
 
@@ -41,7 +42,9 @@ class WordBuilder:
         self._chars: list[str] = []
         self._bare: list[str] = []
         self.expands = False
+        self.in_quotes = False
         self._quoted = False
+        self._splits = False
 
     def add_bare(self, text: str) -> bool:
         """Add unquoted text. Return False if it contains a character that would have ended the word."""
@@ -80,7 +83,12 @@ class WordBuilder:
         self.add_quoted(re.sub(r'\\(["$`\\])', r"\1", text.replace("\\\n", "")) if "\\" in text else text)
 
     def add_expansion(self, text: str) -> None:
-        """Add text that the shell will replace."""
+        """Add text that the shell will replace. Outside quotes, and for `$@`, the result may be several words."""
+        self.add_translation(text)
+        self._splits = self._splits or not self.in_quotes or _MANY_WORDS.match(text) is not None
+
+    def add_translation(self, text: str) -> None:
+        """Add the text of `$'...'`, which stays one piece."""
         self.expands = True
         self._bare.append("\0")
         self._chars.append(text)
@@ -89,7 +97,8 @@ class WordBuilder:
         text = "".join(self._chars)
         bare = "".join(self._bare)
         glob = "*" in bare or "?" in bare or ("[" in bare and "]" in bare[bare.index("[") :])
-        return ShellWord(text, self.expands or _is_changed_by_shell(bare), glob, self._quoted)
+        splits = self._splits or ("{" in bare and has_brace_expansion(bare))
+        return ShellWord(text, self.expands or _is_changed_by_shell(bare), glob, self._quoted, splits)
 
 
 def _is_changed_by_shell(bare: str) -> bool:
@@ -152,8 +161,9 @@ class ScriptState:
         if at and self.source[at - 1] not in b" \t\n;&|()":
             self.note_flaw("something looks like a comment but is not one")
 
-    def assign(self, name: str, value: ShellWord) -> None:
-        self.assigned.append((name, value.text if value.literal else None))
+    def assign(self, name: str, value: ShellWord, *, adds: bool = False) -> None:
+        """Record an assignment. One that `adds` to the old value (`+=`) makes an unknown value."""
+        self.assigned.append((name, value.text if value.literal and not adds else None))
         self.assigned_words.append((name, value))
 
     def merge(self, inner: "ScriptState") -> None:
@@ -238,7 +248,7 @@ class WordReader:
             self._read_pieces(node.children, builder)
         elif kind == "ansi_c_string":
             inner = self.state.text_of(node)[2:-1]
-            (builder.add_quoted if _TABBED.fullmatch(inner) else builder.add_expansion)(_resolve_ansi(inner))
+            (builder.add_quoted if _TABBED.fullmatch(inner) else builder.add_translation)(_resolve_ansi(inner))
         elif kind in (
             "simple_expansion",
             "expansion",
@@ -260,6 +270,7 @@ class WordReader:
         """Read a double-quoted string. Everything but expansions is literal, including text missing from the tree."""
         children = node.children
         builder.add_quoted("")
+        builder.in_quotes = True
         at = children[0].end_byte
         for child in children[1:]:
             if child.type == "string_content":
@@ -276,6 +287,7 @@ class WordReader:
             if closing:  # the quote may have taken the blanks before it
                 break
             self._read_piece(child, builder)
+        builder.in_quotes = False
 
     def _read_literal(self, text: str, builder: WordBuilder) -> None:
         if re.search(r"(?<!\\)(?:\\\\)*(?:`|\$[\w({@*#?$!-])", text):

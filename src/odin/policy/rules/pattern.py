@@ -94,7 +94,12 @@ class _WildcardStates:
         return (at + 1,) if fits else ()
 
 
-_GIT_VALUED = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"))
+GIT_VALUED_OPTIONS = frozenset(
+    (
+        *("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"),
+        *("--config-env", "--attr-source"),
+    )
+)
 _QUOTES = str.maketrans("", "", "'\"\\")
 
 
@@ -199,7 +204,7 @@ def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
         return list(texts)
     rest = list(texts)
     while rest and rest[0].startswith("-"):
-        rest = rest[2 if rest[0] in _GIT_VALUED else 1 :]
+        rest = rest[2 if rest[0] in GIT_VALUED_OPTIONS else 1 :]
     return rest
 
 

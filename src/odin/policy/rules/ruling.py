@@ -13,6 +13,7 @@ a deletion is offered only with its exact path.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -84,7 +85,7 @@ def _decide_commands(call: PolicyCall, analysis: CommandAnalysis, rules: Sequenc
     allowing = [rule for rule in rules if rule.action == "allow" and rule.matches_tool(call.name)]
     general = next((rule for rule in allowing if rule.bare), None)
     if general is not None and _is_ordinary(call, analysis):
-        return general
+        return _find_possible_ask(call, general, rules) or general
     return _decide_steps(call, analysis, [rule for rule in allowing if not rule.bare])
 
 
@@ -104,6 +105,17 @@ def _find_asking_rule(call: PolicyCall, analysis: CommandAnalysis, rules: Sequen
         ):
             return rule
     return None
+
+
+def _find_possible_ask(call: PolicyCall, general: Rule, rules: Sequence[Rule]) -> Rule | None:
+    """Return an ask rule, stronger than `general`, that the command may match once its unknown words are known."""
+    from odin.policy.rules.denial import find_possible_denial
+
+    stronger = takewhile(lambda rule: rule is not general, rules)
+    found = find_possible_denial(
+        call, [rule for rule in stronger if rule.action == "ask" and not rule.matches_call(call)]
+    )
+    return found.rule if found is not None else None
 
 
 def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:

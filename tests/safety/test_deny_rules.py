@@ -1,0 +1,320 @@
+"""A deny rule holds however the command is spelled: what cannot be resolved counts as a possible match.
+
+Where Odin asks, such a command is asked about; where it does not (`--yes`, bypassPermissions, dontAsk), it is denied,
+and the reason names the rule. Commands that have nothing to do with the rule still run.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.tool import Subject
+from odin.policy.policy import Policy, Verdict
+from odin.policy.rules.rule import RuleSet, rule_of
+from tests.table import each
+
+TAG = "Bash(git tag:*)"
+
+NOT_ASKING: list[dict[str, Any]] = [
+    {"yes": True},
+    {"permission_mode": "bypassPermissions"},
+    {"permission_mode": "dontAsk"},
+    {"permission_mode": "plan", "yes": True},
+]
+
+EVASIONS = [
+    # substitutions and variables
+    "git $(echo tag) M",
+    "git `echo tag` M",
+    'git "$(printf tag)" M',
+    "x=tag; git $x M",
+    "x=tag\ngit ${x} M",
+    "x=t; x+=ag; git $x M",
+    "x=ag; git t$x M",
+    "export x=tag && git $x M",
+    "declare -l x=TAG; git $x M",
+    "for x in log tag; do git $x M; done",
+    "read x <<< tag; git $x M",
+    "echo tag | while read x; do git $x M; done",
+    "printf -v x tag; git $x M",
+    ": tag; git $_ M",
+    "set -- tag; git $1 M",
+    "set -- tag M; git $@",
+    "a=(tag M); git ${a[@]}",
+    "git ${y:-tag} M",
+    "git ${HOME:+tag} M",
+    "x=xtag; git ${x#x} M",
+    "git $((1))tag M",
+    "git $'ta\\x67' M",
+    "git $undefined tag M",
+    "git {tag,M}",
+    "git {t..t}ag M",
+    "{git,tag,M}",
+    # globs that match a file with that name
+    "git t?g M",
+    "git [t]ag M",
+    "git ta* M",
+    # the program
+    "p=git; $p tag M",
+    "p='git tag'; $p M",
+    '"$p" tag M',
+    "$(which git) tag M",
+    "$(echo git) tag M",
+    "/usr/bin/gi? tag M",
+    "g\\it tag M",
+    '"git" tag M',
+    "$'git' tag M",
+    "/usr/bin/git tag M",
+    "git-tag M",
+    "/usr/lib/git-core/git-tag M",
+    "ln -s /usr/bin/git x; ./x tag M",
+    "cp $(command -v git) ./x && ./x tag M",
+    # options before the subcommand
+    "git -C . tag M",
+    "git --no-pager tag M",
+    "git --git-dir .git tag M",
+    "git -c alias.t=tag t M",
+    "git --config-env=alias.t=T t M",
+    "git config alias.t tag; git t M",
+    "git -C $(pwd) tag M",
+    "git $opts tag M",
+    # wrappers
+    "env git tag M",
+    "env X=1 git tag M",
+    "env -S 'git tag M'",
+    "sudo git tag M",
+    "sudo -u me -- git tag M",
+    "nohup git tag M",
+    "timeout 5 git tag M",
+    "timeout -k 1 5 nice -n 5 git tag M",
+    "command git tag M",
+    "exec git tag M",
+    "coproc git tag M",
+    "busybox sh -c 'git tag M'",
+    "uv run git tag M",
+    "npx -c 'git tag M'",
+    "chronic git tag M",
+    "tmux new -d 'git tag M'",
+    "echo M | xargs git tag",
+    "echo tag M | xargs git",
+    "cat words | xargs git",
+    "cat words | xargs -I% git % M",
+    "echo tag | xargs -I% git % M",
+    "find . -maxdepth 0 -exec git tag M \\;",
+    "find tag -exec git {} M \\;",
+    "find . -name x | xargs -n1 sh -c 'git tag $0'",
+    # text that becomes a command
+    "eval 'git tag M'",
+    'eval "git $x"',
+    "eval git ta''g M",
+    "bash -c 'git tag M'",
+    "bash -c 'git $0 M' tag",
+    'bash -c "$x"',
+    "sh <<X\ngit tag M\nX",
+    "sh <<X\ngit t\\\\ag M\nX",
+    "bash <<< 'git tag M'",
+    "echo 'git tag M' | sh",
+    "printf 'git t\\141g M' | sh",
+    "echo Z2l0IHRhZyBN | base64 -d | sh",
+    "trap 'git tag M' EXIT",
+    "alias g=git\ng tag M",
+    'g() { git "$@"; }; g tag M',
+    "g() { $1 tag M; }; g git",
+    "python3 -c \"import os; os.system('git '+'tag M')\"",
+    "python3 -c \"import os; os.system('gi'+'t ta'+'g M')\"",
+    "python3 <<X\nimport subprocess\nsubprocess.run(['gi' + 't', 'tag'])\nX",
+    "perl -e 'system(qw(git tag M))'",
+    'awk \'BEGIN { system("gi" "t tag M") }\'',
+    # scripts
+    "sh no-such-script",
+    "sh tagging.sh",
+    "./tagging.sh",
+    ". ./tagging.sh",
+    "source tagging.sh",
+    "bash hidden.sh",
+    "echo 'git tag M' > new.sh; sh new.sh",
+    "cp tagging.sh plain.sh; sh plain.sh",
+    "sh < tagging.sh",
+    "linked tag M; ./linked tag M",
+]
+
+HONEST = [
+    "git status",
+    "git log tag",
+    "git log --oneline $(git merge-base a b)..HEAD",
+    'git commit -m "$(cat message)"',
+    "git commit -m 'git tag M'",
+    'git commit -m "release $VERSION"',
+    "git -C $HOME/x log",
+    "git diff $BASE",
+    "git checkout -b $branch",
+    "git add *.py",
+    "for f in a b; do git add $f; done",
+    "git --no-pager log tag",
+    "git tagx",
+    "echo git tag",
+    "grep -rn 'git tag' docs",
+    "x=1; echo $x",
+    'echo "$HOME"',
+    "npm test",
+    "npm run tag",
+    "make tag",
+    "make -j$(nproc)",
+    "pytest -k tag",
+    "find . -name '*.py' | xargs wc -l",
+    "find . -name '*.py' -exec wc -l {} +",
+    "find . -name '*.py' -exec git add {} +",
+    "docker build -t app:$TAG .",
+    "python3 -c 'print(1)'",
+    "python3 tool.py tag",
+    "bash plain.sh",
+    "./plain.sh",
+    "sh -x plain.sh > log",
+    "source venv/bin/activate && pytest",
+    "bash <<'X'\nls\nX",
+    "~/bin/tool tag",
+    "p=ls; $p tag",
+    "apt install git",
+    "which git",
+    "cp -r src dst",
+    "timeout 5 pytest",
+]
+
+
+@pytest.fixture
+def project(workspace: Path, home: Path) -> Path:
+    (workspace / "tagging.sh").write_text("#!/bin/sh\ngit tag M\n")
+    (workspace / "tagging.sh").chmod(0o755)
+    (workspace / "hidden.sh").write_text('a=gi; b=t; "$a$b" tag M\n')
+    (workspace / "plain.sh").write_text("#!/bin/sh\nset -e\nmake all\nls\n")
+    (workspace / "plain.sh").chmod(0o755)
+    (workspace / "tool.py").write_text("print('tag')\n")
+    (workspace / "venv" / "bin").mkdir(parents=True)
+    (workspace / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (workspace / "venv" / "bin" / "activate").write_text('VIRTUAL_ENV=/x\nPATH="$VIRTUAL_ENV/bin:$PATH"\nhash -r\n')
+    (workspace / ".env").write_text("A=1\n")
+    (workspace / "linked").symlink_to("/usr/bin/git")
+    return workspace
+
+
+def judge(root: Path, command: str, *denied: str, **settings: Any) -> Verdict:
+    rules = RuleSet([rule_of(text, "deny") for text in denied])
+    policy = Policy(root=str(root), rule_set=rules, **settings)
+    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+
+
+@each("settings", NOT_ASKING)
+@each("command", EVASIONS)
+def test_a_denied_command_is_denied_in_every_spelling_where_nothing_is_asked(
+    command: str, settings: dict[str, Any], project: Path
+) -> None:
+    verdict = judge(project, command, TAG, **settings)
+    assert verdict.action == "deny"
+    assert TAG in verdict.reason
+
+
+@each("command", EVASIONS)
+def test_where_odin_asks_it_is_denied_or_asked_about_with_the_rule(command: str, project: Path) -> None:
+    verdict = judge(project, command, TAG)
+    assert verdict.action in ("ask", "deny")
+    assert TAG in verdict.reason
+
+
+@each("command", EVASIONS)
+def test_without_the_rule_nothing_of_this_is_denied(command: str, project: Path) -> None:
+    assert judge(project, command, yes=True).action == "allow"
+
+
+@each("command", HONEST)
+def test_what_has_nothing_to_do_with_the_rule_runs(command: str, project: Path) -> None:
+    verdict = judge(project, command, TAG, yes=True)
+    assert verdict.action == "allow", verdict.reason
+
+
+OTHER_RULES = [
+    ("Bash(npm publish:*)", "npm $(echo publish)"),
+    ("Bash(npm publish:*)", "npm publ"),
+    ("Bash(npm publish:*)", "npm --prefix x publish"),
+    ("Bash(docker push:*)", "docker --context x push y"),
+    ("Bash(kubectl delete:*)", "kubectl -n x delete pod y"),
+    ("Bash(git push --force:*)", "git push --forc"),
+    ("Bash(git push --force:*)", "git push $(echo --force)"),
+    ("Bash(git push --force:*)", 'git push "$x"'),
+    ("Bash(git push)", "git push $x"),
+    ("Bash(git push)", "git $x"),
+    ("Bash(curl:*)", "c=curl; $c x"),
+    ("Bash(curl:*)", "uv run curl x"),
+    ("Bash(curl:*)", "cu{r,}l x"),
+    ("Bash(rm *)", "find . -name x | xargs $cmd"),
+    ("Read(.env)", "cat $(echo .env)"),
+    ("Read(.env)", "x=$(echo .env); cat $x"),
+    ("Read(.env)", "cat < $x"),
+    ("Read(.env)", "find . | xargs cat"),
+    ("Read(.env)", "find . -type f -exec cat {} +"),
+    ("Read(.env)", "$x .env"),
+    ("Read(.env)", "cat $PWD/.en?"),
+    ("Read(.env)", 'eval "cat $x"'),
+    ("Edit(config/**)", "echo x > $target"),
+    ("Read(~/.ssh/**)", "cat ~/.ssh/id_rsa"),
+    ("Read(~/.ssh/**)", "cat $HOME/.ssh/id_rsa"),
+    ("Read(~/.ssh/**)", "cat ${HOME}/.ssh/id_rsa"),
+    ("Read(~/.ssh/**)", "cd ~ && cat .ssh/id_rsa"),
+]
+
+
+@each("rule, command", OTHER_RULES)
+def test_other_rules_hold_too(rule: str, command: str, project: Path) -> None:
+    verdict = judge(project, command, rule, yes=True)
+    assert verdict.action == "deny"
+    assert rule in verdict.reason
+
+
+OTHER_HONEST = [
+    ("Bash(npm publish:*)", "npm run $task"),
+    ("Bash(npm publish:*)", "npm --silent run publish"),
+    ("Bash(git push --force:*)", "git push origin main"),
+    ("Bash(git push --force:*)", 'git commit -m "$x"'),
+    ("Bash(curl:*)", "which curl"),
+    ("Bash(curl:*)", "apt-get install -y curl"),
+    ("Read(.env)", "echo $(date)"),
+    ("Read(.env)", 'git commit -m "$(date)"'),
+    ("Read(.env)", "for f in a.py b.py; do cat $f; done"),
+    ("Read(.env)", "source venv/bin/activate && pytest"),
+    ("Read(.env)", "make -j4"),
+]
+
+
+@each("rule, command", OTHER_HONEST)
+def test_other_rules_do_not_block_the_rest(rule: str, command: str, project: Path) -> None:
+    verdict = judge(project, command, rule, yes=True)
+    assert verdict.action == "allow", verdict.reason
+
+
+def test_an_alias_of_the_repository_or_the_user_counts(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
+    env = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True, env=env)
+    assert judge(project, "git t M", TAG, yes=True).action == "allow"
+    subprocess.run(["git", "config", "alias.t", "tag"], cwd=project, check=True, env=env)
+    assert judge(project, "git t M", TAG, yes=True).action == "deny"
+    assert judge(project, "git status", TAG, yes=True).action == "allow"
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL")
+    (home / ".gitconfig").write_text("[alias]\n\tmark = tag -a\n")
+    assert judge(project, "git mark M", TAG, yes=True).action == "deny"
+
+
+def test_an_allow_rule_for_exactly_this_command_still_counts(project: Path) -> None:
+    rules = RuleSet([rule_of(TAG, "deny"), rule_of("Bash(git $x M)", "allow")])
+    policy = Policy(root=str(project), rule_set=rules, yes=True)
+    verdict = policy.judge("ExecuteCommand", "execute", Subject(command="git $x M"), "edit_mode")
+    assert verdict.action == "allow"
+
+
+def test_an_ask_rule_holds_for_what_cannot_be_resolved(project: Path) -> None:
+    rules = RuleSet([rule_of("Bash"), rule_of(TAG, "ask")])
+    policy = Policy(root=str(project), rule_set=rules)
+    for command, action in (("x=tag; git $x M", "ask"), ("x=log; git $x M", "allow"), ("make", "allow")):
+        verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+        assert verdict.action == action, command
