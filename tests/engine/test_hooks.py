@@ -171,11 +171,11 @@ async def test_a_hook_allows_what_would_be_asked(start: Start, workspace: Path, 
 
 async def test_a_hook_cannot_allow_what_a_rule_may_deny(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
-        [call("ExecuteCommand", {"command": "x=touch; $x made"}), say("ok")],
+        [call("ExecuteCommand", {"command": "touch $(echo made)"}), say("ok")],
         yes=False,
         can_ask=True,
         config={
-            "ForbiddenCommands": ["touch"],
+            "ForbiddenCommands": ["touch made"],
             "hooks": {"PreToolUse": [claude(kit.says({"decision": "allow"}))]},
         },
     )
