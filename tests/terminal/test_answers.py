@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
+from odin.ui.tui.dialogs.permission import BURST_S
 from tests.terminal.emulator import Emulator, marked, terminal
 
 READY = "Esc denies and stops the work."
@@ -20,6 +21,14 @@ def touch(name: str) -> Turn:
 
 def asked(odin: Emulator, *words: str) -> None:
     odin.see(READY, *words)
+
+
+def confirm(odin: Emulator, text: str) -> None:
+    """Type this and press Enter. An Enter right behind a burst of letters would not count."""
+    odin.type(text)
+    odin.see(text)
+    time.sleep(BURST_S)
+    odin.type("\r")
 
 
 @pytest.mark.slow
@@ -45,17 +54,14 @@ def test_every_answer(workspace: Path) -> None:
         odin.type("y")
         asked(odin, "│ touch noted")
         odin.type("a")
-        odin.see("Allow it", "Esc Back")
-        odin.type("mind the gap")
-        time.sleep(0.5)
-        odin.type("\r")
+        odin.see("Note for the model", "Esc Back")
+        confirm(odin, "mind the gap")
         asked(odin, "│ touch ruled")
         odin.type("s")
         odin.see("Bash(touch")
         odin.gone(READY)
-        odin.type("\x15Bash(touch ruled:*)")
-        time.sleep(0.5)  # an Enter right behind a burst of letters would not count
-        odin.type("\r")
+        odin.type("\x15")
+        confirm(odin, "Bash(touch ruled:*)")
         asked(odin, "│ touch stopped")
         odin.type("\x1b")
         odin.see("stopped", "Ask, or type")

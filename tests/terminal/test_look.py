@@ -92,7 +92,9 @@ def test_the_environment_may_say_it_before(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "forbidden"),
     [
-        pytest.param({"NO_COLOR": "1"}, rb"[34]8;2;(\d+);(?!\1;\1)", id="no-color", marks=pytest.mark.slow),
+        pytest.param(
+            {"NO_COLOR": "1"}, rb"[34]8;2;(\d+);(?!\1;\1[;m])\d+;\d+[;m]", id="no-color", marks=pytest.mark.slow
+        ),
         pytest.param({"COLORTERM": "", "TERM": "xterm-256color"}, rb"[34]8;2;", id="256", marks=pytest.mark.slow),
         pytest.param({"COLORTERM": "", "TERM": "xterm"}, rb"[34]8;[25];", id="16", marks=pytest.mark.slow),
         pytest.param({"COLORTERM": "", "TERM": "linux"}, rb"[34]8;[25];|\x1b\](?:0|9|11);", id="linux-console"),

@@ -278,14 +278,16 @@ async def no_suspending(scene: Scene) -> None:
 
 
 async def counting_drawing(scene: Scene) -> None:
+    """Nothing is drawn anew by itself: the new size of the beginning has been drawn, or never will be."""
     app: Any = scene.app
+    app._redraw_timer.stop()
+    await scene.stage.pilot.pause()
     display = app._display
 
     def drawn(screen: Any, what: Any) -> None:
         scene.given.append(what)
         display(screen, what)
 
-    await scene.stage.pilot.pause(0.1)
     app._display = drawn
 
 

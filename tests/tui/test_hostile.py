@@ -177,14 +177,16 @@ async def ready(stage: Stage) -> None:
 # --- keys and clicks that were meant for something else ---
 
 
-async def test_a_moving_mouse_clicks_no_answer_that_appears_below_it() -> None:
+async def test_a_moving_mouse_clicks_no_answer_that_appears_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 60.0)
     client = PlayedClient([TurnStarted("p1", "Go.", "edit_mode")])
     async with play(PlayedSessions(client)) as stage:
         client.play(ask("touch x"))
         await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
         dialog = stage.app.screen
         assert isinstance(dialog, PermissionDialog)
-        dialog.ready, quiet = False, dialog._quiet_from
+        await stage.until(lambda: dialog.is_mounted and dialog.query_one("#answers").size.height)
+        quiet = dialog._quiet_from
         await stage.pilot.click("#answers", offset=(3, 0))
         assert client.submitted == []
         assert dialog._quiet_from > quiet
