@@ -1,6 +1,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from odin.tools import files as tool_path
 from tests.tools.toolbox import Toolbox
 
@@ -77,6 +79,16 @@ async def test_other_encodings_are_shown_as_well_as_possible(box: Toolbox) -> No
 async def test_crlf_is_not_shown_and_only_line_feeds_end_lines(box: Toolbox) -> None:
     path = box.write("a.txt", "one\r\ntwo\x0cstill two\u2028too\r\n")
     assert (await box.ok("Read", file_path=path)).text == "     1\tone\n     2\ttwo\x0cstill two\u2028too"
+
+
+async def test_a_huge_binary_file_is_not_read_to_its_end(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(*_: object) -> None:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr("odin.tools.read._scan_huge_file", scan)
+    path = box.write("huge", "\0")
+    os.truncate(path, 2_000_000_000)
+    assert "is a binary file (2000000000 bytes)" in await box.refused("Read", file_path=path, offset=1, limit=5)
 
 
 async def test_a_huge_file_is_read_in_parts_only(box: Toolbox) -> None:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 _PROBE_BYTES = 16
 
+_HUGE_HEAD_BYTES = 8192
+"""A large file is binary if its head is: it is refused without reading the rest."""
+
 _MAX_KEPT_BYTES = LINES * LINE_CHARS * 4
 
 
@@ -167,12 +170,14 @@ def _read_from_disk(
 ) -> tuple[CachedLines, str | None]:
     """Return the lines, and the whole decoded text if it is complete."""
     huge = info.st_size > WHOLE_BYTES
+    if huge and decode(os.pread(file.fileno(), _HUGE_HEAD_BYTES, 0)) is None:
+        raise Refusal(_describe_binary(path, info.st_size))
     data, fingerprint = _scan_huge_file(file, info, first, last) if huge else (read_whole(file, info), None)
     if data is None:
         raise Refusal(_describe_too_large(path, info.st_size))
     decoded = decode(data)
     if decoded is None:
-        raise Refusal(f"{path} is a binary file ({info.st_size} bytes); it cannot be shown as text.")
+        raise Refusal(_describe_binary(path, info.st_size))
     if fingerprint is None:
         lines = None if decoded.codec == "utf-8" else _count_lines(decoded.text)
         fingerprint = take_fingerprint(data, info, lines=lines, valid=decoded.valid)
@@ -204,6 +209,10 @@ def _count_lines(text: str) -> int:
 
 def _describe_too_large(path: str, size: int) -> str:
     return f"{path} is too large to read whole ({size} bytes). Read a part with offset and limit, or use Grep."
+
+
+def _describe_binary(path: str, size: int) -> str:
+    return f"{path} is a binary file ({size} bytes); it cannot be shown as text."
 
 
 def _scan_huge_file(file: FileIO, info: os.stat_result, first: int, last: int) -> tuple[bytes, Fingerprint]:
