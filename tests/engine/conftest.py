@@ -73,8 +73,10 @@ class Talk:
                     return
 
     async def until_end(self, prompt_id: str) -> TurnEnded:
-        async with asyncio.timeout(30):
+        """Follow a prompt to its end, for as long as something happens."""
+        async with asyncio.timeout(30) as patience:
             async for envelope in self._events:
+                patience.reschedule(asyncio.get_running_loop().time() + 30)
                 self.heard.append(envelope)
                 event = envelope.event
                 if self.interrupt_on is not None and isinstance(event, self.interrupt_on):

@@ -291,9 +291,12 @@ async def rest(talk: Talk) -> list[AnyEvent]:
 
 
 class TestShutdown:
-    async def test_it_says_no_for_whoever_is_asked_and_nothing_runs(self, start: Start, workspace: Path) -> None:
-        calls = [call("ExecuteCommand", {"command": "true"}, id="first"), write(workspace / "a", id="second")]
-        talk = await start([reply(calls=calls)], **ASKING)
+    @pytest.mark.parametrize("command", ["true", "sleep 60"], ids=["over", "already running"])
+    async def test_it_says_no_for_whoever_is_asked_and_nothing_runs(
+        self, start: Start, workspace: Path, command: str
+    ) -> None:
+        calls = [call("ExecuteCommand", {"command": command}, id="first"), write(workspace / "a", id="second")]
+        talk = await start([reply(calls=calls).pace(0.02)], **ASKING)
         await talk.submit("go")
         await asked(talk, PermissionAsked)
         session = (await talk.client.get_info()).session

@@ -52,9 +52,15 @@ class CallPipeline:
         batches = group_calls(calls, scope)
         for call in (call for batch in batches[1:] for call in batch):
             self._announce_queued(call, scope, reply)
-        for batch in batches:
-            batch = [await self._refuse_if_obsolete(call, scope, reply) for call in batch]
-            await self._run_batch(batch, scope, reply)
+        try:
+            for batch in batches:
+                batch = [await self._refuse_if_obsolete(call, scope, reply) for call in batch]
+                await self._run_batch(batch, scope, reply)
+        except asyncio.CancelledError:
+            await self._record_refused(calls, scope, reply)
+            if self._deps.approvals.is_closed:
+                raise AgentShutdown from None
+            raise
         await self.speculator.rollback("not_run")
         scope.guard.end_round(changed=self._file_history.mark() != mark)
         await self._fire_batch_complete(reply.calls, scope)
@@ -128,9 +134,16 @@ class CallPipeline:
         return await self.speculator.run(call, scope, on_queued=lambda: self._announce_queued(call, scope, reply))
 
     async def _record(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
+        reply.recorded.add(call.id)
         call = await record(call, scope, self._deps)
         reply.add(call)
         _inform_guard(call, scope)
+
+    async def _record_refused(self, calls: Sequence[Call], scope: CallScope, reply: "_Reply") -> None:
+        """Record what was refused before the turn was cancelled: the user's no stays a no. This waits for nothing."""
+        for call in calls:
+            if call.is_refused and call.id not in reply.recorded:
+                await self._record(call, scope, reply)
 
     def _announce_queued(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
         """Publish once that an admitted call waits for its turn."""
@@ -159,13 +172,17 @@ class CallPipeline:
 
 
 class _Reply:
-    """The calls of one reply that have run so far. `queued`: ids of calls announced as waiting."""
+    """The calls of one reply that have run so far.
+
+    `queued`: ids of calls announced as waiting; `recorded`: ids of calls whose result is recorded or on its way.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.has_failed_command = False
         self.is_stopped = False
         self.queued: set[str] = set()
+        self.recorded: set[str] = set()
 
     def add(self, call: Call) -> None:
         if not call.is_refused:
