@@ -39,7 +39,7 @@ from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.lifecycle import DoublePress, LoadSetup, LoadTrust, Startup
 from odin.ui.tui.palette import DARK, LIGHT, make_palette, should_query_background, theme_name_of
 from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.panels.panel import PanelUpdater
+from odin.ui.tui.panels.panel import BottomArea, PanelUpdater
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
 from odin.ui.tui.panels.status import ActivityLine, StatusLine, ToastLevel, Toasts
 from odin.ui.tui.search import SearchBar
@@ -155,6 +155,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.panel_updater = PanelUpdater(self)
         self.side = SidePanel(id="side")
         self.todos = TodoPanel(id="todos")
+        self.bottom_area = BottomArea(id="bottom")
         self.notifier = Notifier(self, self.settings)
         self.last_key_at = 0.0
         self.is_catching_up = False
@@ -187,12 +188,13 @@ class OdinApp(App[int], inherit_bindings=False):
         with Horizontal(id="middle"):
             yield TranscriptView(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
             yield self.side
-        yield card_mode.CardHints(id="cards")
-        yield SearchBar(id="search")
-        yield self.todos
-        yield ActivityLine(id="activity")
-        yield self.input_panel
-        yield StatusLine(id="status")
+        with self.bottom_area:
+            yield card_mode.CardHints(id="cards")
+            yield SearchBar(id="search")
+            yield self.todos
+            yield ActivityLine(id="activity")
+            yield self.input_panel
+            yield StatusLine(id="status")
 
     @property
     def focused(self) -> Widget | None:

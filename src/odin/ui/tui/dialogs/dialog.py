@@ -26,8 +26,14 @@ Result = TypeVar("Result")
 QUIET_S = 0.3
 """A dialog that opens by itself accepts keys after this long without input."""
 
+SHORT_SCREEN = 16
+"""On screens with fewer rows a request has nearly all of them, and no hint below its answers."""
+
 _GLOBAL_ACTIONS = ("leave", "suspend", "redraw")
 """The app-wide keys that also work in dialogs."""
+
+_CONVERSATION_ACTIONS = ("page_up", "page_down", "to_top", "to_end")
+"""The app-wide keys that scroll the conversation above a request."""
 
 
 class Dialog(ModalScreen[Result | None], inherit_bindings=False):
@@ -114,8 +120,23 @@ class ConfirmDialog(Dialog[bool]):
         self.dismiss(False)
 
 
+class RequestPanel(Vertical):
+    """The panel of a `RequestDialog`: the conversation ends above it and is scrolled to its end."""
+
+    def __init__(self) -> None:
+        super().__init__(classes="panel")
+
+    def on_resize(self) -> None:
+        cast("OdinApp", self.app).bottom_area.reserve(self.outer_size.height, self.screen)
+
+    def on_unmount(self) -> None:
+        cast("OdinApp", self.app).bottom_area.release(self.screen)
+
+
 class RequestDialog(Dialog[Result]):
     """A dialog that Odin opens by itself: permission requests, questions of a tool, folder trust and onboarding.
+
+    The conversation stays in view above it, and the wheel and the app's scroll keys move it.
 
     Keys pressed before it appeared must not answer it. Until `QUIET_S` passed without input, keys go to the widget
     that had the focus before, usually the composer; with `keep` false they are dropped, because they were meant for a
@@ -146,6 +167,7 @@ class RequestDialog(Dialog[Result]):
 
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
+        self.odin.transcript.to_end()
         self.set_timer(QUIET_S, self._check_quiet)
         if self._deadline:
             self.set_interval(1.0, self.retitle)
@@ -163,6 +185,11 @@ class RequestDialog(Dialog[Result]):
 
     async def _perform(self, name: str) -> None:
         await self.run_action(name)
+
+    def count_panel_rows(self) -> int:
+        """Return how many rows the panel may take: two thirds of the screen, nearly all of a short one."""
+        height = self.odin.size.height
+        return height - 1 if height < SHORT_SCREEN else max(height * 2 // 3, SHORT_SCREEN - 1)
 
     def make_canvas(self, width: int) -> Canvas:
         return Canvas(width, make_palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())
@@ -219,12 +246,31 @@ class RequestDialog(Dialog[Result]):
         if self.ready and number is not None:
             await self._perform(f"pick({number})")
 
-    # --- scrolling the request ---
+    # --- scrolling the request and the conversation ---
 
     def find_scroll_action(self, key: str) -> str:
-        """Return the action of a scroll key, or ""."""
+        """Return the action of a key that scrolls the request or the conversation, or ""."""
         name = self.odin.keys.find_action(key, "answers")
-        return name if name.startswith("asked_") else ""
+        return name if name.startswith("asked_") else self.find_conversation_action(key)
+
+    def find_conversation_action(self, key: str) -> str:
+        """Return the action of a key that scrolls the conversation, or ""."""
+        name = self.odin.keys.find_action(key, "everywhere")
+        return f"app.{name}" if name in _CONVERSATION_ACTIONS else ""
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        if not self._is_over_request(event):
+            self.odin.transcript._scroll_up_for_pointer(animate=False)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        if not self._is_over_request(event):
+            self.odin.transcript._scroll_down_for_pointer(animate=False)
+
+    def _is_over_request(self, event: events.MouseEvent) -> bool:
+        """True if the mouse is on a request that scrolls by itself."""
+        return any(
+            page.max_scroll_y and page.region.contains_point(event.screen_offset) for page in self.query(TextPage)
+        )
 
     def action_asked_down(self) -> None:
         self.query_one(TextPage).scroll_down(animate=False)

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
@@ -17,7 +16,7 @@ from odin.ui.format import shorten_home
 from odin.ui.slash_commands.usage import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
 from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
-from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogAction, DialogChoice, RowContent, TextPage
@@ -36,7 +35,7 @@ class TrustDialog(RequestDialog[bool]):
         self._is_too_much = is_too_long(request)
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
+        with RequestPanel():
             yield Static(TRUST_TITLE, classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="message", markup=False)
@@ -133,7 +132,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         self._is_busy = False
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
+        with RequestPanel():
             yield Static("Welcome to Odin", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, password=True)

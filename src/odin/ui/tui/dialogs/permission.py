@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.widgets import Input, Static, TextArea
 
 from odin.core.call_events import PermissionAsked
@@ -18,7 +17,7 @@ from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.permission_text import format_headline, summarize_change
 from odin.ui.terminal import wrap_words
-from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import (
     ArgumentsForm,
     InvalidJson,
@@ -49,8 +48,6 @@ PermissionPageName = Literal["page", "all", "keys"]
 
 _MIN_ROWS = 2
 _EDIT_ROWS = 8
-_SHORT_SCREEN = 16
-"""On screens with fewer rows the hint is hidden to make room for the request."""
 
 _ARROWS = {"Down": "↓", "Up": "↑"}
 _STEP_LABELS = {
@@ -111,7 +108,7 @@ class PermissionDialog(RequestDialog[None]):
         self._form = ArgumentsForm("", "")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
+        with RequestPanel():
             yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield Static(id="label", markup=False)
@@ -210,11 +207,9 @@ class PermissionDialog(RequestDialog[None]):
     def _fit(self) -> None:
         """Give the request the rows that the answers leave free; the answers are always visible."""
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        rows = (
-            height - 1 if height < _SHORT_SCREEN or self._view != "page" else max(height * 85 // 100, _SHORT_SCREEN - 1)
-        )
+        rows = self.count_panel_rows() if self._view == "page" else height - 1
         hint = self.query_one("#hint", Static)
-        hint.display = height >= _SHORT_SCREEN and self._step == "ask"
+        hint.display = height >= SHORT_SCREEN and self._step == "ask"
         used = 1 + hint.display + self.query_one(ChoiceBar).count_rows(width)
         for name in ("#title", "#label", "#message"):
             part = self.query_one(name, Static)
@@ -242,6 +237,8 @@ class PermissionDialog(RequestDialog[None]):
             self._show_message("Ignored a key typed in a burst. Press it again.")
             self._stray_key_at = time.monotonic()
             return
+        if event.is_printable and name.startswith("asked_"):
+            self._stray_key_at = time.monotonic()
         await self._perform(name)
 
     @property
@@ -253,9 +250,13 @@ class PermissionDialog(RequestDialog[None]):
         """Return the action of a key in this step, or ""."""
         keys = self.odin.keys
         if self._step == "ask":
-            name = keys.find_action(key, "permission") or keys.find_action(key, "answers")
+            name = (
+                keys.find_action(key, "permission") or keys.find_action(key, "answers") or self.find_scroll_action(key)
+            )
             return "back" if name == "stop_work" and self._view != "page" else name
-        name = keys.find_action(key, "step")
+        name = keys.find_action(key, "step") or self.find_conversation_action(key)
+        if name.startswith("app."):
+            return name
         if self._step == "edit":
             done = name == "use_arguments" or (name == "confirm" and self._form.name)
             return "confirm" if done else name if name == "back" else ""

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
@@ -12,7 +11,7 @@ from odin.core.call_events import QuestionsAsked
 from odin.core.event_values import Question
 from odin.core.op import AnswerQuestions
 from odin.ui.terminal import escape_hidden, wrap_words
-from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
 from odin.ui.tui.keys import LineInput
@@ -126,7 +125,7 @@ class QuestionsDialog(RequestDialog[None]):
         self._is_warned = False
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
+        with RequestPanel():
             yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, select_on_focus=False)
@@ -249,7 +248,7 @@ class QuestionsDialog(RequestDialog[None]):
         self._fit()
 
     def _fit(self) -> None:
-        width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
+        width = max(self.odin.size.width - 2, 1)
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
         for name in ("#title", "#message"):
             part = self.query_one(name, Static)
@@ -257,7 +256,7 @@ class QuestionsDialog(RequestDialog[None]):
             part.display = bool(text)
             used += wrap_words(text, width).count("\n") + 1 if text else 0
         page = self.query_one(TextPage)
-        page.styles.height = max(min(page.count_rows(width), max(height - 1 - used, 2)), 1)
+        page.styles.height = max(min(page.count_rows(width), max(self.count_panel_rows() - used, 2)), 1)
         at = [line for line, number in self._option_lines.items() if number == self._draft.cursor]
         if at and not self._writing:
             self.call_after_refresh(self._reveal, at[0], at[-1])
@@ -288,7 +287,8 @@ class QuestionsDialog(RequestDialog[None]):
             name = keys.find_action(key, "step")
             leaves = "list" if name == "back" and self._draft.question.options else ""
             cancels = not self._draft.question.options and keys.find_action(key, "questions") == "cancel"
-            return "settle" if name == "confirm" else leaves or ("cancel" if cancels else "")
+            ends = "settle" if name == "confirm" else leaves or ("cancel" if cancels else "")
+            return ends or self.find_conversation_action(key)
         if len(key) == 1 and key.isdecimal() and key != "0":
             return f"pick({int(key) - 1})"
         return keys.find_action(key, "questions") or self.find_scroll_action(key)

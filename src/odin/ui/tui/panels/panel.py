@@ -1,4 +1,4 @@
-"""The base of all panels, widgets made of text rows, and the observer that feeds them with session facts."""
+"""The base of all panels, widgets made of text rows, the area that holds them, and the observer that feeds them."""
 
 import contextlib
 from abc import abstractmethod
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from rich.style import Style
 from rich.text import Text
 from textual import events
+from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -105,6 +106,28 @@ class Panel(Widget, can_focus=False):
             result = getattr(self.odin, f"action_{name}")(*args)
             if isawaitable(result):
                 await result
+
+
+class BottomArea(Vertical):
+    """Everything below the transcript. It grows under a dialog, so that the transcript ends above the dialog."""
+
+    DEFAULT_CSS = """
+    BottomArea { height: auto; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._reserved_for: object = None
+
+    def reserve(self, rows: int, owner: object) -> None:
+        """Take at least this many rows for `owner`."""
+        self._reserved_for = owner
+        self.styles.min_height = rows
+
+    def release(self, owner: object) -> None:
+        """Give the rows back, unless another owner has taken them since."""
+        if self._reserved_for is owner:
+            self.reserve(0, None)
 
 
 def make_text(text: str, style: Style, room: int = 0) -> Text:
