@@ -174,11 +174,11 @@ class Session:
             Prompt(os.urandom(6).hex(), text, now.agent_mode, delivery="steer")
         )
 
-    def interrupt(self, queue: QueuePolicy = "inject") -> CrossThreadResult:
+    def interrupt(self, queue: QueuePolicy = "pause") -> CrossThreadResult:
         """Interrupt the running turn, from any thread. The result is False if nothing runs.
 
-        Queued prompts are added to the conversation without a reply; with `keep` they run, with `pause` they stay
-        queued until they are sent, with `drop` they are removed.
+        Queued prompts stay queued until they are sent; with `keep` they run, with `inject` they are added to the
+        conversation without a reply, with `drop` they are removed.
         """
         return CrossThreadResult(self._interrupt(queue), self._loop)
 

@@ -115,6 +115,16 @@ class TestAnswers:
         assert (await talk.say("again")).text == "ok"
         assert not talk.server.rejected
 
+    async def test_a_user_who_stops_the_turn_starts_no_queued_prompt(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        prompt = await talk.submit("go")
+        question = await asked(talk, PermissionAsked)
+        await talk.submit("next")
+        assert await talk.client.submit(AnswerPermission(question.ask_id, False, interrupt=True))
+        talk.answers = [AnswerPermission("", True)]
+        assert (await talk.until_end(prompt)).reason == "interrupted"
+        assert [item.paused for item in (await talk.client.snapshot()).queue] == [True]
+
 
 class TestEditedArguments:
     async def test_they_run_and_the_audit_says_what_was_asked(self, start: Start, workspace: Path) -> None:
@@ -237,12 +247,13 @@ class TestWhoAnswers:
             AnswerPermission(question.ask_id, True, by="phone"),
             AnswerPermission(question.ask_id, True, by="web"),
         ]
-        await asyncio.gather(*(talk.client.submit(answer) for answer in answers))
+        taken = await asyncio.gather(*(talk.client.submit(answer) for answer in answers))
+        assert taken == [False, True, False, False]
         talk.answers = [AnswerPermission("", True)]
         assert (await talk.until_end(prompt)).text == "ok"
         assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "desk")]
         assert not (workspace / "a").exists()
-        await talk.client.submit(AnswerPermission(question.ask_id, True))
+        assert not await talk.client.submit(AnswerPermission(question.ask_id, True))
         assert not (workspace / "a").exists()
         assert not talk.server.rejected
 

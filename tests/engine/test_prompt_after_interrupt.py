@@ -80,7 +80,7 @@ async def test_a_second_interrupt_means_the_new_prompt_too(start: Start) -> None
         await talk.client.submit(Interrupt())
         await talk.client.submit(Prompt(text, text))
     assert await endings(talk, "two") == [(prompt, "interrupted"), ("two", "end_turn")]
-    assert [(event.id, event.turn) for event in talk.all(PromptInjected)] == [("one", "")]
+    assert [(item.id, item.paused) for item in (await talk.client.snapshot()).queue] == [("one", True)]
 
 
 async def test_an_interrupt_that_finds_nothing_any_more_is_not_kept_for_later(start: Start) -> None:

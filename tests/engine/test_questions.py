@@ -63,9 +63,9 @@ async def test_the_first_answer_wins_and_unknown_ones_are_nothing(start: Start):
     talk = await start([ask(DATABASE), say("Good.")], can_ask=True)
     prompt = await talk.submit("Set it up.")
     event = await asked(talk)
-    await talk.client.submit(AnswerQuestions("ask-of-yesterday", (("PostgreSQL",),)))
-    await talk.client.submit(AnswerQuestions(event.ask_id, (("SQLite",),)))
-    await talk.client.submit(AnswerQuestions(event.ask_id, cancelled=True))
+    assert not await talk.client.submit(AnswerQuestions("ask-of-yesterday", (("PostgreSQL",),)))
+    assert await talk.client.submit(AnswerQuestions(event.ask_id, (("SQLite",),)))
+    assert not await talk.client.submit(AnswerQuestions(event.ask_id, cancelled=True))
     await talk.until_end(prompt)
     assert "SQLite" in talk.server.requests[1].results["q1"]
 

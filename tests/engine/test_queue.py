@@ -222,9 +222,21 @@ class TestInterrupts:
             await talk.submit(text)
         return talk, prompt
 
-    async def test_what_waits_joins_and_starts_nothing(self, start: Start) -> None:
+    async def test_what_waits_stays_queued_and_starts_nothing(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         assert await talk.client.submit(Interrupt())
+        assert (await talk.until_end(prompt)).reason == "interrupted"
+        snapshot = await talk.client.snapshot()
+        assert [(item.body, item.paused) for item in snapshot.queue] == [("b", True), ("c", True)]
+        assert (await talk.say("d")).text == "fine"
+        assert '"b"' not in told(talk, 1)
+        assert await talk.client.submit(ChangePrompt("p2", text="bb", delivery="queue"))
+        assert (await talk.until_end("p2")).text == "more"
+        assert '"bb"' in told(talk, 2)
+
+    async def test_they_may_join_and_start_nothing(self, start: Start) -> None:
+        talk, prompt = await self.start_three(start)
+        assert await talk.client.submit(Interrupt("inject"))
         assert (await talk.until_end(prompt)).reason == "interrupted"
         assert [(event.text, event.turn) for event in talk.all(PromptInjected)] == [("b", ""), ("c", "")]
         assert talk.events[-1] == talk.all(TurnEnded)[-1], "they joined before the end was told"

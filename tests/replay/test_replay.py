@@ -10,7 +10,7 @@ import pytest
 
 from odin.core.call_events import PermissionAsked, TextStreamed, ToolStarted
 from odin.core.event import PromptQueued, TurnStarted
-from odin.core.op import AnswerPermission, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
+from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
 from odin.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, reply, say
@@ -264,6 +264,19 @@ async def test_prompts_that_waited_run_in_their_order_and_mode(start: Start, wor
     report = await played(await recorded(talk), workspace)
     same(report)
     assert report.prompts == 3
+
+
+async def test_a_prompt_that_an_interrupt_paused_waits_until_it_was_sent(start: Start, workspace: Path):
+    talk = await start([say("Half of a sentence", chunk=4).stall(after=5), say("Other."), say("Paused.")])
+    prompt = await talk.submit("Talk")
+    await talk.until_live(TextStreamed)
+    await talk.client.submit(Prompt("queued", "And this"))
+    await talk.client.submit(Interrupt())
+    await talk.until_end(prompt)
+    await talk.say("First this")
+    await talk.client.submit(ChangePrompt("queued", delivery="queue"))
+    await talk.until_end("queued")
+    same(await played(await recorded(talk), workspace))
 
 
 async def test_a_rewind_and_a_redo(start: Start, workspace: Path):

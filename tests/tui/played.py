@@ -26,7 +26,7 @@ from odin.core.client import (
 )
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import Usage
-from odin.core.op import Op, Rewind
+from odin.core.op import CancelCompaction, Interrupt, Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow
 
@@ -39,7 +39,7 @@ class PlayedClient:
 
     def __init__(self, past: Collection[AnyEvent] = (), *, session: str = "20260101120000000", **info: Any) -> None:
         self.submitted: list[Op] = []
-        self.answers: dict[type[Any], bool] = {}
+        self.answers: dict[type[Any], bool] = {CancelCompaction: False}
         self.session = session
         self._info: dict[str, Any] = {
             "cwd": "~/project",
@@ -78,7 +78,7 @@ class PlayedClient:
 
     async def submit(self, op: Op) -> bool:
         self.submitted.append(op)
-        return self.answers.get(type(op), True)
+        return self.answers.get(type(op), self._executing if isinstance(op, Interrupt) else True)
 
     def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         queue: asyncio.Queue[Envelope] = asyncio.Queue()

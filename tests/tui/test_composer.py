@@ -7,8 +7,8 @@ import pytest
 from textual import events
 
 from odin.core.errors import UsageError
-from odin.core.event import PermissionModeChanged
-from odin.core.op import Op, Prompt, RunUserShell, SetPermissionMode
+from odin.core.event import PermissionModeChanged, TurnEnded, TurnStarted
+from odin.core.op import Interrupt, Op, Prompt, RunUserShell, SetPermissionMode
 from odin.testing import say
 from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -137,6 +137,36 @@ async def test_ctrl_c_puts_the_draft_into_the_history_and_copies_what_is_selecte
         await stage.press("f7", "ctrl+c")
         assert composer.text == "half a thought"
         assert stage.app.clipboard == "half a thought"
+
+
+@pytest.mark.parametrize("keys", [(), ("ctrl+r",)], ids=["writing", "searching"])
+async def test_ctrl_c_stops_the_turn_first_and_the_draft_stays(keys: tuple[str, ...]) -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(TurnStarted("t1", "work", "edit_mode"))
+        await stage.until(lambda: stage.app.executing)
+        await stage.type("half a thought")
+        await stage.press(*keys)
+        await stage.press("ctrl+c")
+        assert client.submitted == [Interrupt()]
+        client.play(TurnEnded("t1", "interrupted", "", 1))
+        await stage.until(lambda: not stage.app.executing)
+        assert stage.app.composer.draft.text == ("half a thought" if not keys else "")
+        if keys:
+            await stage.press("escape")
+        assert stage.app.composer.text == "half a thought"
+        await stage.press("ctrl+c")
+        assert stage.app.composer.text == ""
+
+
+async def test_ctrl_c_stops_a_command_of_the_user(open_app: OpenApp) -> None:
+    async with open_app([]) as stage:
+        await stage.send("!echo begun; sleep 600")
+        await stage.shows("begun")
+        await stage.type("a draft")
+        await stage.press("ctrl+c")
+        await stage.shows("interrupted by the user")
+        assert stage.app.composer.text == "a draft"
 
 
 async def test_up_and_down_walk_through_what_was_written() -> None:

@@ -1,10 +1,13 @@
 """What waits while Odin works: shown, edited, dropped, steered, given another mode; and told when it was taken."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odin.core.event import (
     PromptChanged,
@@ -14,9 +17,11 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.core.message import Attachment
 from odin.core.op import ChangePrompt, DropPrompt, Op, Prompt
 from odin.core.tui_settings import TuiSettings
 from odin.testing import call, say
+from odin.ui.tui.composer.draft import DraftParts, join_drafts
 from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -59,13 +64,65 @@ async def test_the_list_follows_what_happens_and_goes_when_nothing_waits() -> No
         await stage.until(lambda: not stage.app.input_panel.queue.display)
 
 
-async def test_after_an_interrupt_it_is_told_that_they_joined() -> None:
+@asynccontextmanager
+async def interrupted(open_app: OpenApp, *queued: str, draft: str = "", key: str = "escape") -> AsyncGenerator[Stage]:
+    """A real session whose turn is interrupted while these prompts are queued and this draft is being written."""
+    gate = Event()
+    script = [say("Counting " * 400).hold(gate, after=12), say("Answered.")]
+    async with open_app(script) as stage:
+        await stage.send("count")
+        await stage.shows("Counting")
+        for text in queued:
+            await stage.send(text)
+            await stage.shows(text)
+        await stage.type(draft)
+        await stage.press(key)
+        gate.set()
+        await stage.idle()
+        yield stage
+
+
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_after_an_interrupt_queued_prompts_are_back_in_the_composer(open_app: OpenApp, key: str) -> None:
+    async with interrupted(open_app, "then this", "and that", key=key) as stage:
+        await stage.until(lambda: stage.app.composer.text == "then this\n\nand that")
+        await stage.until(lambda: not stage.app.input_panel.queue.display)
+        assert (await stage.app.client.snapshot()).queue == ()
+        assert "sent while Odin was working" not in stage.screen()
+        await stage.press("enter")
+        await stage.shows("Answered.")
+
+
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_beside_a_draft_they_stay_queued_and_the_draft_stays(open_app: OpenApp, key: str) -> None:
+    async with interrupted(open_app, "then this", draft="my draft", key=key) as stage:
+        await stage.shows("1 queued prompt is paused", "paused then this")
+        assert stage.app.composer.text == "my draft"
+        await stage.press("ctrl+q", "e")
+        assert stage.app.composer.text == "then this"
+
+
+async def test_prompts_of_different_modes_are_not_joined() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         await busy(stage, client)
-        client.play(PromptInjected("p1", "then this", "plan_mode"), PromptInjected("p2", "last", "edit_mode"))
-        await stage.shows("2 queued prompts joined the conversation")
-        assert not stage.app.input_panel.queue.display
+        queued = stage.app.input_panel.queue.queued.prompts
+        client.shot["queue"] = tuple(replace(prompt, paused=True) for prompt in queued)
+        client.play(TurnEnded("t1", "interrupted", "", 1))
+        await stage.shows("2 queued prompts are paused")
+        assert stage.app.composer.text == ""
+
+
+def test_joined_drafts_keep_their_images_and_pastes_apart() -> None:
+    first, second = DraftParts(), DraftParts()
+    one = first.build_draft(f"see {first.add_image(Attachment('a.png', data=b'1'))}")
+    two = second.build_draft(
+        f"and {second.add_image(Attachment('b.png', data=b'2'))} {second.add_paste('x' * 9)} as well"
+    )
+    joined = join_drafts([one, two])
+    assert joined.text == "see [image #1 a.png]\n\nand [image #2 b.png] [pasted #1: 9 characters] as well"
+    assert [image.data for image in joined.list_images()] == [b"1", b"2"]
+    assert joined.expand().endswith("xxxxxxxxx as well")
 
 
 async def test_a_waiting_prompt_is_edited() -> None:
@@ -195,20 +252,19 @@ async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
         assert isinstance(client.submitted[0], Prompt)
 
 
-async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(open_app: OpenApp, home: Path) -> None:
-    """Where a hook judges prompts, none joins unseen: it stays in the queue and nothing begins it."""
+async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(open_app: OpenApp) -> None:
     gate = Event()
     script = [say("Counting " * 400).hold(gate, after=12), say("Something new."), say("What waited.")]
-    hooks = {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": "true"}]}]}
-    async with open_app(script, config={"hooks": hooks}) as stage:
+    async with open_app(script) as stage:
         await stage.send("count")
         await stage.shows("Counting")
         await stage.send("then this")
         await stage.shows("1 edit then this")
+        await stage.type("new")
         await stage.press("escape")
         await stage.shows("1 edit paused then this")
         gate.set()
-        await stage.send("new")
+        await stage.press("enter")
         await stage.shows("Something new.")
         await stage.idle()
         await stage.shows("1 edit paused then this")

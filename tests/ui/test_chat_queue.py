@@ -97,9 +97,9 @@ def test_a_command_at_the_prompt_is_told_with_the_next_one_and_can_be_stopped(wo
         assert "interrupted by the user" in told
 
 
-def test_ctrl_c_stops_the_turn_and_what_waits_is_read_with_the_next(workspace: Path) -> None:
+def test_ctrl_c_stops_the_turn_and_what_waits_stays_queued(workspace: Path) -> None:
     with (
-        ScriptedServer([say("Never.").stall(), say("Fine.")]) as server,
+        ScriptedServer([say("Never.").stall(), say("Fine."), say("That too.")]) as server,
         screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
     ):
         terminal.see("edit> ")
@@ -108,12 +108,15 @@ def test_ctrl_c_stops_the_turn_and_what_waits_is_read_with_the_next(workspace: P
         terminal.type("by the way\n")
         terminal.see("Queued #1: by the way")
         terminal.type("\x03")
-        terminal.see("Interrupted.\r\nedit> ")
+        terminal.see("1 queued prompt is paused. /queue shows")
         assert len(server.requests) == 1
         terminal.type("next\n")
         terminal.see("Fine.")
+        assert "by the way" not in server.requests[1].body.decode()
+        terminal.type("/queue send 1\n")
+        terminal.see("That too.")
         leave(terminal)
-        assert "by the way" in server.requests[1].body.decode()
+        assert "by the way" in server.requests[2].body.decode()
         assert server.rejected == []
 
 

@@ -50,15 +50,15 @@ class DropPrompt(Struct, frozen=True, tag=True):
     id: str
 
 
-QueuePolicy = Literal["inject", "keep", "pause", "drop"]
-"""What an interrupt does to queued prompts: `inject` them into the conversation without answering them, `keep` them
-queued and answer them, `pause` them until the user sends them, or `drop` them."""
+QueuePolicy = Literal["pause", "keep", "inject", "drop"]
+"""What an interrupt does to queued prompts: `pause` them until the user sends them, `keep` them queued and answer them,
+`inject` them into the conversation without answering them, or `drop` them."""
 
 
 class Interrupt(Struct, frozen=True, tag=True):
     """Stop the running turn with its tool calls, sub-agents and processes. False if no turn is running."""
 
-    queue: QueuePolicy = "inject"
+    queue: QueuePolicy = "pause"
 
 
 class Continue(Struct, frozen=True, tag=True):
@@ -107,7 +107,7 @@ class SetTitle(Struct, frozen=True, tag=True):
 
 
 class AnswerPermission(Struct, frozen=True, tag=True):
-    """Answer a permission request. The first answer wins; later ones are ignored.
+    """Answer a permission request. The first answer wins; False if the request is unknown or answered.
 
     `args` replaces the arguments, which are validated and judged again; `summary` says what was changed. `by` names who
     answered. `rule` is one of the offered rules or another one; with `remember` it is saved with this answer's action,
@@ -142,7 +142,8 @@ class RemoveRule(Struct, frozen=True, tag=True):
 class AnswerQuestions(Struct, frozen=True, tag=True):
     """Answer a tool's questions: the chosen labels or typed text for each; an empty answer means the default.
 
-    The first answer wins. `cancelled` tells the model that the user declined to answer.
+    The first answer wins; False if the questions are not open. `cancelled` tells the model that the user declined to
+    answer.
     """
 
     ask_id: str

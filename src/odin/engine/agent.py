@@ -238,7 +238,11 @@ class Agent:
             self._recorder.emit(PromptDropped(prompt_id), self.name)
         return dropped
 
-    def interrupt(self, queue: QueuePolicy = "inject") -> bool:
+    def pause_queue(self) -> None:
+        """Start no queued prompt until the user sends it."""
+        self._queue.pause(self._queue.list_due_ids())
+
+    def interrupt(self, queue: QueuePolicy = "pause") -> bool:
         """Stop the running or starting turn; False if there is none. `queue`: what happens to queued prompts."""
         if not self.is_busy:
             return False

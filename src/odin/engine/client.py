@@ -270,12 +270,15 @@ class LocalClient:
         return self._deps.compaction.cancel()
 
     async def _answer_permission(self, op: AnswerPermission) -> bool:
-        self._deps.approvals.answer(op)
+        """Give the answer; one with which the user stops the turn also pauses the queue, as an interrupt does."""
+        if not self._deps.approvals.answer(op):
+            return False
+        if op.interrupt and op.by == "user":
+            self._agent.pause_queue()
         return True
 
     async def _answer_questions(self, op: AnswerQuestions) -> bool:
-        self._deps.approvals.answer_questions(op)
-        return True
+        return self._deps.approvals.answer_questions(op)
 
     async def _add_rule(self, op: AddRule) -> bool:
         self._open_session()

@@ -263,7 +263,7 @@ class Steering:
         one_at_a_time: bool,
         attachments: Attachments,
     ) -> None:
-        self._leftover = LeftoverQueue("inject", frozenset())
+        self._leftover = LeftoverQueue("pause", frozenset())
         self._queue = queue
         self._recorder = recorder
         self._turn = turn

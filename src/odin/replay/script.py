@@ -283,7 +283,22 @@ class _ActionReader:
             return "inject"
         if any(isinstance(event, PromptDropped) for event in effects):
             return "drop"
-        return "keep"
+        return "pause" if self._is_paused_after(at) else "keep"
+
+    def _is_paused_after(self, at: int) -> bool:
+        """True if prompts were queued when the turn ended and none of them started by itself."""
+        queued: set[str] = set()
+        for item in self._envelopes[:at]:
+            if isinstance(item.event, PromptQueued):
+                queued.add(item.event.id)
+            elif isinstance(item.event, TurnStarted | PromptInjected | PromptDropped):
+                queued.discard(item.event.id)
+        for item in self._envelopes[at + 1 :]:
+            if isinstance(item.event, TurnStarted) and not item.agent:
+                return bool(queued) and item.event.id not in queued
+            if isinstance(item.event, PromptChanged | PromptDropped) and item.event.id in queued:
+                return True
+        return bool(queued)
 
     def _is_stopped_by_answer(self, at: int) -> bool:
         return find_stopping_answer(self._envelopes, at) is not None

@@ -178,7 +178,7 @@ def _make_permission_answer(ask: PermissionAsked, verdict: Permission) -> Op:
 def _make_questions_answer(ask: QuestionsAsked, verdict: Permission) -> Op:
     """Take the answers from the changed input; if allowed without one, every question takes its default."""
     if isinstance(verdict, Deny) and verdict.interrupt:
-        return Interrupt()
+        return Interrupt("keep")
     changed = verdict.updated_input if isinstance(verdict, Allow) else None
     cancelled = not isinstance(verdict, Allow) and verdict is not True
     return AnswerQuestions(ask.ask_id, parse_sdk_answers(ask.questions, changed), cancelled, by="api")

@@ -13,8 +13,9 @@ from odin.core import errors
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import ExitReason
-from odin.core.op import Interrupt, QueuePolicy
+from odin.core.op import Interrupt
 
+EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """Exit code if standard output was closed before everything was written: 128 + SIGPIPE, as usual."""
 
@@ -60,14 +61,13 @@ def format_resume_hint(session: str, has_prompts: bool) -> str:
 PATIENCE_S = 10.0
 """How long an interrupted turn may take to end before Odin exits without it."""
 
-_SIGNAL_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+_SIGNAL_EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 class StopSignals:
     """A context manager in which SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
-    Queued prompts are paused in the log, because the process ends. `queue` is the policy for a SIGINT that ends only
-    the turn. `on_exit` installs the next signal handlers, so that a signal never finds none.
+    Queued prompts are paused. `on_exit` installs the next signal handlers, so that a signal never finds none.
 
     `requested` is done at the first signal; `abandoned` when there is nothing left to wait for.
     """
@@ -76,11 +76,9 @@ class StopSignals:
         self,
         client: Client,
         patience: float = PATIENCE_S,
-        queue: QueuePolicy = "pause",
         on_exit: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
-        self._queue: QueuePolicy = queue
         self._on_exit = on_exit
         self._patience = patience
         self._loop = asyncio.get_running_loop()
@@ -132,8 +130,7 @@ class StopSignals:
             self._running = False
 
     def _interrupt(self) -> None:
-        queue = self._queue if self.code == _SIGNAL_EXIT_CODES[signal.SIGINT] else "pause"
-        task = self._loop.create_task(self._client.submit(Interrupt(queue)))
+        task = self._loop.create_task(self._client.submit(Interrupt()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -150,7 +150,7 @@ class _TurnRun:
         """Return the end of the turn, or None if it was abandoned; `code` is then the exit code."""
         started = self._started
         on_exit = started.on_finish if started is not None else None
-        with StopSignals(self._client, queue="inject" if self._keyboard else "pause", on_exit=on_exit) as stopping:
+        with StopSignals(self._client, on_exit=on_exit) as stopping:
             watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
             events = started.events if started is not None else self._client.stream_events()
             if started is None:

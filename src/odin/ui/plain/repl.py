@@ -16,7 +16,7 @@ from odin.core.event_values import Mode
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
-from odin.ui.exit import EXIT_READER_GONE, format_resume_hint
+from odin.ui.exit import EXIT_INTERRUPTED, EXIT_READER_GONE, format_resume_hint
 from odin.ui.notifications import Notifier
 from odin.ui.plain import editors
 from odin.ui.plain.commands import MODES, PlainCommands
@@ -201,18 +201,18 @@ class _PlainRepl:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def _handle_interrupt(self) -> None:
-        """Handle Ctrl-C: clear the line, else stop what runs, else close the session list, else exit.
+        """Handle Ctrl-C: stop what runs, else clear the line, else close the session list, else exit.
 
         Exiting takes two: the first may have been meant for a turn that just ended.
         """
         if self._done.done():
             return
-        if self._keyboard.text:
-            self._keyboard.clear_line()
-        elif self._sender.expects_turn or self._commands.user_shell.is_running:
-            self._start_side_task(self._client.submit(Interrupt("inject")))
+        if self._sender.expects_turn or self._commands.user_shell.is_running:
+            self._start_side_task(self._client.submit(Interrupt()))
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.cancel_compaction())
+        elif self._keyboard.text:
+            self._keyboard.clear_line()
         elif self._commands.is_choosing:
             self._queue_line("")
         elif self._ending:
@@ -238,12 +238,23 @@ class _PlainRepl:
             self._sender.set_followed(client)
             async for envelope in events:
                 if isinstance(envelope.event, TurnStarted) and not envelope.agent:
-                    self._finish_turn(await self._turns.show(client, envelope, envelope.event, events))
+                    code = await self._turns.show(client, envelope, envelope.event, events)
+                    if code == EXIT_INTERRUPTED:
+                        await self._tell_paused(client)
+                    self._finish_turn(code)
                 else:
                     self._observe(envelope)
             if self._client is client:
                 self._leave()
                 return
+
+    async def _tell_paused(self, client: Client) -> None:
+        """Say which prompts the interrupt left in the queue: they are neither lost nor started."""
+        count = sum(item.paused for item in (await client.snapshot()).queue)
+        if count:
+            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
+            with self._keyboard.write_above():
+                write_line(sys.stderr, f"{subject} paused. /queue shows, /queue send N sends, /queue drop N removes.")
 
     def _finish_turn(self, code: int) -> None:
         self._sender.expects_turn = False

@@ -216,7 +216,7 @@ def _make_answer(event: AskEvent, given: Raw) -> Op:
     allow, changed = given.get("behavior") == "allow", given.get("updatedInput")
     if isinstance(event, QuestionsAsked):
         if not allow and given.get("interrupt") is True:
-            return Interrupt()
+            return Interrupt("keep")
         answers = parse_sdk_answers(event.questions, changed) if allow else ()
         return AnswerQuestions(event.ask_id, answers, cancelled=not allow, by="sdk")
     return AnswerPermission(

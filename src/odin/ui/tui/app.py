@@ -25,7 +25,7 @@ from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
-from odin.core.op import Interrupt, Op, Prompt
+from odin.core.op import CancelCompaction, Interrupt, Op, Prompt
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier, restore_title_on_suspend
 from odin.ui.slash_commands.diagnostics import ErrorLog
@@ -474,18 +474,21 @@ class OdinApp(App[int], inherit_bindings=False):
         await self.input_panel.switch_permission_mode()
 
     async def action_leave(self) -> None:
-        """Ctrl+C: copy the selection, else clear the prompt, else interrupt the work. Twice: exit."""
+        """Ctrl+C: copy the selection, else interrupt the work, else clear the prompt. Twice: exit."""
         if selected := self.screen.get_selected_text():
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
             self.show_toast("Copied.")
-        elif self.composer.text:
-            self.composer.clear_draft()
+            return
+        stopped = self._sessions is not None and (
+            await self.submit(Interrupt()) or await self.submit(CancelCompaction())
+        )
+        if self.composer.text or self.composer.is_in_use:
+            if not stopped:
+                self.composer.clear_draft()
         elif self._quit_press.press():
             self.exit(0)
         else:
-            if self.executing:
-                await self.submit(Interrupt())
             self.show_toast(f"Press {self.keys.label_of('leave')} again to exit.")
 
     def handle_interrupt(self) -> None:

@@ -126,7 +126,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("queue_send", "w", "Send a paused prompt.", "queue"),
     KeyAction("queue_leave", "escape,i", "Return to the prompt.", "queue"),
     KeyAction("stop", "escape", "Interrupt the work; close the popup or search."),
-    KeyAction("leave", "ctrl+c", "Copy the selection, or clear the prompt; press twice to exit."),
+    KeyAction("leave", "ctrl+c", "Copy the selection, else stop the work, else clear the prompt; press twice to exit."),
     KeyAction("end_of_input", "ctrl+d", "Exit, if the prompt is empty."),
     KeyAction("suspend", "ctrl+z", "Suspend Odin; resume with `fg`."),
     KeyAction("next_agent", "shift+tab", "Show the next agent."),

@@ -201,9 +201,14 @@ class Composer(TextArea):
         self.show_draft(PromptDraft())
         return not draft.is_empty
 
+    @property
+    def is_in_use(self) -> bool:
+        """True if there is text in it, or a queued prompt is being edited or the history searched."""
+        return not self.draft.is_empty or bool(self.editing_id) or self.searching
+
     def restore_draft(self, draft: PromptDraft) -> None:
         """Bring back a draft that could not be sent; if the composer is in use, store it in the history."""
-        if self.draft.is_empty and not self.editing_id and not self.searching:
+        if not self.is_in_use:
             self.show_draft(draft)
         else:
             self.prompt_history.add(draft)
@@ -543,7 +548,7 @@ class Composer(TextArea):
             return self.action_delete_right
         if name == "leave" and self.selected_text:
             return self._copy_selection
-        if name in ("stop", "leave") and (self.searching or self.editing_id):
+        if name == "stop" and (self.searching or self.editing_id):
             return self._cancel_edit
         return None
 

@@ -109,6 +109,21 @@ def draft_of_prompt(body: str, attached: Sequence[Attachment]) -> PromptDraft:
     return PromptDraft(text, tuple(parts))
 
 
+def join_drafts(drafts: Sequence[PromptDraft]) -> PromptDraft:
+    """Return one draft with the texts of several, separated by blank lines. Labels get new numbers."""
+    if len(drafts) == 1:
+        return drafts[0]
+    numbering = DraftParts()
+    texts: list[str] = []
+    for draft in drafts:
+        labels = {
+            part.label: numbering.add_image(part.image) if part.image is not None else numbering.add_paste(part.text)
+            for part in draft.parts
+        }
+        texts.append(_LABEL.sub(lambda found, labels=labels: labels.get(found[0], found[0]), draft.text))
+    return numbering.build_draft("\n\n".join(texts))
+
+
 MAX_DRAFTS = 500
 _MAX_SIZE = 40_000_000
 

@@ -16,7 +16,7 @@ from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPerm
 from odin.core.slash_commands import find_slash_command
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
-from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.composer.draft import PromptDraft, draft_of_prompt, join_drafts
 from odin.ui.tui.composer.messages import DraftSent, ModeChosen, QueuedPromptEdited, ToastRequested
 from odin.ui.tui.composer.queue import QueuePanel
 from odin.ui.tui.keys import KeyTable
@@ -260,7 +260,19 @@ class InputPanel(Vertical):
         if self.composer.editing_id == message.prompt:
             self.composer.end_queued_edit()
 
-    def on_queue_panel_injected(self, message: QueuePanel.Injected) -> None:
+    async def on_queue_panel_paused(self, message: QueuePanel.Paused) -> None:
+        """After an interrupt, queued prompts go back to an empty composer; otherwise they stay queued, paused."""
         message.stop()
-        subject = "1 queued prompt" if message.count == 1 else f"{message.count} queued prompts"
-        self.odin.show_toast(f"{subject} joined the conversation. The model reads it with your next prompt.")
+        modes = {prompt.mode for prompt in message.prompts}
+        if self.composer.is_in_use or len(modes) > 1:
+            count = len(message.prompts)
+            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
+            key = self.odin.keys.label_of("queue")
+            self.odin.show_toast(f"{subject} paused. {key} edits, sends or drops queued prompts.")
+            return
+        taken = [prompt for prompt in message.prompts if await self.odin.submit(DropPrompt(prompt.id))]
+        if taken:
+            self.odin.mode = taken[0].mode
+            self.composer.restore_draft(
+                join_drafts([draft_of_prompt(prompt.body, prompt.attachments) for prompt in taken])
+            )

@@ -136,12 +136,12 @@ class QueuePanel(Widget, can_focus=True):
     class Exited(Message):
         """Return the focus to the composer."""
 
-    class Injected(Message):
-        """`count` queued prompts were added to the conversation by an interrupt."""
+    class Paused(Message):
+        """An interrupt has paused these prompts."""
 
-        def __init__(self, count: int) -> None:
+        def __init__(self, prompts: tuple[QueuedPrompt, ...]) -> None:
             super().__init__()
-            self.count = count
+            self.prompts = prompts
 
     class Removed(Message):
         """A prompt left the queue."""
@@ -155,7 +155,6 @@ class QueuePanel(Widget, can_focus=True):
         self._keys = keys
         self._cursor = 0
         self._is_changed = False
-        self._injected_count = 0
         self._is_paused_stale = False
         self._client: Client | None = None
         self.queued = QueuedPrompts()
@@ -171,20 +170,14 @@ class QueuePanel(Widget, can_focus=True):
         event = envelope.event
         if live and isinstance(event, TurnEnded) and event.reason != "end_turn" and not envelope.agent:
             self._is_paused_stale = len(self.queued) > 0
-        known = {prompt.id for prompt in self.queued.prompts} if isinstance(event, PromptInjected) else set[str]()
         if not self.queued.apply(envelope, live):
             return
         self._is_changed = True
-        if isinstance(event, PromptInjected) and live and not event.turn and event.id in known:
-            self._injected_count += 1
         prompt = getattr(event, "id", "")
         if prompt and self.queued.find(prompt) is None:
             self.post_message(self.Removed(prompt))
 
     def draw_frame(self) -> None:
-        if self._injected_count:
-            self.post_message(self.Injected(self._injected_count))
-            self._injected_count = 0
         if self._is_paused_stale and self._client is not None:
             self._is_paused_stale = False
             self.run_worker(self._refresh_paused(self._client), exit_on_error=False)
@@ -197,11 +190,16 @@ class QueuePanel(Widget, can_focus=True):
             self._update_display()
 
     async def _refresh_paused(self, client: Client) -> None:
-        """Ask the session which prompts an interrupt has paused."""
+        """Ask the session which prompts an interrupt has paused, and report those that were not paused before."""
         queue = (await client.snapshot()).queue
-        if client is self._client:
-            self.queued.pause(prompt.id for prompt in queue if prompt.paused)
-            self._update_display()
+        if client is not self._client:
+            return
+        paused = {prompt.id for prompt in queue if prompt.paused}
+        fresh = tuple(item for item in self.queued.prompts if item.id in paused and not self.queued.is_paused(item.id))
+        self.queued.pause(paused)
+        self._update_display()
+        if fresh:
+            self.post_message(self.Paused(fresh))
 
     def get_newest(self) -> QueuedPrompt | None:
         return self.queued.prompts[-1] if len(self.queued) else None
