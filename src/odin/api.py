@@ -174,11 +174,11 @@ class Session:
             Prompt(os.urandom(6).hex(), text, now.agent_mode, delivery="steer")
         )
 
-    def interrupt(self, queue: QueuePolicy = "pause") -> CrossThreadResult:
+    def interrupt(self, queue: QueuePolicy = "drop") -> CrossThreadResult:
         """Interrupt the running turn, from any thread. The result is False if nothing runs.
 
-        Queued prompts stay queued until they are sent; with `keep` they run, with `inject` they are added to the
-        conversation without a reply, with `drop` they are removed.
+        Queued prompts are removed, and their queries end as interrupted; with `keep` they run, with `pause` they stay
+        queued until they are sent, with `inject` they are added to the conversation without a reply.
         """
         return CrossThreadResult(self._interrupt(queue), self._loop)
 
@@ -452,7 +452,10 @@ class Query:
                 self._turn_started, self._turn = True, event.turn
             if self._turn_started:
                 await self._handle_envelope(envelope, translator)
-            if self.result is not None or (isinstance(event, PromptDropped) and event.id == self._prompt.id):
+            elif isinstance(event, PromptDropped) and event.id == self._prompt.id:
+                self._substitute_end = TurnEnded(self._prompt.id, "aborted" if self._aborted else "interrupted")
+                return
+            if self.result is not None:
                 return
         if not self._aborted:
             shutdown = AgentShutdown()
