@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.call_events import PermissionAsked, ToolEnded
+from odin.core.event import Warned
 from odin.core.op import AnswerPermission
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
@@ -118,7 +119,26 @@ async def test_what_other_programs_obey_is_pointed_out(start: Start, workspace: 
     await talk.say("go")
     if (workspace / ".envrc").exists():
         assert re.search(r"created or changed \.envrc, which other programs execute or obey", last(talk).text)
-        assert ".envrc" in last(talk).for_user
+        assert last(talk).for_user.startswith("The command created or changed .envrc. Other programs")
+
+
+@pytest.mark.parametrize("how", ["&", "setsid", "Spawn"])
+async def test_what_a_process_in_the_background_plants_is_pointed_out(start: Start, workspace: Path, how: str) -> None:
+    plant = "until [ -e go ]; do sleep 0.01; done; echo x >.envrc; touch planted; sleep 100"
+    tool = "Spawn" if how == "Spawn" else "ExecuteCommand"
+    commands = {"&": f"({plant}) >/dev/null 2>&1 &", "setsid": f"setsid -f sh -c '{plant}' >/dev/null 2>&1"}
+    wait = "touch go; until [ -e planted ]; do sleep 0.01; done"
+    talk = await start(
+        [call(tool, {"command": commands.get(how, plant)}), run(wait), say("ok"), say("ok")],
+        permission_mode="acceptEdits",
+    )
+    await talk.say("go")
+    assert ".envrc" in last(talk).for_user, "it happened while the second command ran"
+    (workspace / "sub").mkdir()
+    (workspace / "sub/.envrc").write_text("x")
+    await talk.say("again")
+    (warned,) = talk.all(Warned)
+    assert warned.text.startswith("While a process ran in the background, sub/.envrc was created or changed.")
 
 
 async def test_keys_and_odins_own_folders_stay_out_of_sight(start: Start, home: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from odin.sandbox.backends import BUBBLEWRAP_VARIANTS, build_bubblewrap_argv, list_readable
-from odin.sandbox.layout import SandboxLayout, SandboxSession, list_protected_files, plan_layout
+from odin.sandbox.layout import SandboxLayout, SandboxSession, plan_layout
 from odin.sandbox.probe import (
     ProbeResult,
     SandboxCandidate,
@@ -18,6 +18,7 @@ from odin.sandbox.probe import (
     load_probe,
     save_probe,
 )
+from odin.sandbox.protected_files import ProtectedFiles
 from odin.sandbox.sandbox import describe_denial
 from tests.table import each
 
@@ -91,7 +92,7 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     for name in (".git/config", ".git/index", ".envrc", "README.md", ".github/CODEOWNERS"):
         (tmp_path / name).write_text("")
-    found = {os.path.relpath(path, tmp_path) for path in list_protected_files(str(tmp_path))}
+    found = {os.path.relpath(path, tmp_path) for path in ProtectedFiles(str(tmp_path)).list_read_only()}
     assert found == {".git/config", ".git/hooks", ".github/workflows", ".vscode", ".envrc"}
 
 

@@ -376,3 +376,11 @@ def test_nothing_is_claimed_before_it_was_tried(tmp_path: Path) -> None:
     project = SandboxedProject(tmp_path, "auto")
     assert project.sandbox.kind is None
     assert project.sandbox.describe().endswith(" (untried), network off")
+
+
+async def test_a_process_left_by_a_command_that_ended_at_once_is_noticed(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    for _ in range(20):
+        done = await project.run("sleep 1000 >/dev/null 2>&1 &")
+        assert done.has_survivors
+        assert done.pid > 0

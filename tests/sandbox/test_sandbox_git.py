@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.sandbox.layout import find_git_folders
+from odin.sandbox.protected_files import find_git_folders
 
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 

@@ -44,6 +44,18 @@ def test_standard_output_is_the_answer_and_nothing_else(run_odin: Run, workspace
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It is empty.\n", "")
 
 
+@pytest.mark.parametrize("how", [("-p",), ("-p", "--output-format", "json"), ("--plain",)], ids=" ".join)
+def test_a_command_that_plants_something_is_told_to_the_user(run_odin: Run, how: tuple[str, ...]) -> None:
+    command = "mkdir -p sub && echo 'echo hi' >sub/.envrc"
+    with ScriptedServer([call("ExecuteCommand", {"command": command}), say("Done.")]) as server:
+        words, typed = ((*how, "Do it."), None) if "-p" in how else (how, "Do it.\n")
+        ran = run_odin(*words, "--yes", env=server.env("anthropic"), input=typed)
+    if "Sandbox: no sandbox" in ran.stderr or "Not run" in ran.stderr:
+        pytest.skip("no sandbox works here")
+    assert "The command created or changed sub/.envrc. Other programs execute or obey such files" in ran.stderr
+    assert "Other programs" not in ran.stdout
+
+
 def test_the_json_form_is_the_result_message(run_odin: Run, workspace: Path) -> None:
     with ScriptedServer([call("LS", {"path": str(workspace)}), say("Empty: “ü”.")]) as server:
         ran = run_odin("-p", "What is here?", "--output-format", "json", env=server.env("anthropic"))

@@ -39,6 +39,8 @@ def line(event: Event, agent: str = "") -> str:
             ToolEnded("c", "Read", "success", "…", redacted=("an API key", "a token")),
             "Redacted from the result of Read: an API key, a token.",
         ),
+        (ToolEnded("c", "Bash", "success", "…", for_user="Check .envrc."), "Check .envrc."),
+        (ToolEnded("c", "Bash", "error", "…", for_user="Check .envrc."), "Check .envrc."),
         (ToolEnded("c", "Read", "success", "fine"), ""),
         (TextStreamed("fine"), ""),
     ],

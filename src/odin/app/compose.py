@@ -492,6 +492,15 @@ class _Composition:
     async def refresh_surroundings(self) -> None:
         await self._git_context.gather()
 
+    def take_late_warning(self) -> str:
+        """Return a warning about protected files that background processes changed since the last one, or ""."""
+        names = self._runner.take_late_changes()
+        if not names:
+            return ""
+        from odin.tools.commands import warn_about_late_changes
+
+        return warn_about_late_changes(names)
+
     def make_loop_mode(self) -> "LoopMode":
         from odin.engine.loop_mode import LoopMode
 
@@ -558,6 +567,7 @@ class _AgentParts:
             budget=composition.budget,
             compaction=self._compaction,
             switch_to_fallback=composition.fallback.try_next,
+            take_late_warning=composition.take_late_warning,
         )
 
     def _take_changed_files(self) -> Sequence[CachedFile]:

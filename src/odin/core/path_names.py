@@ -27,10 +27,18 @@ _PROTECTED_NAMES = frozenset(
     .vimrc .gvimrc .nvimrc .exrc .nvim.lua .vim .emacs .emacs.d .dir-locals.el .tmux.conf .screenrc .gdbinit .lldbinit
     .pdbrc .irbrc .pryrc .rprofile .sqliterc .psqlrc .mailcap
     .ssh .gnupg .netrc .curlrc .wgetrc .aws .kube .docker .git-credentials
+    """.split()  # noqa: SIM905
+)
+
+BUILD_SERVER_NAMES = frozenset(
+    """
     .gitlab-ci.yml .circleci .buildkite jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml .travis.yml .drone.yml
     .gitea .forgejo
     """.split()  # noqa: SIM905
 )
+"""Protected names that only count at the top of a repository."""
+
+_ALL_PROTECTED = _PROTECTED_NAMES | BUILD_SERVER_NAMES
 
 _PROTECTED_PREFIXES = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.")
 
@@ -43,11 +51,15 @@ _PROTECTED_CHAINS = tuple(
 )
 """Folders that are protected only inside the given parent folder."""
 
+_CHAIN_PARENTS = frozenset(chain[-2] for chain in _PROTECTED_CHAINS)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
+"""A name that nothing has to be folded in but its case."""
+
 _INVISIBLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 """Characters that some file systems ignore when they compare names."""
 
 _SHORT_NAME = re.compile(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
-_SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _PROTECTED_NAMES)
+_SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _ALL_PROTECTED)
 
 
 def contains(root: str, path: str) -> bool:
@@ -59,12 +71,23 @@ def find_protected_name(names: Sequence[str]) -> str:
     """Return the first component (or `parent/child`) that makes a path protected, or ""."""
     folded = [fold_name(name) for name in names]
     for name in folded:
-        if name in _PROTECTED_NAMES or name.startswith(_PROTECTED_PREFIXES):
+        if name in _ALL_PROTECTED or name.startswith(_PROTECTED_PREFIXES):
             return name
         short = _SHORT_NAME.fullmatch(name) if "~" in name else None
         if short is not None and short[1] in _SHORT_STEMS:
             return name
     return next(("/".join(chain) for chain in _PROTECTED_CHAINS if _contains_chain(chain, folded)), "")
+
+
+def is_protected_entry(parents: tuple[str, ...], name: str) -> bool:
+    """True if this entry is protected, by its name and those of the folders above it. Quick for ordinary names."""
+    if _PLAIN_NAME.fullmatch(name) and (not parents or parents[-1].casefold() not in _CHAIN_PARENTS):
+        plain = name.lower()
+        return plain in _ALL_PROTECTED or plain.startswith(_PROTECTED_PREFIXES)
+    folded = [fold_name(part) for part in (*parents, name)]
+    return bool(find_protected_name([name])) or any(
+        tuple(folded[-len(chain) :]) == chain for chain in _PROTECTED_CHAINS
+    )
 
 
 def _contains_chain(chain: Sequence[str], names: Iterable[str]) -> bool:

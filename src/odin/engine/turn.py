@@ -125,6 +125,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     compaction: Compaction
     switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]]
     """Called when a model (`provider/model`) failed. True if another model is in use now."""
+    take_late_warning: Callable[[], str] = lambda: ""
+    """Return a warning about what processes in the background did since the last one, or ""."""
 
 
 MAX_RECOVERIES = 2
@@ -432,6 +434,8 @@ class AgentTurn:
         thread = self._deps.recorder.state.thread_of(self._scope.agent)
         for call in thread.open_calls:
             self._emit_anyway(ToolEnded(call.id, call.name, "cancelled", thread.interruption_text_of(call.id)))
+        if warning := self._deps.take_late_warning():
+            self._emit_anyway(Warned(warning))
         with suppress(OdinError):
             self._steering.finish_turn(reason, judged=self._deps.hooks.has_prompt_hooks)
         if reason == "end_turn" and not text.strip():

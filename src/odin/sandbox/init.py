@@ -15,10 +15,14 @@ import select
 import sys
 from typing import Any
 
-START, COUNT = b"s", b"n"
-"""Kinds of requests: start a command; count the processes."""
+START, COUNT, SEEN = b"s", b"n", b"p"
+"""Kinds of requests: start a command; count the processes. SEEN follows START and has no reply: Odin has read the pid
+of the command, which it could not do any more once the command was reaped."""
 
 HELLO = b"!"
+
+GROUP_LEFT, ORPHANS_LEFT, NOTHING_LEFT = b"+", b"*", b"-"
+"""What runs after a command has exited: processes of its group, other processes of the sandbox, or nothing."""
 
 _MAX_FDS = 8
 
@@ -31,14 +35,18 @@ class SandboxInit:
         self._channel = channel
         self._devnull = os.open(os.devnull, os.O_RDWR)
         self._children: dict[int, tuple[int, int]] = {}
+        self._unseen = 0
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
+        self._poll_channel = select.poll()
+        self._poll_channel.register(channel, select.POLLIN)
 
     def serve(self) -> None:
         try:
             while True:
-                ready = self._poll.poll()
-                self._reap()
+                ready = (self._poll_channel if self._unseen else self._poll).poll()
+                if not self._unseen:
+                    self._reap()
                 if any(fd == self._channel.fileno() for fd, _ in ready) and not self._answer():
                     return
         finally:
@@ -54,6 +62,9 @@ class SandboxInit:
             if not body:
                 return False
             kind, *words = body.split(b"\0")
+            if kind == SEEN:
+                self._unseen -= 1
+                return True
             if kind == COUNT:
                 return self._reply(0, len([name for name in os.listdir("/proc") if name.isdigit()]))  # noqa: PTH208
             return self._start(words, fds)
@@ -93,6 +104,7 @@ class SandboxInit:
         pidfd = os.pidfd_open(pid)
         self._children[pid] = (os.dup(status), pidfd)
         self._poll.register(pidfd, select.POLLIN)
+        self._unseen += 1
         return self._reply(0, pid, pidfd)
 
     def _reply(self, error: int, number: int, *fds: int) -> bool:
@@ -101,7 +113,7 @@ class SandboxInit:
         return True
 
     def _reap(self) -> None:
-        """Reap all exited processes, including orphans. Report exit codes and whether a command's group survives."""
+        """Reap all exited processes, including orphans. Report exit codes and what commands left behind."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -114,9 +126,16 @@ class SandboxInit:
                 self._poll.unregister(pidfd)
                 os.close(pidfd)
                 code = os.waitstatus_to_exitcode(status)
-                _write_and_close(
-                    report, code.to_bytes(4, "big", signed=True) + (b"+" if _is_group_alive(pid) else b"-")
-                )
+                left = GROUP_LEFT if _is_group_alive(pid) else ORPHANS_LEFT if self._has_orphans() else NOTHING_LEFT
+                _write_and_close(report, code.to_bytes(4, "big", signed=True) + left)
+
+    def _has_orphans(self) -> bool:
+        """True if a process runs whose command has ended: such processes become children of this program."""
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
+                return any(int(word) not in self._children for word in file.read().split())
+        except OSError:
+            return False
 
 
 def _write_and_close(fd: int, data: bytes) -> None:
@@ -160,6 +179,8 @@ def main(fd: str, *setup: str) -> None:
 
     os.set_inheritable(int(fd), False)
     channel = _socket.socket(fileno=int(fd))
+    if os.getpid() != 1:
+        lockdown.collect_orphans()  # pyright: ignore[reportUnknownMemberType]
     lockdown.lock_down(setup)  # pyright: ignore[reportUnknownMemberType]
     devnull = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

@@ -10,21 +10,15 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.core.path_names import contains, find_protected_name
+from odin.core.path_names import contains
 
-_GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
-"""Entries of a git folder that configure git. Everything else in it is data, which commits must be able to write."""
+if TYPE_CHECKING:
+    from odin.sandbox.protected_files import ProtectedFiles
 
-_MAX_MODULES = 50
-
-_MAX_NAMES = 500
-"""Maximum number of names read from one folder."""
-
-_MAX_PROTECTED = 200
-FileStamps = dict[str, tuple[int, int, int]]
 _HOME_SECRETS = """
     .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
     .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
@@ -61,124 +55,6 @@ _KERNEL_FILE_SYSTEMS = frozenset(
 
 _PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
 """Folders that a bubblewrap sandbox replaces by its own."""
-
-
-def find_git_folders(root: str) -> list[str]:
-    """Return the git folder of the project, or the main repository's if the project is a linked worktree.
-
-    A `.git` file comes with the project and could name any folder, so that folder must point back to the project.
-    """
-    dot_git = f"{root}/.git"
-    if os.path.islink(dot_git):  # noqa: PTH114
-        return []
-    if os.path.isdir(dot_git):  # noqa: PTH112
-        return [dot_git]
-    gitdir = _read_first_line(dot_git).removeprefix("gitdir:").strip()
-    if not gitdir:
-        return []
-    folder = os.path.realpath(os.path.join(root, gitdir))  # noqa: PTH118
-    if not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
-        return []
-    if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(dot_git):
-        common = os.path.realpath(os.path.join(folder, _read_first_line(f"{folder}/commondir") or "."))  # noqa: PTH118
-        return [common if folder.startswith(f"{common}/worktrees/") else folder]
-    return [folder] if _is_submodule_of(folder, root) else []
-
-
-def list_git_protected(folder: str) -> list[str]:
-    """Return the existing entries of a git folder that could make git run something."""
-    return [path for path in (f"{folder}/{name}" for name in _GIT_PROTECTED) if os.path.lexists(path)]
-
-
-def list_nested_git_protected(folder: str) -> list[str]:
-    """Return the same for its submodules and worktrees."""
-    inner = [path for kind in ("modules", "worktrees") for path in _list_folders(f"{folder}/{kind}")]
-    return [path for folder in inner for path in list_git_protected(folder)]
-
-
-def _is_submodule_of(folder: str, root: str) -> bool:
-    """True if this is a submodule's git folder whose configured worktree is `root`."""
-    if "/.git/modules/" not in folder:
-        return False
-    worktree = re.search(r"^\s*worktree\s*=\s*(\S+)\s*$", _read_head(f"{folder}/config"), re.MULTILINE)
-    if worktree is None:
-        return False
-    return os.path.realpath(os.path.join(folder, worktree[1])) == os.path.realpath(root)  # noqa: PTH118
-
-
-def _list_folders(path: str) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return [entry.path for entry, _ in zip(entries, range(_MAX_MODULES), strict=False) if entry.is_dir()]
-    except OSError:
-        return []
-
-
-def _read_first_line(path: str) -> str:
-    return _read_head(path).partition("\n")[0].strip()
-
-
-def _read_head(path: str) -> str:
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            return file.read(20_000)
-    except (OSError, ValueError):
-        return ""
-
-
-def list_protected_files(root: str) -> list[str]:
-    """Return the existing protected files of the project and its git folders.
-
-    Files behind a symbolic link are left out: they lie elsewhere, and nothing can be mounted over a link.
-    """
-    real = os.path.realpath(root)
-    return [path for path in _scan_protected(root) if _is_own_path(path, root, real)][:_MAX_PROTECTED]
-
-
-def _scan_protected(root: str) -> list[str]:
-    repositories = find_git_folders(root)
-    paths = [path for folder in repositories for path in list_git_protected(folder)]
-    for name in _list_names(root):
-        path = f"{root}/{name}"
-        if name == ".git":
-            paths.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
-        elif find_protected_name([name]):
-            paths.append(path)
-        elif name.startswith(".") and os.path.isdir(path):  # noqa: PTH112
-            paths.extend(f"{path}/{inner}" for inner in _list_names(path) if find_protected_name([name, inner]))
-    return [*paths, *(path for folder in repositories for path in list_nested_git_protected(folder))]
-
-
-def _is_own_path(path: str, root: str, real: str) -> bool:
-    below = path.removeprefix(root) if path.startswith(f"{root}/") else ""
-    return os.path.realpath(path) == (f"{real}{below}" if below else path)
-
-
-def stamp_protected_files(root: str, cwd: str) -> FileStamps:
-    """Return the current state of the protected files, to detect changes later. A new link counts too."""
-    stamps: FileStamps = {}
-    for path in _scan_protected(root) if cwd == root else [*_scan_protected(root), *_scan_protected(cwd)]:
-        try:
-            status = os.lstat(path)
-        except OSError:
-            continue
-        stamps[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return stamps
-
-
-def find_tampered_files(before: FileStamps, root: str, cwd: str) -> tuple[str, ...]:
-    """Return the protected files that are new or changed since `before`, relative to the project."""
-    after = stamp_protected_files(root, cwd)
-    changed = [path for path, stamp in after.items() if before.get(path) != stamp]
-    return tuple(sorted(os.path.relpath(path, root) for path in changed))
-
-
-def _list_names(folder: str) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry, _ in zip(entries, range(_MAX_NAMES), strict=False)]
-    except OSError:
-        return []
 
 
 def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:
@@ -300,7 +176,11 @@ class SandboxLayout(Struct, frozen=True):
 EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
 
 
-def plan_layout(session: SandboxSession, *, writes: bool) -> SandboxLayout:
+def plan_layout(
+    session: SandboxSession, *, writes: bool, protected_files: "ProtectedFiles | None" = None
+) -> SandboxLayout:
+    from odin.sandbox.protected_files import ProtectedFiles, find_git_folders
+
     temporary = find_temp_folders(session.env)
     repositories = find_git_folders(session.root)
     dot_git = f"{session.root}/.git"
@@ -310,14 +190,14 @@ def plan_layout(session: SandboxSession, *, writes: bool) -> SandboxLayout:
     hidden = find_secret_paths(session.home, session.odin_folders, session.root)
     hidden += find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
-    protected = list_protected_files(session.root)
+    protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
     pinned = [*(path for path in repositories if path == dot_git), *_list_parents([*hidden, *protected], writable)]
     return SandboxLayout(
         temporary=tuple(temporary) if writes else (),
         persistent=tuple(_find_persistent(temporary, session.home)) if writes else (),
         writable=writable if writes else (),
         pinned=tuple(sorted(_resolve_existing(pinned), key=len)) if writes else (),
-        protected=tuple(protected) if writes else (),
+        protected=tuple(protected),
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),

@@ -14,7 +14,7 @@ import struct
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
@@ -63,6 +63,11 @@ def read_landlock_abi() -> int:
     """Return the Landlock ABI version of this kernel; 0 if it has none or it is disabled."""
     version: int = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     return max(version, 0)
+
+
+def collect_orphans() -> None:
+    """Become the parent of processes below this one whose own parent ends, as the first process of a namespace is."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def lock_down(setup: "tuple[str, ...]") -> None:

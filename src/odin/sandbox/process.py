@@ -349,6 +349,11 @@ class ChildProcess(Protocol):
         """The exit code, negative for a signal. Valid after `collect`."""
         ...
 
+    @property
+    def left_processes(self) -> bool:
+        """True if the sandbox still ran processes of ended commands when this one exited. Valid after `collect`."""
+        ...
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Call `on_exit` once, in the running event loop, when the process has exited."""
         ...
@@ -364,6 +369,8 @@ class ChildProcess(Protocol):
 
 class LocalChild:
     """A direct child of this process."""
+
+    left_processes = False
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -489,6 +496,11 @@ class RunningProcess:
     @property
     def code(self) -> int:
         return self._child.code if self.exited else -signal.SIGKILL
+
+    @property
+    def left_processes(self) -> bool:
+        """True if its sandbox still ran processes of ended commands when it exited."""
+        return self._child.left_processes
 
     @property
     def is_reading(self) -> bool:

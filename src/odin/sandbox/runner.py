@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from msgspec import Struct
 
@@ -61,12 +61,19 @@ class CommandSandbox(Protocol):
         """Start a sandboxed command. Raise OSError if it cannot be started."""
         ...
 
-    def stamp_protected_files(self, cwd: str, sandbox_profile: SandboxProfile) -> Any:
-        """Return the state of the protected files before a command, for `find_tampered_files`."""
+    def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
+        """Note the state of the protected files before a command. Unless it is alone, others may have changed them."""
         ...
 
-    def find_tampered_files(self, before: Any, cwd: str) -> tuple[str, ...]:
+    def find_tampered_files(self, cwd: str, sandbox_profile: SandboxProfile) -> tuple[str, ...]:
         """Return the protected files (git hooks, editor tasks …) that the command created or changed."""
+        ...
+
+    def take_late_changes(self, *, look: bool) -> tuple[str, ...]:
+        """Return the protected files that changed while no command ran but a process in the background did.
+
+        With `look`, one still does.
+        """
         ...
 
     def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
@@ -138,6 +145,7 @@ class ProcessRunner:
         self._sandbox: CommandSandbox | None = None
         self._processes: dict[int, RunningProcess] = {}
         self._base_env: dict[str, str] | None = None
+        self._had_background = False
 
     async def run(
         self,
@@ -158,7 +166,6 @@ class ProcessRunner:
         caller is cancelled, the command is stopped and `on_cancelled` gets what it had printed by then.
         """
         sandbox = self._choose_sandbox(command, sandbox_profile)
-        stamps = sandbox.stamp_protected_files(cwd, sandbox_profile) if sandbox and sandbox_profile else None
         running, (out,) = self._start(command, cwd, env, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
         sink = HeadTailBuffer(limit, self._make_spill_path)
         running.attach_pipe(out, sink, _relay_text(on_output))
@@ -167,7 +174,7 @@ class ProcessRunner:
         except asyncio.CancelledError:
             if on_cancelled is not None:
                 text, truncated = sink.render_text()
-                tampered = sandbox.find_tampered_files(stamps, cwd) if sandbox else ()
+                tampered = sandbox.find_tampered_files(cwd, sandbox_profile) if sandbox and sandbox_profile else ()
                 on_cancelled(
                     CommandResult(
                         running.code,
@@ -187,6 +194,8 @@ class ProcessRunner:
         text, truncated = sink.render_text()
         if not has_survivors:
             self.forget(running)
+        if sandbox is not None:
+            self._had_background = running.left_processes or bool(self._processes)
         failed = running.code != 0 and not timed_out
         return CommandResult(
             running.code,
@@ -200,7 +209,7 @@ class ProcessRunner:
             denial=sandbox.describe_denial(text, running.code, cwd, sandbox_profile)
             if sandbox and sandbox_profile and failed
             else "",
-            tampered_files=sandbox.find_tampered_files(stamps, cwd) if sandbox else (),
+            tampered_files=sandbox.find_tampered_files(cwd, sandbox_profile) if sandbox and sandbox_profile else (),
         )
 
     def _choose_sandbox(
@@ -283,8 +292,13 @@ class ProcessRunner:
         """Start a shell command without waiting for it. The runner owns it until `forget` or the end of the session."""
         sandbox = self._choose_sandbox(command, sandbox_profile)
         running, (out,) = self._start(command, cwd, None, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
+        self._had_background = True
         running.attach_pipe(out, sink, _ignore)
         return running
+
+    def take_late_changes(self) -> tuple[str, ...]:
+        """Return the protected files that changed while no command ran but a process in the background did."""
+        return self._sandbox.take_late_changes(look=self._had_background) if self._sandbox is not None else ()
 
     async def terminate(self, running: RunningProcess) -> None:
         """Send TERM to all its processes, then KILL."""
@@ -333,6 +347,7 @@ class ProcessRunner:
                 await running.terminate(self._term_grace)
                 return True
         except asyncio.CancelledError:
+            self._had_background = True
             try:
                 await running.terminate(self._cancel_grace)
             finally:
@@ -360,6 +375,8 @@ class ProcessRunner:
         child: ChildProcess
         try:
             if sandbox is not None and sandbox_profile is not None:
+                self._had_background = self._had_background or bool(self._processes)
+                sandbox.watch_protected_files(cwd, sandbox_profile, is_alone=not self._had_background)
                 sandbox_env = sandbox.build_environment(environ, sandbox_profile)
                 child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], sandbox_profile)
             else:

@@ -27,15 +27,12 @@ from odin.sandbox.backends import (
 )
 from odin.sandbox.layout import (
     HIDDEN_VARIABLES,
-    FileStamps,
     SandboxLayout,
     SandboxSession,
     build_programs_path,
-    find_tampered_files,
+    find_kernel_mounts,
     list_exposed_sockets,
-    list_protected_files,
     plan_layout,
-    stamp_protected_files,
 )
 from odin.sandbox.probe import (
     ProbeResult,
@@ -49,6 +46,7 @@ from odin.sandbox.probe import (
     load_probe,
     save_probe,
 )
+from odin.sandbox.protected_files import ProtectedFiles, ProtectedState, find_tampered_files
 from odin.sandbox.runner import SandboxUnavailable
 from odin.sandbox.supervisor import (
     SandboxedChild,
@@ -174,6 +172,9 @@ class Sandbox:
         self._probe: ProbeResult | None = None
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
         self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
+        self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
+        self._protected_state: ProtectedState | None = None
+        self._late_changes: tuple[str, ...] = ()
         self._root_identity: tuple[int, int] = (0, 0)
         self._is_network_shared = False
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
@@ -265,13 +266,29 @@ class Sandbox:
             raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
         return supervisor.start(argv, cwd, env, out, err)
 
-    def stamp_protected_files(self, cwd: str, sandbox_profile: SandboxProfile) -> FileStamps | None:
-        """Return the state of the protected files before a command that may write."""
-        return stamp_protected_files(self._session.root, os.path.realpath(cwd)) if sandbox_profile.writes else None
+    def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
+        """Note the state of the protected files before a command that may write."""
+        if sandbox_profile.writes:
+            before, now = self._protected_state, self._protected_files.read_state(os.path.realpath(cwd))
+            if before is not None and not is_alone:
+                self._late_changes += find_tampered_files(before, now, self._session.root)
+            self._protected_state = now
 
-    def find_tampered_files(self, before: FileStamps | None, cwd: str) -> tuple[str, ...]:
-        """Return the protected files that are new or changed since `before`."""
-        return find_tampered_files(before, self._session.root, os.path.realpath(cwd)) if before is not None else ()
+    def find_tampered_files(self, cwd: str, sandbox_profile: SandboxProfile) -> tuple[str, ...]:
+        """Return the protected files that are new or changed since the last look."""
+        before = self._protected_state
+        if before is None or not sandbox_profile.writes:
+            return ()
+        self._protected_state = now = self._protected_files.read_state(os.path.realpath(cwd))
+        return find_tampered_files(before, now, self._session.root)
+
+    def take_late_changes(self, *, look: bool) -> tuple[str, ...]:
+        """Return the protected files that changed while no command ran but a process in the background did."""
+        changes = self._late_changes
+        if look:
+            changes += self.find_tampered_files(self._session.root, SandboxProfile(writes=True))
+        self._late_changes = ()
+        return tuple(dict.fromkeys(changes))
 
     def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
         """Return what the sandbox probably denied a failed command, or ""."""
@@ -300,7 +317,7 @@ class Sandbox:
 
     def _get_layout(self, *, writes: bool) -> SandboxLayout:
         if writes not in self._layouts:
-            self._layouts[writes] = plan_layout(self._session, writes=writes)
+            self._layouts[writes] = plan_layout(self._session, writes=writes, protected_files=self._protected_files)
         return self._layouts[writes]
 
     def _get_supervisor(self, *, writes: bool) -> SandboxSupervisor | None:
@@ -328,9 +345,8 @@ class Sandbox:
     def _is_outdated(self) -> bool:
         """True if there are other files to protect, or sockets to hide, than when the sandboxes were created."""
         layouts = [self._layouts[writes] for writes in self._supervisors if writes in self._layouts]
-        if any(
-            layout.protected != tuple(list_protected_files(self._session.root)) for layout in layouts if layout.writable
-        ):
+        read_only = [layout.protected for layout in layouts if layout.writable]
+        if read_only and read_only[0] != tuple(self._protected_files.list_read_only(is_fresh=True)):
             return True
         return any(list_exposed_sockets(layout, self._session) for layout in layouts)
 

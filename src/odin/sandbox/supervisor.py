@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from odin.sandbox.init import COUNT, HELLO, START
+from odin.sandbox.init import COUNT, GROUP_LEFT, HELLO, NOTHING_LEFT, SEEN, START
 from odin.sandbox.process import list_group_members, signal_group
 
 _START_SECONDS = 10.0
@@ -49,6 +49,7 @@ class SandboxedChild:
     def __init__(self, pid: int, pidfd: int, status: int) -> None:
         self.pid = pid
         self.code = -signal.SIGKILL
+        self.left_processes = False
         self._pidfd = pidfd
         self._status = status
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,7 +65,8 @@ class SandboxedChild:
         else:
             self._kill_orphan()
         self._close()
-        return list_group_members(self.pid) if report[4:] != b"-" else {}
+        self.left_processes = report[4:] != NOTHING_LEFT
+        return list_group_members(self.pid) if report[4:] in (GROUP_LEFT, b"") else {}
 
     def _kill_orphan(self) -> None:
         """The init program is gone without a report: kill the command in case the kernel did not."""
@@ -122,7 +124,11 @@ class SandboxSupervisor:
         read_end, write_end = os.pipe()
         try:
             pidfd = self._request_start(words, [out, err, write_end, *more])
-            return SandboxedChild(_pid_of(pidfd), pidfd, read_end)
+            try:
+                return SandboxedChild(_pid_of(pidfd), pidfd, read_end)
+            finally:
+                with suppress(OSError):
+                    self._channel.sendall(len(SEEN).to_bytes(4, "big") + SEEN)
         except BaseException:
             os.close(read_end)
             raise

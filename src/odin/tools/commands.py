@@ -7,7 +7,7 @@ courtesy, not a guard: a program that slips through has no terminal and no input
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from msgspec import Meta
@@ -432,19 +432,19 @@ def _make_output(args: ExecuteArgs, finished: CommandResult, remarks: list[str],
         text=to_printable(text),
         is_error=finished.timed_out or finished.code != 0,
         note=to_printable(f"{args.description or 'Ran'}: {first[:200]}{ending}"),
-        for_user=to_printable(_describe_tampering(finished)),
+        for_user=to_printable(_warn_about_tampering(finished)),
         blocked=to_printable(finished.denial),
     )
 
 
 def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
+    remarks: list[str] = []
     if finished.timed_out:
-        return [
+        remarks.append(
             f"(timed out after {seconds:g}s and was stopped with everything it had started. It had no input: if it "
             "waited for an answer, use a flag that avoids the question; for a server, use Spawn)"
-        ]
-    remarks: list[str] = []
-    if finished.code:
+        )
+    elif finished.code:
         remarks.append(f"({describe_exit(finished.code)})")
     if finished.has_survivors:
         later = f"; its further output goes to {finished.spill_path}" if finished.spill_path else ""
@@ -452,16 +452,28 @@ def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
     if finished.denial:
         remarks.append(f"(the sandbox kept it from {finished.denial})")
     if finished.tampered_files:
-        remarks.append(f"({_describe_tampering(finished)})")
+        names = join_some(finished.tampered_files, _MAX_NAMED)
+        remarks.append(f"(it created or changed {names}, which other programs execute or obey; the user was warned)")
     return remarks
 
 
-def _describe_tampering(finished: CommandResult) -> str:
+_CHECK_IT = "Other programs execute or obey such files: check the change."
+
+
+def _warn_about_tampering(finished: CommandResult) -> str:
     """Return the warning about protected files that the command changed, which builds and tests do not do; else ""."""
     if not finished.tampered_files:
         return ""
     names = join_some(finished.tampered_files, _MAX_NAMED)
-    return f"the command created or changed {names}, which other programs execute or obey: the user should check it"
+    return f"The command created or changed {names}. {_CHECK_IT}"
+
+
+def warn_about_late_changes(names: Sequence[str]) -> str:
+    """Return the warning about protected files that changed while only a background process ran, or ""."""
+    if not names:
+        return ""
+    changed = join_some(names, _MAX_NAMED)
+    return to_printable(f"While a process ran in the background, {changed} was created or changed. {_CHECK_IT}")
 
 
 def _format_exit(finished: CommandResult) -> str:

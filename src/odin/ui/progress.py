@@ -94,15 +94,16 @@ class EventLines:
         return line
 
     def _format_tool_end(self, event: ToolEnded) -> str:
-        """Report a denied call with who denied it, secrets removed from the result, or a failure."""
+        """Report a denied call and who denied it; else the text for the user, secrets removed, or a failure."""
         denied = self._denied.pop(event.call_id, "")
         if event.status == "denied":
             return f"{event.name} was not run. {denied or _reason_of(event)}"
+        sentences = [event.for_user] if event.for_user else []
         if event.redacted:
-            return f"Redacted from the result of {event.name}: {', '.join(event.redacted)}."
-        return (
-            f"{event.name} failed: {_first_line_of(event.text)}" if self._failures and event.status == "error" else ""
-        )
+            sentences.append(f"Redacted from the result of {event.name}: {', '.join(event.redacted)}.")
+        elif self._failures and event.status == "error":
+            sentences.append(f"{event.name} failed: {_first_line_of(event.text)}")
+        return " ".join(sentences)
 
 
 def _first_line_of(text: str) -> str:

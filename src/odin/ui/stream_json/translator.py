@@ -460,6 +460,7 @@ class StreamTranslator:
             "status": event.status,
             "note": event.note,
             "view": event.display,
+            "for_user": event.for_user,
             "files": list(event.files),
             "redacted": list(event.redacted),
             "audit": to_builtins(event.audit) if event.audit else None,

@@ -1,0 +1,160 @@
+"""Planting something that other programs run later: at any depth it is prevented, or told with its name.
+
+Under bubblewrap what exists is read-only; under Landlock, and for what is new, the change is reported.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odin.sandbox import protected_files
+from odin.sandbox.protected_files import ProtectedFiles, find_tampered_files
+from tests.sandbox.users import BACKENDS, USERS, UserProject, shared_folder
+from tests.table import each
+
+_HOOK = "#!/bin/sh\nexit 0\n"
+
+_FILES = {
+    ".envrc": "export A=1\n",
+    ".git/hooks/pre-push": _HOOK,
+    ".husky/pre-commit": _HOOK,
+    ".vscode/tasks.json": '{"tasks": []}\n',
+    "packages/web/.idea/workspace.xml": "<x/>\n",
+    "packages/web/.vscode/tasks.json": '{"tasks": []}\n',
+    "node_modules/dep/.envrc": "export A=1\n",
+    "sub/.git/HEAD": "ref: refs/heads/main\n",
+    "sub/.git/config": "[core]\n\tbare = false\n",
+    "sub/.git/hooks/pre-commit.sample": _HOOK,
+    "src/a.txt": "a\n",
+}
+
+_KEEP_TIMES = 't=$(stat -c %y "{0}"); {1}; touch -d "$t" "{0}"'
+
+PLANTED: list[tuple[str, str, str]] = [
+    # the command, the file it plants, and the name that must be reported if that succeeds ("": the file)
+    ("echo x >>.git/hooks/pre-push", ".git/hooks/pre-push", ""),
+    (_KEEP_TIMES.format(".git/hooks", "echo x >.git/hooks/pre-commit"), ".git/hooks/pre-commit", ""),
+    (_KEEP_TIMES.format(".vscode/tasks.json", "sed -i s/tasks/Tasks/ .vscode/tasks.json"), ".vscode/tasks.json", ""),
+    (_KEEP_TIMES.format(".git/config", "sed -i 's/false/true /' .git/config"), ".git/config", ""),
+    ("chmod +x .git/hooks/pre-push", ".git/hooks/pre-push", ""),
+    ("ln .husky/pre-commit hard && echo x >>hard", ".husky/pre-commit", ""),
+    ("mv .husky/pre-commit y; echo x >y; mv y .husky/pre-commit", ".husky/pre-commit", ""),
+    ("echo x >packages/web/.envrc", "packages/web/.envrc", ""),
+    ("echo x >>packages/web/.idea/workspace.xml", "packages/web/.idea/workspace.xml", ""),
+    (_KEEP_TIMES.format("packages/web/.vscode", "echo x >packages/web/.vscode/a"), "packages/web/.vscode/a", ""),
+    ("echo x >node_modules/dep/.envrc", "node_modules/dep/.envrc", ""),
+    ("cd node_modules/dep; mkdir .zed; echo x >.zed/tasks", "node_modules/dep/.zed/tasks", "node_modules/dep/.zed"),
+    ("printf '[core]\\nfsmonitor=x\\n' >>sub/.git/config", "sub/.git/config", ""),
+    ("echo x >sub/.git/hooks/post-checkout", "sub/.git/hooks/post-checkout", ""),
+    ("mkdir -p a/b/c/.git/hooks && echo x >$_/pre-commit", "a/b/c/.git/hooks/pre-commit", "a/b/c/.git"),
+    ("mkdir -p a/x.git/refs a/x.git/objects; cd a/x.git; echo x >HEAD; echo x >config", "a/x.git/config", ""),
+    ("mkdir -p src/tmp && echo x >src/tmp/.envrc && mv src/tmp moved", "moved/.envrc", ""),
+    ("echo x >src/real && ln -s real src/.envrc", "src/.envrc", ""),
+    ("cd .git; mkdir -p modules/a/b; cd modules/a/b; echo x >HEAD; echo x >config", ".git/modules/a/b/config", ""),
+    ("mkdir -p Src/.VSCode && echo x >Src/.VSCode/tasks.json", "Src/.VSCode/tasks.json", "Src/.VSCode"),
+]
+
+
+@pytest.fixture(params=[(who, use) for who in USERS for use in BACKENDS], ids=lambda pair: "-".join(pair))
+def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
+    with shared_folder() as folder:
+        made = UserProject(folder, *request.param)
+        subprocess.run(["git", "init", "-q", str(made.root)], check=True)
+        for name, text in _FILES.items():
+            path = made.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        made.give()
+        yield made
+
+
+def test_what_is_planted_is_prevented_or_named(project: UserProject) -> None:
+    before = [_content_of(project.root / planted) for _, planted, _ in PLANTED]
+    done = project.run(*(command for command, _, _ in PLANTED))
+    unnoticed = [
+        (command, finished.output, finished.tampered_files)
+        for (command, planted, name), finished, content in zip(PLANTED, done, before, strict=True)
+        if (name or planted) not in finished.tampered_files and _content_of(project.root / planted) != content
+    ]
+    assert not unnoticed
+    reported = sum(bool(finished.tampered_files) for finished in done)
+    assert reported == (len(PLANTED) if project.use == "landlock" else 9)
+
+
+def test_ordinary_work_is_not_reported(project: UserProject) -> None:
+    work = [
+        "echo more >>src/a.txt && mkdir -p build/x && echo y >build/x/y",
+        "git add src && git -c user.name=a -c user.email=a@b commit -qm one && git branch other && git stash list",
+        "touch .git/hooks/pre-push .envrc 2>/dev/null; cat .envrc sub/.git/config",
+        "mkdir -p node_modules/other/.github/workflows && echo x >$_/ci.yml; echo x >node_modules/other/.travis.yml",
+        "rm -rf node_modules",
+    ]
+    done = project.run(*work)
+    assert [finished.tampered_files for finished in done] == [[]] * len(work)
+    assert done[-1].code == 0, "packages can be removed although they contain protected names"
+
+
+def _content_of(path: Path) -> tuple[bytes, int]:
+    try:
+        return path.read_bytes(), path.stat().st_mode & 0o111
+    except OSError:
+        return b"", 0
+
+
+def test_a_change_within_one_clock_tick_is_found(tmp_path: Path) -> None:
+    """The times and the size of a file that was just written may stay the same when it is written again."""
+    files = ProtectedFiles(str(tmp_path))
+    for number in range(200):
+        (tmp_path / ".envrc").write_text(f"{number:03}")
+        before = files.read_state()
+        (tmp_path / ".envrc").write_text(f"{999 - number:03}")
+        assert find_tampered_files(before, files.read_state(), str(tmp_path)) == (".envrc",)
+
+
+def test_a_name_within_one_clock_tick_is_found(tmp_path: Path) -> None:
+    files = ProtectedFiles(str(tmp_path))
+    for number in range(200):
+        folder = tmp_path / f"f{number}"
+        folder.mkdir()
+        before = files.read_state()
+        (folder / ".envrc").touch()
+        assert find_tampered_files(before, files.read_state(), str(tmp_path)) == (f"f{number}/.envrc",)
+
+
+def test_what_lies_beyond_the_limits_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that was there but not listed may have held the file before."""
+    for number in range(10):
+        (tmp_path / f"f{number}/inner").mkdir(parents=True)
+        (tmp_path / f"f{number}/inner/.envrc").touch()
+    files = ProtectedFiles(str(tmp_path))
+    monkeypatch.setattr(protected_files, "_MAX_FOLDERS", 12)
+    before = files.read_state()
+    monkeypatch.setattr(protected_files, "_MAX_FOLDERS", 100)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/.envrc").touch()
+    assert find_tampered_files(before, files.read_state(), str(tmp_path)) == ("new/.envrc",)
+
+
+def test_packages_do_not_push_out_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        (tmp_path / f"node_modules/p{number}").mkdir(parents=True)
+    deep = tmp_path / "a/b/c/d"
+    deep.mkdir(parents=True)
+    monkeypatch.setattr(protected_files, "_MAX_FOLDERS", 10)
+    files = ProtectedFiles(str(tmp_path))
+    before = files.read_state()
+    (deep / ".envrc").touch()
+    assert find_tampered_files(before, files.read_state(), str(tmp_path)) == ("a/b/c/d/.envrc",)
+
+
+@each("name", ["CACHEDIR.TAG", "pyvenv.cfg", ".gitignore", ".odinignore"])
+def test_no_marker_hides_a_folder(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name.strip(".")
+    folder.mkdir()
+    (folder / name).write_text("*\n")
+    files = ProtectedFiles(str(tmp_path))
+    before = files.read_state()
+    (folder / ".envrc").touch()
+    assert find_tampered_files(before, files.read_state(), str(tmp_path)) == (f"{folder.name}/.envrc",)
