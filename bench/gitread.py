@@ -68,8 +68,14 @@ class Repository:
         self._blobs.stdout.read(1)
         return data
 
-    def line(self, upto: str) -> list[tuple[str, str]]:
-        """Return the first-parent history, oldest first, as (commit, parent) pairs. A root commit has the parent ""."""
+    def line(self, upto: str, *, every: bool = False) -> list[tuple[str, str]]:
+        """Return the first-parent history, oldest first, as (commit, parent) pairs. A root commit has the parent "".
+
+        With `every`, return all commits in topological order, each with the commit listed before it as its parent.
+        """
+        if every:
+            listed = self.run("rev-list", "--topo-order", "--reverse", upto, "--").decode().split()
+            return list(zip(listed, ["", *listed[:-1]], strict=True))
         rows = self.run("rev-list", "--first-parent", "--reverse", "--parents", upto, "--").decode().splitlines()
         names = [row.split() for row in rows]
         return [(row[0], row[1] if len(row) > 1 else "") for row in names]

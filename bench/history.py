@@ -1,6 +1,7 @@
 """Replay the history of a git repository through Odin and compare every file with its commit, byte for byte.
 
-    history.py REPO [--commits N] [--from REV] [--upto REV] [--most-changes N] [--whole-every N] [--seed N] [--json]
+    history.py REPO [--commits N] [--from REV] [--upto REV] [--most-changes N] [--whole-every N] [--seed N]
+               [--all] [--window TOKENS] [--json]
 
 Each commit's changes become Read, EditTool, MultiEditTool, WriteFile and Delete calls of the scripted model, run by the
 engine in a scratch folder; the repository is only read. Changes that tool calls cannot express (binary files, links,
@@ -25,17 +26,23 @@ from odin.config import Options
 from odin.core.event import TurnEnded
 from odin.core.op import Prompt
 from odin.testing import ScriptedServer
-from replay import Replay, Tally
+from replay import DEFAULT_WINDOW, Replay, ReplayOptions, Tally
 from row import Row
 from worktree import Worktree
 
 HERE = Path(__file__).resolve().parent
-LONGEST_TURN_S = 600
+LONGEST_TURN_S = 3600
+MODEL = "claude-sonnet-4-5"
+DEFAULT_OPTIONS = ReplayOptions(whole_every=200)
 
 
-async def one_session(server: ScriptedServer, workspace: Path, home: Path, number: int) -> None:
+async def one_session(server: ScriptedServer, workspace: Path, home: Path, number: int, window: int) -> None:
     """Run one session from opening to closing; its one prompt replays a part of the history."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "ODIN_LOCAL_PORTS": "", **server.env("anthropic")}
+    models = {MODEL: {"context": window, "max_output": window // 4}}
+    config = home / ".config" / "odin" / "odinconfig.json"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps({"providers": {"anthropic": {"models": models}}}))
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "ODIN_LOCAL_PORTS": "", **server.env("anthropic", MODEL)}
     state = str(home / f"state-{number}")
     client = await open_session(Options(cwd=str(workspace), env=env, yes=True, max_turns=0, state_dir=state))
     try:
@@ -53,13 +60,13 @@ async def one_session(server: ScriptedServer, workspace: Path, home: Path, numbe
         await client.close()
 
 
-def play(replay: Replay, scratch: Path, workspace: Path) -> None:
+def play(replay: Replay, scratch: Path, workspace: Path, window: int) -> None:
     number = 0
-    with ScriptedServer(replay.play) as server:
+    with ScriptedServer(replay.play, window=window) as server:
         while not replay.done:
             replay.new_session()
             number += 1
-            asyncio.run(one_session(server, workspace, scratch, number))
+            asyncio.run(one_session(server, workspace, scratch, number, window))
             server.requests.clear()
             if replay.failure is not None:
                 raise replay.failure
@@ -72,25 +79,26 @@ def replay_history(
     since: str = "",
     upto: str = "HEAD",
     most_changes: int = 0,
-    whole_every: int = 200,
-    seed: int = 0,
+    every: bool = False,
+    options: ReplayOptions = DEFAULT_OPTIONS,
 ) -> Tally:
     """Replay the last `commits` commits of the first-parent history, those after `since`, or all.
 
-    `most_changes` limits them to the last commits that together change about this many files.
+    `every` takes the commits of side branches, too, one after the other. `most_changes` limits them to the last commits
+    that together change about this many files.
     """
     repository = Repository(repo)
     try:
-        line = _chosen(repository, upto, since, commits, most_changes)
+        line = _chosen(repository.line(upto, every=every), repository, since, commits, most_changes)
         with tempfile.TemporaryDirectory(prefix="odin-history-", ignore_cleanup_errors=True) as name:
             scratch = Path(name).resolve()
             tree = scratch / "workspace" / "tree"
             tree.mkdir(parents=True)
-            replay = Replay(repository, repository.commits(line), Worktree(tree), whole_every=whole_every, seed=seed)
+            replay = Replay(repository, repository.commits(line), Worktree(tree), options)
             if line and line[0][1]:
                 replay.start_from(line[0][1])
             started = time.perf_counter()
-            play(replay, scratch, scratch / "workspace")
+            play(replay, scratch, scratch / "workspace", options.window)
             replay.tally.seconds = time.perf_counter() - started
             if replay.last is not None:
                 replay.compare_tree(replay.last)
@@ -99,8 +107,9 @@ def replay_history(
         repository.close()
 
 
-def _chosen(repository: Repository, upto: str, since: str, commits: int, changes: int) -> list[tuple[str, str]]:
-    line = repository.line(upto)
+def _chosen(
+    line: list[tuple[str, str]], repository: Repository, since: str, commits: int, changes: int
+) -> list[tuple[str, str]]:
     if since:
         start = repository.run("rev-parse", "--verify", f"{since}^{{commit}}").decode().strip()
         line = line[[name for name, _ in line].index(start) + 1 :]
@@ -152,6 +161,8 @@ def main() -> int:
     parser.add_argument("--most-changes", type=int, default=0, help="fewer commits, so that about N files change")
     parser.add_argument("--whole-every", type=int, default=200, help="compare the whole tree every N commits")
     parser.add_argument("--seed", type=int, default=0, help="another number says the same edits in other ways")
+    parser.add_argument("--all", action="store_true", help="the commits of side branches, too")
+    parser.add_argument("--window", type=int, default=DEFAULT_WINDOW, help="the context window of the model in tokens")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     try:
@@ -161,8 +172,8 @@ def main() -> int:
             since=args.since,
             upto=args.upto,
             most_changes=args.most_changes,
-            whole_every=args.whole_every,
-            seed=args.seed,
+            every=args.all,
+            options=ReplayOptions(args.whole_every, args.seed, args.window),
         )
     except subprocess.CalledProcessError:
         sys.stderr.write(f"history: {args.repo} is not a git repository with such commits (what git said is above).\n")

@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from random import Random
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from gitread import ABSENT, LINK, REGULAR, SUBMODULE, Change, Commit, Repository
 from odin.testing import ScriptedCall, SeenRequest, Turn, reply, say
@@ -14,13 +14,12 @@ from odin.tools.read import is_plain_text
 from phrasing import Call, Lines, Unsayable, created, modified
 from worktree import Worktree
 
-SESSION_COMMITS = 25
-SESSION_FILES = 250
-SESSION_CHARS = 250_000
+SESSION_COMMITS = 100
 REPLY_CALLS = 40
 REPLY_CHARS = 400_000
 PAGE_LINES = 1900
 PAGE_CHARS = 40_000
+DEFAULT_WINDOW = 200_000
 MOST_PARTS = 20
 """An edit that needs more parts of a file than this reads all of it, because Odin does not remember very many parts."""
 LOOK_LINES = 3
@@ -60,11 +59,31 @@ class Tally:
         }
 
 
+class Step(NamedTuple):
+    """The calls that change one file, and those that read it first. `whole` reads are skipped if it is still known."""
+
+    path: bytes
+    calls: list[Call]
+    reads: tuple[Call, ...] = ()
+    whole: bool = False
+
+
+class ReplayOptions(NamedTuple):
+    """`whole_every` compares the whole tree every so many commits. A reply has at most `window` characters."""
+
+    whole_every: int = 0
+    seed: int = 0
+    window: int = DEFAULT_WINDOW
+
+
 class Replay:
-    """The scripted model. Before each reply it checks the results of the last one."""
+    """The scripted model. Before each reply it checks the results of the last one.
+
+    It forgets what it has read when Odin has shortened the conversation, and then reads a file again before an edit.
+    """
 
     def __init__(
-        self, repository: Repository, commits: Iterator[Commit], tree: Worktree, *, whole_every: int = 0, seed: int = 0
+        self, repository: Repository, commits: Iterator[Commit], tree: Worktree, options: ReplayOptions
     ) -> None:
         self.tally = Tally()
         self.done = False
@@ -73,17 +92,17 @@ class Replay:
         self._repository = repository
         self._commits = commits
         self._tree = tree
-        self._whole_every = whole_every
-        self._seed = seed
+        self._options = options
         self._commit: Commit | None = None
         self._expected: dict[bytes, tuple[str, str]] = {}
-        self._deletions: deque[list[Call]] = deque()
-        self._replies: deque[list[Call]] = deque()
+        self._deletions: deque[Step] = deque()
+        self._steps: deque[Step] = deque()
         self._unsaid: list[Change] = []
         self._asked: dict[str, Call] = {}
         self._known: set[bytes] = set()
         self._meddled: set[bytes] = set()
-        self._steps = self._files = self._chars = 0
+        self._messages = 0
+        self._session_commits = 0
 
     def start_from(self, commit: str) -> None:
         """Write the tree of a commit to the folder, without tool calls."""
@@ -103,24 +122,23 @@ class Replay:
     def new_session(self) -> None:
         self._known.clear()
         self._meddled.clear()
-        self._steps = self._files = self._chars = 0
+        self._messages = self._session_commits = 0
 
     def _next(self, seen: SeenRequest) -> Turn:
         if not seen.tool_names:
             return say("{}")
         self._check_results(seen)
+        self._notice_compaction(seen)
         while True:
             if self._deletions:
-                return self._speak(self._deletions.popleft())
+                return self._speak(self._take_steps(self._deletions))
             self._put_unsaid()
-            if self._replies:
-                if self._full() and not self._depends_on_reading():
-                    return say("The rest of this commit is for another session.")
-                return self._speak(self._replies.popleft())
+            if self._steps:
+                return self._speak(self._take_steps(self._steps))
             if self._commit is not None:
                 self._compare(self._commit)
                 self.last, self._commit = self._commit, None
-            if self._full():
+            if self._session_commits >= SESSION_COMMITS:
                 return say("That is enough for one session.")
             self._commit = next(self._commits, None)
             if self._commit is None:
@@ -128,17 +146,30 @@ class Replay:
                 return say("All commits are done.")
             self._begin(self._commit)
 
-    def _depends_on_reading(self) -> bool:
-        """True if calls that are not yet sent depend on what this session has read."""
-        return any(call.name not in ("WriteFile", "Delete") for calls in self._replies for call in calls)
+    def _notice_compaction(self, seen: SeenRequest) -> None:
+        if len(seen.messages) < self._messages or "removed to save room" in str(seen.json):
+            self._known.clear()
+        self._messages = len(seen.messages)
 
-    def _full(self) -> bool:
-        return self._steps >= SESSION_COMMITS or self._files >= SESSION_FILES or self._chars >= SESSION_CHARS
+    def _take_steps(self, steps: deque[Step]) -> list[Call]:
+        """Return the calls of the next reply: at least one step, and no more than fit."""
+        calls: list[Call] = []
+        size = 0
+        while steps:
+            known = steps[0].whole and steps[0].path in self._known
+            reads = () if known else steps[0].reads
+            size += len(reads) * PAGE_CHARS + sum(_length_of(call) for call in steps[0].calls)
+            if calls and (len(calls) + len(reads) + len(steps[0].calls) > REPLY_CALLS or size > self._options.window):
+                break
+            step = steps.popleft()
+            calls += [*(reads or self._look_again(step.path)), *step.calls]
+            if step.whole:
+                self._known.add(step.path)
+        return calls
 
     def _speak(self, calls: list[Call]) -> Turn:
         self._asked = {f"call_{len(self._asked)}_{time.monotonic_ns()}": call for call in calls}
         self.tally.calls.update(call.name for call in calls)
-        self._chars += sum(len(str(call.args)) for call in calls)
         return reply(
             calls=[ScriptedCall(call.name, call.args, name) for name, call in self._asked.items()], chunk=REPLY_CHARS
         )
@@ -147,7 +178,6 @@ class Replay:
         content = seen.messages[-1].get("content") if seen.messages else None
         for block in cast("list[dict[str, Any]]", content) if isinstance(content, list) else ():
             if block.get("type") == "tool_result":
-                self._chars += len(str(block.get("content")))
                 call = self._asked.get(block["tool_use_id"])
                 glance = call is not None and call.args.get("limit") == LOOK_LINES
                 if block.get("is_error") and call is not None and not glance and self._commit is not None:
@@ -157,50 +187,50 @@ class Replay:
     # --- one commit ---
 
     def _begin(self, commit: Commit) -> None:
-        self._steps += 1
+        self._session_commits += 1
         self.tally.commits += 1
-        chance = Random(f"{self._seed}{commit.name}")
-        gone: list[str] = []
-        looks: list[Call] = []
-        calls: list[Call] = []
+        chance = Random(f"{self._options.seed}{commit.name}")
+        gone: list[bytes] = []
         for change in commit.changes:
-            self._files += 1
             self.tally.files += 1
             try:
                 if change.new_mode == ABSENT and change.old_mode != SUBMODULE:
-                    gone.append(self._path(change.path))
-                    looks.extend(self._look_again(change.path))
-                    self._known.discard(change.path)
+                    self._path(change.path)
+                    gone.append(change.path)
                 else:
-                    calls.extend(self._phrase(change, chance))
+                    self._steps.append(self._phrase(change, chance))
             except Unsayable as reason:
                 self.tally.skipped[str(reason)] += 1
                 self._unsaid.append(change)
-        self._deletions.extend(_in_replies(looks))
-        named = [gone[start : start + REPLY_CALLS] for start in range(0, len(gone), REPLY_CALLS)]
-        self._deletions.extend(
-            [Call("Delete", {"paths": paths, "reason": "The commit removes it."})] for paths in named
-        )
-        self._replies.extend(_in_replies(calls))
+        for start in range(0, len(gone), REPLY_CALLS):
+            self._delete(gone[start : start + REPLY_CALLS])
 
-    def _phrase(self, change: Change, chance: Random) -> list[Call]:
+    def _delete(self, paths: list[bytes]) -> None:
+        self._deletions.extend(Step(path, []) for path in paths if path in self._meddled)
+        named = [self._path(path) for path in paths]
+        self._deletions.append(Step(b"", [Call("Delete", {"paths": named, "reason": "The commit removes it."})]))
+        self._known.difference_update(paths)
+
+    def _phrase(self, change: Change, chance: Random) -> Step:
         if SUBMODULE in (change.old_mode, change.new_mode):
             raise Unsayable("submodule")
         path = self._path(change.path)
         if LINK in (change.old_mode, change.new_mode):
             raise Unsayable("symbolic link")
         after = self._repository.blob(change.new_blob)
+        if len(after) > 2 * self._options.window:
+            raise Unsayable("larger than the context window")
         if change.old_mode == ABSENT:
-            calls = created(path, after).calls
-            self._known.add(change.path)
-            return calls
+            return Step(change.path, created(path, after).calls, whole=True)
         if change.old_blob == change.new_blob:
             raise Unsayable("mode only")
         before = self._repository.blob(change.old_blob)
         phrased = modified(path, before, after, chance)
         self.tally.anew += phrased.calls[0].name == "Delete"
-        reads = self._reads(change.path, path, before, phrased.reads) if phrased.reads is not None else []
-        return [*(reads or self._look_again(change.path)), *phrased.calls]
+        if phrased.reads is None:
+            return Step(change.path, phrased.calls)
+        whole = _is_small(before) and is_plain_text(path, before[:16])
+        return Step(change.path, phrased.calls, tuple(self._reads(path, before, phrased.reads)), whole)
 
     def _look_again(self, path: bytes) -> list[Call]:
         """Read the files that this program changed itself, as a tool error would request."""
@@ -215,22 +245,18 @@ class Replay:
         except UnicodeDecodeError:
             raise Unsayable("name that is not UTF-8") from None
 
-    def _reads(self, name: bytes, path: str, before: bytes, needed: list[Lines]) -> list[Call]:
-        """Return the Read calls before an edit: none for a known file, all of a small one, parts of a large one."""
+    def _reads(self, path: str, before: bytes, needed: list[Lines]) -> list[Call]:
+        """Return the Read calls before an edit: all of a small file, parts of a large one."""
         if not is_plain_text(path, before[:16]):
             return [_raw_lines(path, first, last) for first, last in needed]
-        lines = before.count(b"\n") + 1
-        if lines <= PAGE_LINES and len(before) + 8 * lines <= PAGE_CHARS:
-            if name in self._known:
-                return []
-            self._known.add(name)
+        if _is_small(before):
             return [Call("Read", {"file_path": path})]
         if len(needed) > MOST_PARTS:
-            needed = [(1, lines)]
+            needed = [(1, before.count(b"\n") + 1)]
         calls = [
             Call("Read", {"file_path": path, "offset": start, "limit": end - start + 1})
             for first, last in needed
-            for start, end in _pages(before, max(1, first - 1), last + 1 + self._steps % 5)
+            for start, end in _pages(before, max(1, first - 1), last + 1 + self.tally.commits % 5)
         ]
         return list({json.dumps(call.args): call for call in calls}.values())
 
@@ -250,7 +276,7 @@ class Replay:
 
     def _put(self, path: bytes, mode: str, blob: str) -> None:
         self._known.discard(path)
-        if self._steps and mode in REGULAR:
+        if self._session_commits and mode in REGULAR:
             self._meddled.add(path)
         self._tree.put(path, mode, b"" if mode in (ABSENT, SUBMODULE) else self._repository.blob(blob))
 
@@ -260,7 +286,7 @@ class Replay:
         for change in commit.changes:
             self._adopt(change)
             self._compare_one(commit, change.path)
-        if self._whole_every and self.tally.commits % self._whole_every == 0:
+        if self._options.whole_every and self.tally.commits % self._options.whole_every == 0:
             self.compare_tree(commit)
 
     def _adopt(self, change: Change) -> None:
@@ -293,19 +319,14 @@ class Replay:
                 self._tree.put(path, ABSENT, b"")
 
 
-def _in_replies(calls: list[Call]) -> Iterator[list[Call]]:
-    """Group the calls into replies of a realistic number of calls and size."""
-    batch: list[Call] = []
-    size = 0
-    for call in calls:
-        length = sum(len(str(value)) for value in call.args.values())
-        if batch and (len(batch) >= REPLY_CALLS or size + length > REPLY_CHARS):
-            yield batch
-            batch, size = [], 0
-        batch.append(call)
-        size += length
-    if batch:
-        yield batch
+def _length_of(call: Call) -> int:
+    return sum(len(str(value)) for value in call.args.values())
+
+
+def _is_small(data: bytes) -> bool:
+    """True if one Read shows the whole file."""
+    lines = data.count(b"\n") + 1
+    return lines <= PAGE_LINES and len(data) + 8 * lines <= PAGE_CHARS
 
 
 def _raw_lines(path: str, first: int, last: int) -> Call:
