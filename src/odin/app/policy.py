@@ -16,6 +16,7 @@ from odin.core.call_events import ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, RuleAction
+from odin.core.text import find_similar
 from odin.core.tool import ALIASES, Tool, canonical_name_of
 from odin.policy.modes import permission_mode_of
 from odin.policy.policy import Policy
@@ -128,11 +129,8 @@ def warn_of_unknown_tools(tools: Iterable[Tool[Any]], *given: Iterable[str]) -> 
 
 
 def _suggest_tool(name: str) -> str:
-    import difflib
-
-    words = {word.casefold(): word for tool, aliases in ALIASES.items() for word in (*aliases.split(), tool)}
-    matches = difflib.get_close_matches(name.casefold(), words, n=1)
-    return f" Did you mean {canonical_name_of(words[matches[0]])}?" if matches else ""
+    similar = find_similar(name, (word for tool, aliases in ALIASES.items() for word in (*aliases.split(), tool)))
+    return f" Did you mean {canonical_name_of(similar)}?" if similar else ""
 
 
 def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelope]) -> Redactor:

@@ -18,6 +18,7 @@ from odin.config import Options, load, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.policy import Danger, RuleAction
+from odin.core.text import suggest_similar
 from odin.core.tool import Kind, Subject, canonical_name_of
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
@@ -107,7 +108,7 @@ def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
     kinds |= {tool.name: tool.kind for tool in (WebFetchTool, WebSearchTool, AgentTool)}
     canonical = canonical_name_of(name)
     if canonical not in kinds:
-        raise UsageError(f"Unknown tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
+        raise UsageError(f"Unknown tool {name!r}.{suggest_similar(name, kinds)}", f"The tools are: {', '.join(kinds)}.")
     return canonical, kinds[canonical]
 
 

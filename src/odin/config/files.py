@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from odin.config.paths import CONFIG_NAME, get_config_dir, make_private_folder
 from odin.core.errors import ConfigError
+from odin.core.text import describe_mismatch, suggest_similar
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_DEPTH = 50
@@ -194,13 +195,14 @@ class ConfigValidator:
 
     def _validate_struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
         if not isinstance(raw, dict):
-            self.report(path, f"{path} must be an object, not {_kind_of(raw)}; it is ignored.")
+            self.report(path, f"{path} is ignored: it {describe_mismatch(raw, shape)}")
             return None
         kept = self.validate_keys(cast("dict[str, Any]", raw), shape, path)
         try:
             msgspec.convert(kept, shape)
         except msgspec.ValidationError as error:
-            self.report(path, f"{path} is ignored: {_describe_error(error)}.")
+            text = str(error).split(" - at ", 1)[0].replace("`", "")
+            self.report(path, f"{path} is ignored: {_lower_first(text)}.")
             return None
         return kept
 
@@ -219,9 +221,11 @@ class ConfigValidator:
         same = raw is None or value is raw
         try:
             return msgspec.to_builtins(msgspec.convert(value, kind, strict=same))
-        except msgspec.ValidationError as error:
-            why = _describe_error(error) if same else f"what {raw} stands for does not fit"  # the value may be a secret
-            self.report(path, f"{path} is ignored: {why}.")
+        except msgspec.ValidationError:
+            why = f"it {describe_mismatch(value, kind)}" if same else f"what {raw} stands for does not fit."
+            self.report(
+                path, f"{path} is ignored: {why}"
+            )  # what a variable stands for is not shown: it may be a secret
             return None
 
     def _expand(self, text: str) -> str:
@@ -243,25 +247,8 @@ class ConfigValidator:
 
 
 def _describe_unknown_key(path: str, key: str, known: Mapping[str, Any]) -> str:
-    from difflib import get_close_matches
-
-    folded = {name.casefold().replace("_", ""): name for name in known}
-    wanted = key.casefold().replace("_", "").replace("-", "")
-    close = get_close_matches(wanted, folded)
-    close.sort(key=lambda name: sorted(name) != sorted(wanted))  # swapped letters are the most likely typo
-    suggestion = f' Did you mean "{folded[close[0]]}"?' if close else ""
+    suggestion = suggest_similar(key, known, '"{}"')
     return f'there is no key "{path}"; it is ignored.{suggestion}'
-
-
-def _describe_error(error: msgspec.ValidationError) -> str:
-    """Return msgspec's message without its `$` path, which the key path already gives."""
-    text = str(error).split(" - at ", 1)[0].replace("`", "")
-    return text[:1].lower() + text[1:]
-
-
-def _kind_of(value: Any) -> str:
-    names = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return names.get(cast("type[Any]", type(value)), "null")
 
 
 PRIVATE_MODE = 0o600

@@ -198,7 +198,7 @@ class DisplayCommands:
             rest = "light" if self._app.current_theme.dark else "dark"
         name = _THEMES.get(rest.casefold())
         if name is None:
-            raise UsageError(f"Unknown theme {rest!r}.", "Usage: /theme [auto|dark|light]")
+            raise make_argument_error("theme", rest)
         self._app.choose_theme(name)
 
     async def _set_mouse(self, rest: str) -> None:

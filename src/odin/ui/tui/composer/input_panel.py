@@ -14,6 +14,7 @@ from odin.core.errors import OdinError
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
 from odin.core.slash_commands import find_slash_command
+from odin.ui.slash_commands.actions import refuse_unknown_command
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.draft import PromptDraft, draft_of_prompt, join_drafts
@@ -76,6 +77,10 @@ class SubmitQueue:
             await self._open.wait()
             await self._send(submitted)
 
+    async def send_first(self, draft: PromptDraft) -> None:
+        """Submit the prompt of the command line, before all drafts."""
+        await self._send(SubmittedDraft(draft, None, None))
+
     async def _send(self, submitted: SubmittedDraft) -> None:
         text = submitted.draft.expand()
         try:
@@ -101,6 +106,7 @@ class SubmitQueue:
         """
         word, _, rest = text.partition(" ") if "\n" not in text.split(" ", 1)[0] else ("", "", "")
         if not word.startswith("/") or find_slash_command(word) is None:
+            await refuse_unknown_command(self._app.client, text)
             return False
         done = asyncio.Event()
         self._app.run_worker(
@@ -200,8 +206,8 @@ class InputPanel(Vertical):
 
     async def begin(self, first: str) -> None:
         """The first session is open: submit the prompt `first`, then the drafts written so far."""
-        if first and not await self.odin.send_prompt(first):
-            self.composer.restore_draft(PromptDraft(first))
+        if first:
+            await self.submit_queue.send_first(PromptDraft(first))
         self.submit_queue.begin()
         self.composer.prompt_history.add_older(await self.submit_queue.load_history())
 
