@@ -179,7 +179,7 @@ async def test_a_command_that_needs_words_is_only_completed() -> None:
 
 async def test_arguments_of_some_commands_are_completed() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
-        await stage.type("/permissions a")
+        await stage.type("/permissions ac")
         await stage.shows("› acceptEdits")
         await stage.press("tab")
         assert stage.app.composer.text == "/permissions acceptEdits"

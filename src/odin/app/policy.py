@@ -26,6 +26,7 @@ from odin.policy.secrets import Redactor
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
+    from odin.policy.auto_mode import Confinement
     from odin.policy.hooks.session_hooks import SessionHooks
 
 
@@ -89,9 +90,15 @@ def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], 
 
 
 def policy_of(
-    config: Config, options: Options, cwd: str, rule_set: RuleSet, chosen: str = "", readable: str = ""
+    config: Config,
+    options: Options,
+    cwd: str,
+    rule_set: RuleSet,
+    chosen: str = "",
+    readable: str = "",
+    confinement: "Confinement | None" = None,
 ) -> Policy:
-    """Return the policy of a session. `readable` is the session's folder.
+    """Return the policy of a session. `readable` is the session's folder, `confinement` its sandbox.
 
     `chosen` is the permission mode set in an earlier run; it is restored unless this run sets one, except for
     bypassPermissions, which must be set again each time.
@@ -105,6 +112,7 @@ def policy_of(
         restrict_to_workspace=config.restrict_to_workspace,
         rule_set=rule_set,
         readable=readable,
+        confinement=confinement,
     )
 
 

@@ -182,7 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 for no limit (default: 100)")
     add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
     add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")
-    add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="approve every permission request")
     add(
         "--allowedTools",

@@ -14,7 +14,7 @@ from odin.core.event_values import Mode
 from odin.core.text import list_choices, suggest_similar
 from odin.core.tool import Kind, Tool
 
-PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
+PermissionMode = Literal["default", "acceptEdits", "auto", "plan", "dontAsk", "bypassPermissions"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 

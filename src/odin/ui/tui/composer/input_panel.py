@@ -167,7 +167,7 @@ class SubmitQueue:
         return ()
 
 
-PERMISSION_CYCLE = ("default", "acceptEdits", "plan")
+PERMISSION_CYCLE = ("default", "acceptEdits", "auto", "plan")
 """The permission modes a key cycles through. Bypassing permissions requires the command /yolo."""
 
 
@@ -223,9 +223,12 @@ class InputPanel(Vertical):
             self.queue.focus()
 
     async def switch_permission_mode(self) -> None:
+        """Set the next permission mode that the session accepts; say why it refuses one."""
         current = self.composer.permission_mode
-        index = PERMISSION_CYCLE.index(current) + 1 if current in PERMISSION_CYCLE else 0
-        await self.odin.submit(SetPermissionMode(PERMISSION_CYCLE[index % len(PERMISSION_CYCLE)]))
+        start = PERMISSION_CYCLE.index(current) + 1 if current in PERMISSION_CYCLE else 0
+        for mode in (*PERMISSION_CYCLE[start:], *PERMISSION_CYCLE[:start]):
+            if await self.odin.submit(SetPermissionMode(mode)):
+                return
 
     # --- messages of the widgets ---
 
