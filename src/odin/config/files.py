@@ -257,13 +257,13 @@ PRIVATE_MODE = 0o600
 @contextmanager
 def lock_file(path: Path, patience: float = 10.0) -> Generator[None]:
     """Hold the lock of this file, so that each writer reads what the previous one wrote."""
-    beside = make_private_folder(path.parent) / f"{path.name}.lock"
+    lock_path = make_private_folder(path.parent) / f"{path.name}.lock"
     try:
-        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
+        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
     except OSError as error:
-        raise make_write_error(beside, error) from error
+        raise make_write_error(lock_path, error) from error
     try:
-        _wait_for_lock(fd, beside, patience)
+        _wait_for_lock(fd, lock_path, patience)
         yield
     finally:
         os.close(fd)
@@ -342,16 +342,16 @@ def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
     """Return the file's text with this key set."""
     import json
 
-    said = json.dumps(value, ensure_ascii=False)
+    encoded = json.dumps(value, ensure_ascii=False)
     if raw is None or not raw.strip():
-        return f"{{\n  {json.dumps(key)}: {said}\n}}\n"
+        return f"{{\n  {json.dumps(key)}: {encoded}\n}}\n"
     parse_json_object(raw, path)
     text = raw.decode("utf-8")
     found = [entry for entry in scan_keys(text) if entry.key == key]
     if found:
         last = found[-1]  # of duplicate keys the last one counts
-        return f"{text[: last.value_at]}{said}{text[last.end :]}"
-    return _insert_first(text, f"{json.dumps(key)}: {said}")
+        return f"{text[: last.value_at]}{encoded}{text[last.end :]}"
+    return _insert_first(text, f"{json.dumps(key)}: {encoded}")
 
 
 def scan_keys(text: str) -> Iterator[KeyPosition]:

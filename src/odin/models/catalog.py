@@ -58,8 +58,8 @@ class ModelTable:
             strange = _find_unknown_fields(_ROWS_DECODER.decode(written))
         except (msgspec.MsgspecError, UnicodeError) as error:
             return cls(warning=f"{path} is left out: {error}. It maps providers to models to what is known of them.")
-        said = f"{path} says {', '.join(strange)}, which means nothing there." if strange else ""
-        return cls(own, said)
+        warning = f"{path}: unknown entries are ignored: {', '.join(strange)}." if strange else ""
+        return cls(own, warning)
 
     def find_builtin(self, provider: str, model: str) -> ModelSettings | None:
         row = self._load_rows().get(provider, {}).get(model)
@@ -242,17 +242,17 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         for row in (configured, known.find_override(provider, model) or known.find_override(vendor, plain), usual)
         if row
     ]
-    said = _make_field_lookup(rows)
+    look_up = _make_field_lookup(rows)
     return ModelInfo(
         model,
         provider,
-        *(said(field, 0) for field in ("context", "max_output")),
-        *(float(said(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
+        *(look_up(field, 0) for field in ("context", "max_output")),
+        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
         tools=_choose_tool_style(rows, usual),
-        thinking=bool(said("thinking", False)),
-        images=bool(said("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
-        free=said("price_input", None) == said("price_output", None) == 0,
-        calls_in_thinking=said("calls_in_thinking", None),
+        thinking=bool(look_up("thinking", False)),
+        images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
+        free=look_up("price_input", None) == look_up("price_output", None) == 0,
+        calls_in_thinking=look_up("calls_in_thinking", None),
     )
 
 
