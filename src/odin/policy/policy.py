@@ -174,8 +174,8 @@ class Policy:
         if doubt is not None:
             return self._apply_dont_ask(doubt)
         if self._allows_everything():
-            how = self._name_bypass()
-            return Verdict("allow", f"{how} allows everything.", rule=f"{how[0].lower()}{how[1:]}")
+            source = self._name_bypass()
+            return Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
         return self._apply_dont_ask(
             self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
         )
