@@ -15,6 +15,7 @@ from odin.core.event import Compacted, PromptChanged, PromptInjected, PromptQueu
 from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import ChangePrompt, Compact, Interrupt, Prompt
+from odin.core.tool import Subject
 from odin.testing import call, say
 from odin.testing.script import SeenRequest
 from tests import pictures
@@ -185,7 +186,7 @@ class TestText:
     ) -> None:
         reading = asyncio.Event()
 
-        async def never(self: AttachmentReader, item: Attachment, mode: Mode) -> Any:
+        async def never(self: AttachmentReader, item: Attachment, subject: Subject, mode: Mode) -> Any:
             reading.set()
             await asyncio.Event().wait()
 

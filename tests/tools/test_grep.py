@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from odin.policy.paths import resolve_given
 from odin.tools.grep import GrepTool
 from odin.tools.listing import GlobTool
-from odin.tools.search import LineHit
-from odin.tools.staleness import remember_lines
+from odin.tools.search import LineHit, open_source
+from odin.tools.staleness import confirm_lines
 from tests.tools.toolbox import Toolbox
 
 
@@ -147,12 +148,30 @@ async def test_only_content_is_remembered(box: Toolbox) -> None:
     assert box.files.list_unseen(path) == [(3, 3)]
 
 
-async def test_a_line_that_changed_while_we_searched_was_not_read(box: Toolbox) -> None:
+async def test_a_line_that_changed_while_we_searched_is_neither_shown_nor_read(box: Toolbox) -> None:
     path = box.write("a.txt", "x\ny\n")
-    remember_lines(box.files, [LineHit(path, 1, True, "x as it was"), LineHit(path, 3, True, "gone")], 500)
-    assert box.files.get_cached_file(path) is None
-    remember_lines(box.files, [LineHit(path, 1, True, "x as it was"), LineHit(path, 2, False, "y")], 500)
-    assert box.files.list_segments(path) == ("2-2",)
+    with open_source(resolve_given(str(box.folder), "/"), "/") as source:
+        changed = [LineHit(path, 1, True, "x as it was"), LineHit(path, 3, True, "gone")]
+        assert confirm_lines(box.files, source, changed, 500) == {path}
+        assert box.files.get_cached_file(path) is None
+        assert confirm_lines(box.files, source, [changed[0], LineHit(path, 2, False, "y")], 500) == {path}
+        assert box.files.list_segments(path) == ("2-2",)
+        assert confirm_lines(box.files, source, [LineHit(path, 2, False, "y")], 500) == set()
+        assert confirm_lines(box.files, source, [LineHit(f"{box.folder}/gone", 1, True, "x")], 500) == {
+            f"{box.folder}/gone"
+        }
+
+
+async def test_lines_of_files_that_are_too_large_to_be_read_again_are_confirmed(
+    box: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odin.tools.staleness.MAX_REREAD_BYTES", 10)
+    box.write("a.txt", b"\xef\xbb\xbffirst x\r\nmore\n" + b"filler\n" * 100 + b"last x \xe9")
+    assert await lines(box, "x") == ["a.txt:1:first x", "a.txt:103:last x \ufffd"]
+    path = str(box.folder / "a.txt")
+    with open_source(resolve_given(str(box.folder), "/"), "/") as source:
+        for hit in (LineHit(path, 2, True, "mora"), LineHit(path, 104, True, "")):
+            assert confirm_lines(box.files, source, [hit], 500) == {path}
 
 
 async def test_odd_bytes_are_shown(box: Toolbox) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import os
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,12 @@ async def test_offset_and_limit_count_lines_of_the_text(box: Toolbox) -> None:
 async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> None:
     path = box.write("a.pdf", pdf("one", "two"))
     reader = PdfReader(box.runner)
-    info = os.stat(path)
-    first = await reader.read_text(path, info, str(workspace))
-    assert await reader.read_text(path, info, str(workspace)) is first
+    with FileIO(path) as file:
+        first = await reader.read_text(path, file, os.stat(path))
+        assert await reader.read_text(path, file, os.stat(path)) is first
     box.write("a.pdf", pdf("other"))
-    assert (await reader.read_text(path, os.stat(path), str(workspace))).pages == 1
+    with FileIO(path) as file:
+        assert (await reader.read_text(path, file, os.stat(path))).pages == 1
 
 
 async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(box: Toolbox) -> None:
@@ -75,8 +77,8 @@ async def test_a_file_above_the_limit_is_refused_with_the_limit(box: Toolbox) ->
 
 async def test_a_file_that_takes_for_ever_is_given_up(box: Toolbox, workspace: Path) -> None:
     path = box.write("slow.pdf", SLOW)
-    with pytest.raises(Refusal, match=r"its text was not found within 0\.05 s"):
-        await PdfReader(box.runner, seconds=0.05).read_text(path, os.stat(path), str(workspace))
+    with FileIO(path) as file, pytest.raises(Refusal, match=r"its text was not found within 0\.05 s"):
+        await PdfReader(box.runner, seconds=0.05).read_text(path, file, os.stat(path))
 
 
 async def test_what_was_read_in_time_is_shown_and_the_rest_is_named(box: Toolbox, workspace: Path) -> None:

@@ -5,7 +5,6 @@ left out with a warning, so that the user does not send them by accident.
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -84,8 +83,7 @@ class AttachmentReader:
 
         images = [item for item in prompt.attachments if has_image_data(item)]
         check_images(
-            (item for item in self._find_attachments(prompt) if not self._explain_refusal(item, prompt.mode)),
-            len(images),
+            (item for item in self._find_attachments(prompt) if not self._judge(item, prompt.mode)[1]), len(images)
         )
         for item in images:
             validate_image(item.data, Path(item.path).name or "The clipboard")
@@ -127,7 +125,7 @@ class AttachmentReader:
         return AttachedContent(tuple(batch.notes), tuple(batch.images), tuple(batch.warnings), files)
 
     async def _add_item(self, item: Attachment, mode: Mode, batch: "_AttachmentBatch") -> None:
-        why = self._explain_refusal(item, mode)
+        subject, why = self._judge(item, mode)
         if why:
             batch.skip(_name_of(item), why)
             return
@@ -136,7 +134,7 @@ class AttachmentReader:
             return
         journal = CacheJournal()
         with record_into(journal):
-            output = await self._read_item(item, mode)
+            output = await self._read_item(item, subject, mode)
         if output.is_error:
             batch.skip(_name_of(item), output.text)
         elif len(output.images) + len(batch.images) > MAX_IMAGES:
@@ -151,10 +149,11 @@ class AttachmentReader:
             return
         self._deps.files.rollback(journal)
 
-    async def _read_item(self, item: Attachment, mode: Mode) -> ToolOutput:
+    async def _read_item(self, item: Attachment, subject: Subject, mode: Mode) -> ToolOutput:
         deps = self._deps
-        ctx = ToolContext(deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None)
-        if os.path.isdir(item.path):  # noqa: PTH112 (Path.is_dir raises for invalid paths)
+        judged = subject.resolved
+        ctx = ToolContext(deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None, judged=judged)
+        if Path(judged[0].path).is_dir():
             from odin.tools.listing import LSArgs, LSTool
 
             return await LSTool(deps.files).run(LSArgs(item.path), ctx)
@@ -164,12 +163,14 @@ class AttachmentReader:
         args = ReadArgs(item.path, item.first or None, count)
         return await ReadTool(deps.files, FormatReader(deps.folder, deps.runner)).run(args, ctx)
 
-    def _explain_refusal(self, item: Attachment, mode: Mode) -> str:
-        """Return why the attachment is not sent, or ""."""
-        verdict = self._deps.policy().judge("Read", "read", Subject(paths=(item.path,)), mode)
+    def _judge(self, item: Attachment, mode: Mode) -> tuple[Subject, str]:
+        """Return the resolved path to read, and why the attachment is not sent, or ""."""
+        policy = self._deps.policy()
+        subject = policy.resolve(Subject(paths=(item.path,)))
+        verdict = policy.judge("Read", "read", subject, mode)
         if verdict.action == "allow" or (verdict.action == "ask" and verdict.rule == _OUTSIDE_PROJECT):
-            return ""
-        return f"{verdict.reason} {_SECRET_HINT}" if verdict.action == "ask" else verdict.reason
+            return subject, ""
+        return subject, f"{verdict.reason} {_SECRET_HINT}" if verdict.action == "ask" else verdict.reason
 
 
 class _AttachmentBatch:

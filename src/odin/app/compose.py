@@ -32,13 +32,12 @@ from odin.config.paths import crash_log_path
 from odin.context.file_cache import FileCache, LastWriters
 from odin.context.prompt import SystemPromptSource
 from odin.core.client import AvailableModel, ContextReport, SessionInfo
-from odin.core.errors import UsageError
 from odin.core.event import Envelope, SessionOpened
 from odin.core.event_values import CachedFile, Mode
 from odin.core.policy import CallbackHook
 from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
-from odin.core.tool import AskUser, Kind, Registry, Tool
+from odin.core.tool import AskUser, Kind, Registry, ResolvedPath, Tool
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.budget import CostBudget
@@ -62,12 +61,12 @@ from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
 from odin.session.state import SessionState, describe_resumed_grants
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.file_finder import FileFinder
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
+    from odin.tools.file_finder import FileFinder
 
 
 async def open_session(
@@ -172,7 +171,7 @@ class _Composition:
         self.rule_set = load_rule_set(config, env, self._grants.rules)
         self.rules = RuleChanges(self.rule_set, self.recorder)
         self.policy = policy_of(
-            config, self._options, self._cwd, self.rule_set, self._grants.permission, str(self._folder), self.sandbox
+            config, self._options, self._cwd, self.rule_set, self._grants.permission, str(self._folder)
         )
         self.redact = build_redactor(config, env, opened.past)
 
@@ -231,7 +230,7 @@ class _Composition:
         self.hook_tasks = HookTasks()
         self._main_agent = _AgentParts(self, "", AgentTool(self._sub_agents.run))
         self._main_agent.restore(self.recorder.state.files)
-        self._file_finder = FileFinder(self._cwd, recent=lambda: self.recorder.state.files, env=self._env)
+        self._file_finder: FileFinder | None = None
 
     def _make_client(self, resumed: bool) -> LocalClient:
         config, attachments = self._config, self._make_attachments()
@@ -385,7 +384,6 @@ class _Composition:
             steps=steps,
             take_seen_files=take_seen_files,
             save=self._save_output,
-            set_permission_mode=self.set_permission_mode,
         )
 
     def make_speculation_settings(self, files: FileCache) -> SpeculationSettings:
@@ -453,7 +451,6 @@ class _Composition:
             self._models.warning,
             self._web.warning,
             self.sandbox.describe_problem(),
-            self._explain_unusable_auto(self.policy.permission_mode),
             self._initial_model.warning,
             describe_resumed_grants(self._earlier_grants, self._grants),
         )
@@ -477,6 +474,10 @@ class _Composition:
         return await self._models.list_available(probe_servers=probe_servers)
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]:
+        if self._file_finder is None:
+            from odin.tools.file_finder import FileFinder
+
+            self._file_finder = FileFinder(self._cwd, recent=lambda: self.recorder.state.files, env=self._env)
         return await self._file_finder(words, limit)
 
     async def set_model(self, ref: str) -> str:
@@ -486,16 +487,8 @@ class _Composition:
         return model
 
     def set_permission_mode(self, mode: str) -> str:
-        policy = self.policy.with_permission_mode(mode)
-        if why := self._explain_unusable_auto(policy.permission_mode):
-            raise UsageError(why, "Use acceptEdits to allow edits only.")
-        self.policy = policy
-        return policy.permission_mode
-
-    def _explain_unusable_auto(self, mode: str) -> str:
-        """Return why commands would need approval although the permission mode is auto, or ""."""
-        unconfined = self.sandbox.explain_unconfined() if mode == "auto" else ""
-        return f"The permission mode auto needs a sandbox, and {unconfined}." if unconfined else ""
+        self.policy = self.policy.with_permission_mode(mode)
+        return self.policy.permission_mode
 
     def add_hook(self, hook: CallbackHook) -> None:
         self.hooks.add(hook)
@@ -526,7 +519,8 @@ class _Composition:
             self._titler.cancel()
             await asyncio.wait([self._titler])
         await self._git_context.close()
-        await self._file_finder.close()
+        if self._file_finder is not None:
+            await self._file_finder.close()
         await self._runner.close()
         await self.checkpoints.close()
         await self._web.close()
@@ -608,8 +602,8 @@ def build_standard_registry(cwd: str = "") -> Registry:
     )
 
 
-async def _preview_change(tool: Tool[Any], args: Any) -> str:
+async def _preview_change(args: Any, judged: tuple[ResolvedPath, ...]) -> str:
     """Return the preview of a change. Imported with the first permission request."""
     from odin.tools.change_preview import preview_change
 
-    return await preview_change(tool, args)
+    return await preview_change(args, judged)

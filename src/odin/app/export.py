@@ -12,12 +12,14 @@ from odin.config import load
 from odin.core.client import ExportFormat
 from odin.core.errors import OdinError, StateUnwritable, UsageError
 from odin.core.policy import Redact
+from odin.policy.descriptors import OpenFolder, open_folder
+from odin.policy.paths import follow_links
 from odin.policy.secrets import Redactor
 from odin.session.export.entries import EXPORT_VERSION, build_entries, build_overview, write_json
 from odin.session.export.html import write_html
 from odin.session.export.markdown import write_markdown
 from odin.session.log import read_header, read_log
-from odin.tools.atomic_write import create_locked, make_sibling_name, sweep_leftovers
+from odin.tools.atomic_write import create_locked, make_temporary_name, sweep_leftovers
 
 EXPORT_FOLDER = "exports"
 _SUFFIXES: dict[ExportFormat, str] = {"markdown": ".md", "json": ".json", "html": ".html"}
@@ -52,19 +54,19 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
     target = _resolve_target(log, session, chosen, path)
     if not overwrite:
         _refuse_foreign_file(target)
-    temporary = Path(make_sibling_name(str(target)))
+    temporary = make_temporary_name(target.name)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sweep_leftovers(str(target.parent))
-        _write_export(log, session, chosen, temporary)
-        temporary.replace(target)
+        with open_folder(follow_links(str(target.parent)), create=True, mode=0o700) as folder:
+            sweep_leftovers(folder)
+            try:
+                _write_export(log, session, chosen, folder, temporary)
+                folder.rename(temporary, target.name)
+            finally:
+                folder.unlink(temporary, missing_ok=True)
     except OSError as error:
         raise StateUnwritable(
             f"Cannot write the export ({target}: {error.strerror or error}).", "Use another path."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
     return str(target)
 
 
@@ -86,7 +88,7 @@ def _refuse_foreign_file(target: Path) -> None:
     raise UsageError(f"{target} exists and is not an Odin export.", "Use another path, or remove the file.")
 
 
-def _write_export(log: Path, session: str, form: ExportFormat, path: Path) -> None:
+def _write_export(log: Path, session: str, form: ExportFormat, folder: OpenFolder, name: str) -> None:
     about = build_overview(read_log(log))
     redact = _redactor_of(log, about.cwd)
     about.title, about.cwd, about.model = (redact(text).text for text in (about.title, about.cwd, about.model))
@@ -94,7 +96,7 @@ def _write_export(log: Path, session: str, form: ExportFormat, path: Path) -> No
         turn.first = redact(turn.first).text
     entries = build_entries(read_log(log), about, redact)
     comment = f"<!-- odin session {session} -->"
-    fd = create_locked(str(path), private=True)
+    fd = create_locked(folder, name, private=True)
     with os.fdopen(fd, "w", encoding="utf-8", errors="replace", newline="\n") as file:
 
         def write(text: str) -> None:

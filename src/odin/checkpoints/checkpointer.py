@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.checkpoints.file_state import (
     changed_time_of,
     decode_path,
     is_same_state,
     list_missing_folders,
-    resolved_path_of,
     state_of,
 )
 from odin.checkpoints.project_listing import ListingLimits, ProjectLister, ProjectListing, hash_file, read_regular_file
@@ -29,10 +29,11 @@ from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
-from odin.core.tool import Subject, Tool, ToolContext
+from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import find_crashed_calls
 from odin.policy.commands.analysis import is_read_only
+from odin.policy.paths import resolve_subject
 from odin.session.history import SpeculativeChanges, UnfinishedSave
 
 MAX_EDIT_BYTES = 100_000_000
@@ -86,7 +87,7 @@ class Checkpointer:
     async def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AsyncGenerator[None, None]:
         """Save files before the call and record its changes after it, even if it fails or is interrupted."""
         await self.recover()
-        subject = tool.subject_of(args)
+        subject = resolve_subject(replace(tool.subject_of(args), resolved=context.judged or ()), context.cwd)
         try:
             if tool.kind == "edit" and subject.paths:
                 before = await self._save_files(subject, context)
@@ -112,7 +113,7 @@ class Checkpointer:
         return not subject.command or not is_read_only(subject.command, context.cwd, context.root)
 
     async def _save_files(self, subject: Subject, context: ToolContext) -> tuple[FileState, ...]:
-        paths = _touched_paths_of(subject.paths, context.cwd)
+        paths = _touched_paths_of(subject.resolved)
         if any(_size_of(path) > _INLINE_BYTES for path in paths):
             files = await run_in_thread(lambda stopped: self._save_states(paths))
         else:
@@ -240,15 +241,11 @@ class Checkpointer:
         self._lister.save_hashes()
 
 
-def _touched_paths_of(paths: Iterable[str], cwd: str) -> tuple[str, ...]:
-    """The paths a call may touch: those it names, link targets, and missing folders it may create."""
+def _touched_paths_of(paths: Iterable[ResolvedPath]) -> tuple[str, ...]:
+    """The paths a call may touch: those it acts on, and missing folders it may create."""
     touched: list[str] = []
-    for path in paths:
-        if not path or "\0" in path:
-            continue
-        resolved = resolved_path_of(str(Path(cwd, path)))
-        for each in (resolved, os.path.realpath(resolved)):
-            touched += [*reversed(list(list_missing_folders(each))), each]
+    for path in [item.path for item in paths if not item.fault]:
+        touched += [*reversed(list(list_missing_folders(path))), path]
     return tuple(dict.fromkeys(touched))
 
 

@@ -1,7 +1,8 @@
 """The state of one path: how it is described, compared and restored.
 
-Symbolic links are never followed: a link is a state of its own, and its target is another path. A file is restored
-atomically, never through a link and never over unexpected content.
+Symbolic links are never followed, neither at the end of a path nor on the way to it: a link is a state of its own, and
+its target is another path. A file is restored atomically and never over unexpected content, relative to the descriptor
+of its folder, so that a link put into its path meanwhile does not redirect it.
 """
 
 import contextlib
@@ -10,12 +11,14 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from odin.core.event_values import FileState
+from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_parent, status_of
 
 ContentHash = Callable[[str, os.stat_result], str]
 """Returns the SHA-256 of a regular file, or "" if it is unreadable or too large."""
+
+LINKED_FOLDER = "a folder above it is a link now"
 
 UNHASHED_PREFIX = "stat:"
 """Prefix of `sha256` for a file that was not read and is identified by size, mtime and inode."""
@@ -43,24 +46,29 @@ def _decode_match(found: re.Match[str]) -> str:
     return bytes(ord(char) - _BYTE_BASE for char in found[0]).decode("utf-8", "surrogateescape")
 
 
-def resolved_path_of(path: str) -> str:
-    """Resolve links in the folders of the path, but not the last component."""
-    folder, name = os.path.split(os.path.normpath(path))
-    return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
-
-
 def absent_state_of(path: str) -> FileState:
     return FileState(encode_path(path), "absent")
 
 
 def state_of(path: str, content: ContentHash) -> FileState:
     try:
-        info = os.lstat(path)
+        info = status_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return absent_state_of(path)
     except OSError:
         return FileState(encode_path(path), "other")
     return describe_path(path, info, content)
+
+
+def is_behind_link(path: str) -> bool:
+    """True if a folder above the path of a state is a link."""
+    try:
+        status_of(decode_path(path))
+    except PathChanged:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def describe_path(path: str, info: os.stat_result, content: ContentHash) -> FileState:
@@ -74,7 +82,8 @@ def describe_path(path: str, info: os.stat_result, content: ContentHash) -> File
         return FileState(name, "folder", mode=mode)
     if stat.S_ISLNK(info.st_mode):
         try:
-            return FileState(name, "link", target=encode_path(os.readlink(path)))  # noqa: PTH115
+            with open_parent(path) as folder:
+                return FileState(name, "link", target=encode_path(os.readlink(name_in(path), dir_fd=folder.fd)))
         except OSError:
             return absent_state_of(path)
     return FileState(name, "other")
@@ -102,7 +111,7 @@ def changed_time_of(now: FileState) -> float:
     if now.kind not in ("file", "link"):
         return 0.0
     try:
-        return os.lstat(decode_path(now.path)).st_ctime
+        return status_of(decode_path(now.path)).st_ctime
     except OSError:
         return 0.0
 
@@ -116,13 +125,15 @@ class RestoreFailed(Exception):
 
 def remove_path(now: FileState) -> None:
     """Remove the path. A folder is removed only if it is empty, because its content is not ours."""
-    path = Path(decode_path(now.path))
-    _refuse_linked_parent(path)
+    path = decode_path(now.path)
     try:
-        if now.kind == "folder":
-            path.rmdir()
-        else:
-            path.unlink(missing_ok=True)
+        with open_parent(path) as folder:
+            if now.kind == "folder":
+                os.rmdir(name_in(path), dir_fd=folder.fd)
+            else:
+                folder.unlink(name_in(path), missing_ok=True)
+    except PathChanged as error:
+        raise RestoreFailed(LINKED_FOLDER) from error
     except OSError as error:
         raise RestoreFailed(f"it cannot be removed: {error.strerror or error}") from error
 
@@ -132,82 +143,92 @@ def restore_path(target: FileState, fetch: Callable[[str], bytes], *, sync: bool
 
     With `sync` False, the caller must sync the disk itself, which is faster for many files.
     """
-    path = Path(decode_path(target.path))
-    _refuse_linked_parent(path)
+    path = decode_path(target.path)
+    name = name_in(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if target.kind == "folder":
-            path.mkdir(exist_ok=True)
-            path.chmod(target.mode)
-        elif target.kind == "link":
-            temporary = _temporary_path_of(path)
-            temporary.symlink_to(decode_path(target.target))
-            _move_into_place(temporary, path)
-        else:
-            _restore_file(path, fetch(target.sha256), target.mode, sync)
+        with open_parent(path, create=True) as folder:
+            if target.kind == "folder":
+                _restore_folder(folder, name, target.mode)
+            elif target.kind == "link":
+                temporary = _make_temporary_name(name)
+                os.symlink(decode_path(target.target), temporary, dir_fd=folder.fd)
+                _move_into_place(folder, temporary, name)
+            else:
+                _restore_file(folder, name, fetch(target.sha256), target.mode, sync)
+    except PathChanged as error:
+        raise RestoreFailed(LINKED_FOLDER) from error
     except OSError as error:
         raise RestoreFailed(f"it cannot be written: {error.strerror or error}") from error
 
 
-def _refuse_linked_parent(path: Path) -> None:
-    """Raise RestoreFailed if a folder above is a link, which would redirect the change."""
-    if os.path.realpath(path.parent) != str(path.parent):
-        raise RestoreFailed("a folder above it is a link now")
-
-
-def _restore_file(path: Path, data: bytes, mode: int, sync: bool) -> None:
-    """Replace the file. One with several hard links is rewritten in place, with a full copy next to it meanwhile."""
-    current = _get_regular_stat(path)
-    temporary = _temporary_path_of(path)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _restore_folder(folder: OpenFolder, name: str, mode: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder.fd)
+    fd = folder.open_file(name, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _write_content(fd, data, mode, (path, current) if current is not None else None, sync=sync)
-        if current is not None and current.st_nlink > 1:
-            _write_content(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), data, mode)
-        else:
-            temporary.replace(path)
+        os.fchmod(fd, mode)
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(fd)
 
 
-def _write_content(
-    fd: int, data: bytes, mode: int, like: tuple[Path, os.stat_result] | None = None, *, sync: bool = True
-) -> None:
+def _restore_file(folder: OpenFolder, name: str, data: bytes, mode: int, sync: bool) -> None:
+    """Replace the file. One with several hard links is rewritten in place, with a full copy next to it meanwhile."""
+    old = _open_regular(folder, name)
+    temporary = _make_temporary_name(name)
+    fd = folder.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _write_content(fd, data, mode, old, sync=sync)
+        if old is not None and os.fstat(old).st_nlink > 1:
+            _write_content(folder.open_file(name, os.O_WRONLY), data, mode)
+        else:
+            folder.rename(temporary, name)
+    finally:
+        folder.unlink(temporary, missing_ok=True)
+        if old is not None:
+            os.close(old)
+
+
+def _write_content(fd: int, data: bytes, mode: int, like: int | None = None, *, sync: bool = True) -> None:
+    """Write the whole content of an open file and close it. It gets the owner and the attributes of the file `like`."""
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.truncate()
         if like is not None:
-            _keep_owner(fd, *like)
+            _keep_owner(fd, like)
         os.fchmod(fd, mode)
         file.flush()
         if sync:
             os.fsync(fd)
 
 
-def _keep_owner(fd: int, path: Path, current: os.stat_result) -> None:
-    own = os.fstat(fd)
+def _keep_owner(fd: int, like: int) -> None:
+    own, current = os.fstat(fd), os.fstat(like)
     with contextlib.suppress(OSError):
         if (own.st_uid, own.st_gid) != (current.st_uid, current.st_gid):
             os.fchown(fd, current.st_uid, current.st_gid)
-        for name in os.listxattr(path) if hasattr(os, "listxattr") else ():
-            os.setxattr(fd, name, os.getxattr(path, name))
+        for name in os.listxattr(like) if hasattr(os, "listxattr") else ():
+            os.setxattr(fd, name, os.getxattr(like, name))
 
 
-def _move_into_place(temporary: Path, path: Path) -> None:
+def _move_into_place(folder: OpenFolder, temporary: str, name: str) -> None:
     try:
-        temporary.replace(path)
+        folder.rename(temporary, name)
     finally:
-        temporary.unlink(missing_ok=True)
+        folder.unlink(temporary, missing_ok=True)
 
 
-def _get_regular_stat(path: Path) -> os.stat_result | None:
+def _open_regular(folder: OpenFolder, name: str) -> int | None:
+    """Open the regular file of this name, to read it; None if there is none."""
     try:
-        info = path.lstat()
+        fd = folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
-    return info if stat.S_ISREG(info.st_mode) else None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
 
 
-def _temporary_path_of(path: Path) -> Path:
-    short = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
-    return path.with_name(f".{short}.odin-{os.getpid()}-{time.time_ns():x}")
+def _make_temporary_name(name: str) -> str:
+    short = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
+    return f".{short}.odin-{os.getpid()}-{time.time_ns():x}"

@@ -26,11 +26,13 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
 from odin.core.errors import OdinError
 from odin.core.event_values import FileChange, FileState
+from odin.policy.descriptors import OpenFolder, name_in, open_folder, open_unlinked
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 """Files that mark a folder as reproducible: caches and virtual environments."""
 
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 _UNSETTLED_NS = 50_000_000
 """A file changed this recently may change again within the timestamp resolution, so its hash is not cached."""
 
@@ -196,7 +198,16 @@ class _ListingWalk:
     def _list_folder(self, folder: str) -> bool:
         """List one folder. False if a limit is reached and the walk must end."""
         try:
-            with os.scandir(folder) as found:
+            opened = open_folder(folder, readable=True)
+        except OSError:
+            self._leave_out(folder)
+            return True
+        with opened:
+            return self._list_entries(folder, opened)
+
+    def _list_entries(self, folder: str, opened: OpenFolder) -> bool:
+        try:
+            with os.scandir(opened.fd) as found:
                 entries = list(found)
         except OSError:
             self._leave_out(folder)
@@ -209,12 +220,13 @@ class _ListingWalk:
             self._leave_out(folder, len(entries))
             return False
         for entry in entries:
-            if entry.name != ".git" and entry.path not in self._lister.excluded:
-                self._add(entry)
+            path = opened.path_of(entry.name)
+            if entry.name != ".git" and path not in self._lister.excluded:
+                self._add(entry, path, opened)
         return True
 
-    def _add(self, entry: os.DirEntry[str]) -> None:
-        name = encode_path(entry.path)
+    def _add(self, entry: os.DirEntry[str], path: str, folder: OpenFolder) -> None:
+        name = encode_path(path)
         try:
             info = entry.stat(follow_symlinks=False)
         except OSError:
@@ -225,10 +237,10 @@ class _ListingWalk:
             if entry.name in CACHE_FOLDERS or info.st_dev != self._device:
                 self._states[name] = FileState(name, "other")
                 return
-            self._queue.append(entry.path)
-        self._states[name] = describe_path(entry.path, info, self._hash_content)
+            self._queue.append(path)
+        self._states[name] = describe_path(path, info, lambda path, info: self._hash_content(path, info, folder))
 
-    def _hash_content(self, path: str, info: os.stat_result) -> str:
+    def _hash_content(self, path: str, info: os.stat_result, folder: OpenFolder) -> str:
         """The hash of a file, from the cache or by reading it; "" if it exceeds a limit or is unreadable."""
         name = encode_path(path)
         earlier = self._like.get(name)
@@ -243,7 +255,7 @@ class _ListingWalk:
         sha256 = self._lister.find_hash(name, stamp, self._keep)
         if sha256:
             return sha256
-        data = self._read(path)
+        data = self._read(path, folder)
         if data is None:
             self._skipped += 1
             return ""
@@ -251,10 +263,12 @@ class _ListingWalk:
         self._lister.remember_hash(name, stamp, sha256, self._keep)
         return sha256
 
-    def _read(self, path: str) -> bytes | None:
+    def _read(self, path: str, folder: OpenFolder) -> bytes | None:
         if self._stopped():
             raise ListingStopped
-        return None if time.monotonic() > self._deadline else read_regular_file(path, self._limits.max_file_bytes)
+        if time.monotonic() > self._deadline:
+            return None
+        return _read_regular(lambda: folder.open_file(name_in(path), _READ_FLAGS), self._limits.max_file_bytes)
 
     def _leave_out(self, folder: str, files: int = 1) -> None:
         self._skipped += files
@@ -301,9 +315,16 @@ def hash_file(path: str, info: os.stat_result) -> str:
 
 
 def read_regular_file(path: str, limit: int) -> bytes | None:
-    """The content of a regular file; None if it is unreadable, not a regular file, or larger than `limit`."""
+    """The content of a regular file; None if it is unreadable, not a regular file, or larger than `limit`.
+
+    The path must not contain a link.
+    """
+    return _read_regular(lambda: open_unlinked(path, _READ_FLAGS), limit)
+
+
+def _read_regular(open_file: Callable[[], int], limit: int) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_file()
     except OSError:
         return None
     with os.fdopen(fd, "rb", buffering=0) as file:

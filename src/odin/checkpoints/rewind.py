@@ -6,19 +6,19 @@ left alone and reported, unless `force` is set. The current content is saved fir
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from msgspec import Struct, structs
 
 from odin.checkpoints.checkpointer import MAX_EDIT_BYTES, OWN_CHANGE_S, Checkpointer, run_in_thread
 from odin.checkpoints.file_state import (
+    LINKED_FOLDER,
     UNHASHED_PREFIX,
     RestoreFailed,
     changed_time_of,
     decode_path,
+    is_behind_link,
     is_same_state,
     remove_path,
-    resolved_path_of,
     restore_path,
     signature_of,
     state_of,
@@ -32,7 +32,8 @@ from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
-from odin.policy.paths import find_protected_part
+from odin.policy.descriptors import open_folder
+from odin.policy.paths import find_protected_part, resolve_given
 from odin.session.history import RecordedChange, SpeculativeChanges
 
 CHANGED_BY_OTHERS = "changed outside this session since"
@@ -88,7 +89,7 @@ def _plan_path(path: str, changes: list[RecordedChange]) -> RestoreStep:
     if is_same_state(now, target):
         return RestoreStep(now, target)
     if is_foreign or not _is_known_state(now, known):
-        return RestoreStep(now, target, CHANGED_BY_OTHERS)
+        return RestoreStep(now, target, LINKED_FOLDER if is_behind_link(path) else CHANGED_BY_OTHERS)
     if any(change.is_shared for change in changes):
         return RestoreStep(now, target, CHANGED_IN_BACKGROUND)
     return RestoreStep(now, target)
@@ -155,8 +156,10 @@ def restore_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
 def _clear_step(step: RestoreStep) -> None:
     """Remove the current path. A folder that is not empty stays, without being reported."""
     _check_unchanged(step)
-    if step.now.kind == "folder" and step.target.kind == "absent" and any(Path(decode_path(step.now.path)).iterdir()):
-        raise RestoreFailed("")
+    if step.now.kind == "folder" and step.target.kind == "absent":
+        with open_folder(decode_path(step.now.path)) as folder:
+            if folder.list_names():
+                raise RestoreFailed("")
     if step.now.kind != "absent":
         remove_path(step.now)
 
@@ -256,7 +259,8 @@ class Rewinder:
             if data is None or self._store.keep(data) != now.sha256:
                 raise RestoreFailed("its current content cannot be saved first")
         elif now.kind == "other":
-            raise RestoreFailed("it is now neither a file nor a folder nor a link")
+            linked = is_behind_link(now.path)
+            raise RestoreFailed(LINKED_FOLDER if linked else "it is now neither a file nor a folder nor a link")
 
 
 OUT_OF_BOUNDS = "outside the project or protected"
@@ -293,7 +297,7 @@ def _is_restorable(path: str, root: str) -> bool:
     resolved = decode_path(path)
     return (
         "\0" not in resolved
-        and resolved_path_of(resolved) == resolved
+        and resolve_given(resolved, "/", on_links=True).path == resolved
         and contains(root, resolved)
         and not find_protected_part(resolved, root)
     )

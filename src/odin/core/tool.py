@@ -35,16 +35,50 @@ class Args(Struct, frozen=True, forbid_unknown_fields=True):
     """Base class of tool arguments. Unknown fields are rejected."""
 
 
+class ResolvedPath(Struct, frozen=True):
+    """A path as the kernel resolves it, at one moment: what the permission rules judge and what the tool acts on.
+
+    `written` is the path as given. `path` is absolute and contains neither links nor `..`. `target` differs from it
+    only for a tool that acts on links themselves: it is where the link leads. `shown` is the name for messages:
+    absolute, but with the links the caller used. `fault` says why the path leads nowhere.
+    """
+
+    written: str
+    path: str
+    target: str
+    shown: str
+    fault: str = ""
+
+    @property
+    def text(self) -> str:
+        """The name for messages, with what it leads to if that is something else."""
+        end = self.path if self.path != self.shown else self.target
+        return self.shown if end == self.shown else f"{self.shown} (which leads to {end})"
+
+
 class Subject(Struct, frozen=True):
-    """What a tool call acts on, for permission rules: absolute paths, a command, or a URL."""
+    """What a tool call acts on, for permission rules: paths, a command, or a URL.
+
+    Relative paths start at the working directory. `on_links`: the tool acts on a link, not on what it leads to.
+    `resolved` are the paths as resolved when the call was judged (`Policy.resolve`).
+    """
 
     paths: tuple[str, ...] = ()
     command: str = ""
     url: str = ""
+    on_links: bool = False
+    resolved: tuple[ResolvedPath, ...] = ()
 
     @property
     def text(self) -> str:
-        return self.command or self.url or ", ".join(self.paths)
+        return self.command or self.url or ", ".join(item.text for item in self.resolved) or ", ".join(self.paths)
+
+    def split_paths(self) -> "tuple[Subject, ...]":
+        """Return one subject for each path."""
+        return tuple(
+            msgspec.structs.replace(self, paths=(path,), resolved=self.resolved[at : at + 1])
+            for at, path in enumerate(self.paths)
+        )
 
 
 class SandboxProfile(Struct, frozen=True):
@@ -99,7 +133,8 @@ class ToolContext(Struct, frozen=True):
     conversation.
 
     `is_hidden` returns True for a file that rules keep out of search results. A tool that is cancelled calls
-    `keep_partial` with what it has so far.
+    `keep_partial` with what it has so far. `judged` are the paths of the call as the permission rules judged them; None
+    if nothing judges the calls, so that the tool resolves its paths itself.
     """
 
     cwd: str
@@ -114,6 +149,7 @@ class ToolContext(Struct, frozen=True):
     sandbox_profile: SandboxProfile = SandboxProfile()
     is_hidden: Callable[[str], bool] = hide_nothing
     keep_partial: Callable[[ToolOutput], None] = _drop_output
+    judged: tuple[ResolvedPath, ...] | None = None
 
 
 AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from odin.core.call_events import PermissionAsked
-from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected, UsageError
-from odin.core.event import PermissionModeChanged, Warned
+from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected
+from odin.core.event import Warned
 from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
@@ -62,7 +62,7 @@ def is_still_allowed(call: Call, scope: CallScope, deps: CallDeps) -> bool:
     if _unavailable_reason_of(call.tool, scope.mode, deps):
         return False
     try:
-        return _judge_by_rules(call, scope, deps).verdict.action == "allow"
+        return _judge_by_rules(call, call.subject, scope, deps).verdict.action == "allow"
     except Exception:  # a call that can no longer be judged is judged again from the start
         return False
 
@@ -81,7 +81,7 @@ def _judge(call: Call, tool: Tool[Any], scope: CallScope, deps: CallDeps) -> Cal
         return call.refuse(unavailable, "denied")
     try:
         judged = msgspec.structs.replace(call, registered_tool=tool, args=args)
-        judged = _judge_by_rules(judged, scope, deps)
+        judged = _judge_by_rules(judged, deps.policy().resolve(tool.subject_of(args)), scope, deps)
         if judged.verdict.action == "deny":
             return call.refuse(_denial_text_of(judged.verdict), "denied")
         refusal = tool.refusal_of(args)
@@ -104,19 +104,18 @@ def _unavailable_reason_of(tool: Tool[Any], mode: Mode, deps: CallDeps) -> str:
 _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
-def _judge_by_rules(call: Call, scope: CallScope, deps: CallDeps) -> Call:
+def _judge_by_rules(call: Call, subject: Subject, scope: CallScope, deps: CallDeps) -> Call:
     """Return the call with its verdict. Several paths are also judged one by one; the strictest verdict counts."""
     tool = call.tool
-    subject = tool.subject_of(call.args)
     policy = deps.policy()
     verdict = policy.judge(tool.name, tool.kind, subject, scope.mode)
     asked: list[str] = []
     allowed: list[str] = []
-    for path in subject.paths if len(subject.paths) > 1 else ():
-        alone = policy.judge(tool.name, tool.kind, Subject(paths=(path,)), scope.mode)
+    for part in subject.split_paths() if len(subject.paths) > 1 else ():
+        alone = policy.judge(tool.name, tool.kind, part, scope.mode)
         if _STRICTNESS[alone.action] > _STRICTNESS[verdict.action]:
             verdict = alone
-        (allowed if alone.action == "allow" else asked).append(path)
+        (allowed if alone.action == "allow" else asked).append(part.text)
     if not asked:  # no single path needs permission, so the request covers all of them
         asked, allowed = allowed, []
     if verdict.action == "ask" and not verdict.may_be_denied and deps.registry.is_allowed(tool.name):
@@ -236,7 +235,6 @@ async def _ask_permission(call: Call, scope: CallScope, deps: CallDeps) -> Answe
         return await _build_request(call, scope, deps) if _must_still_ask(call, scope, deps) else None
 
     async def remember(answer: AnswerPermission) -> AnswerPermission:
-        _switch_permission_mode(answer, call, scope, deps)
         return await _remember_rule(answer, call, scope, deps)
 
     return await deps.approvals.ask(prepare, scope.agent, handle_answer=remember)
@@ -267,14 +265,7 @@ async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> Permis
         allowed_paths=tuple(to_valid_unicode(path) for path in call.allowed_paths),
         danger=effect.danger,
         effect=_clean(effect.sentence, deps),
-        permission_modes=_list_offered_modes(call, scope, deps),
     )
-
-
-def _list_offered_modes(call: Call, scope: CallScope, deps: CallDeps) -> tuple[str, ...]:
-    if deps.set_permission_mode is None or call.is_asked_by_hook:
-        return ()
-    return deps.policy().suggest_modes(call.tool.name, call.tool.kind, call.subject, scope.mode)
 
 
 async def _render_preview(call: Call, deps: CallDeps) -> str:
@@ -282,23 +273,9 @@ async def _render_preview(call: Call, deps: CallDeps) -> str:
     if call.tool.kind != "edit":
         return ""
     try:
-        return _clean(await deps.preview(call.tool, call.args), deps)
+        return _clean(await deps.preview(call.args, call.subject.resolved), deps)
     except Exception:
         return ""
-
-
-def _switch_permission_mode(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> None:
-    """Set the permission mode that comes with an answer. If it cannot be set, the answer counts once."""
-    if not answer.allow or not answer.permission_mode:
-        return
-    try:
-        if deps.set_permission_mode is None or answer.permission_mode not in _list_offered_modes(call, scope, deps):
-            raise UsageError(f"the permission mode {answer.permission_mode!r} was not offered.")
-        mode = deps.set_permission_mode(answer.permission_mode)
-    except OdinError as error:
-        _warn(f"The answer applies once and the permission mode stays as it was: {error.describe()}", scope, deps)
-    else:
-        deps.recorder.emit(PermissionModeChanged(mode))
 
 
 async def _remember_rule(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission:

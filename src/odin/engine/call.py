@@ -15,7 +15,7 @@ from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.tool import Registry, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Registry, ResolvedPath, Subject, Tool, ToolContext, ToolOutput, fail
 from odin.engine.approvals import Approvals, RuleWriter
 from odin.engine.hooks import HookInbox
 from odin.engine.recorder import Recorder
@@ -133,11 +133,11 @@ class CallSteps(Struct, frozen=True):
     after: Sequence[AfterStep] = ()
 
 
-PreviewCall = Callable[[Tool[Any], Any], Awaitable[str]]
-"""Return the change a call would make, as text for the user; "" if there is nothing to show."""
+PreviewCall = Callable[[Any, tuple[ResolvedPath, ...]], Awaitable[str]]
+"""Return the change that arguments would make to the judged paths, as text for the user; "" if there is none."""
 
 
-async def skip_preview(tool: Tool[Any], args: Any) -> str:
+async def skip_preview(args: Any, judged: tuple[ResolvedPath, ...]) -> str:
     return ""
 
 
@@ -146,8 +146,7 @@ class CallDeps(Struct, frozen=True):
 
     `rules` is None where answers cannot be remembered. `sandbox` describes the sandbox commands run in.
     `take_seen_files` returns the files that entered the cache since it was last called. `save` stores a result that is
-    too long for the model and returns its path; it only receives redacted text. `set_permission_mode` sets the mode of
-    the session and returns its name.
+    too long for the model and returns its path; it only receives redacted text.
     """
 
     registry: Registry
@@ -162,7 +161,6 @@ class CallDeps(Struct, frozen=True):
     steps: CallSteps = CallSteps()
     take_seen_files: Callable[[], Iterable[CachedFile]] = tuple
     save: Callable[[str], str] | None = None
-    set_permission_mode: Callable[[str], str] | None = None
 
 
 async def fire_hook(
@@ -186,11 +184,8 @@ async def fire_hook(
 
 
 def paths_of(call: Call) -> tuple[str, ...]:
-    """The paths a call is about; none if the tool cannot tell, which admission has reported already."""
-    try:
-        return call.tool.subject_of(call.args).paths
-    except Exception:
-        return ()
+    """Return the files a judged call acts on, as absolute paths without links."""
+    return tuple(item.path for item in call.subject.resolved)
 
 
 def describe_tool_error(tool: Tool[Any], error: Exception) -> str:

@@ -7,10 +7,11 @@ A tool never ends the turn: an exception becomes an error result that the model 
 """
 
 import asyncio
+import os
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -25,6 +26,7 @@ from odin.core.text import to_valid_unicode
 from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing
 from odin.engine.admission import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
+from odin.policy.descriptors import open_unlinked
 from odin.policy.modes import spec_of
 from odin.session.thread import INTERRUPTED
 
@@ -156,6 +158,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         sandbox_profile=SandboxProfile(writes=writes),
         is_hidden=_hidden_filter_of(call, scope, deps),
         keep_partial=keep_partial,
+        judged=call.subject.resolved,
     )
 
 
@@ -163,7 +166,7 @@ def _hidden_filter_of(call: Call, scope: CallScope, deps: CallDeps) -> Callable[
     """Return the filter for paths a search must not show. Other tools name their paths, which the rules judged."""
     if call.tool.kind != "read":
         return hide_nothing
-    return deps.policy().make_result_filter(call.tool.name, "read", call.tool.subject_of(call.args), scope.mode)
+    return deps.policy().make_result_filter(call.tool.name, "read", call.subject, scope.mode)
 
 
 def _title_of(call: Call) -> str:
@@ -239,7 +242,7 @@ class PlaceholderGuard:
         placeholders = self._find_placeholders("\n".join(_walk_texts(msgspec.to_builtins(args))))
         if not placeholders:
             return None
-        content = b"".join(_read_content(Path(context.cwd, path)) for path in tool.subject_of(args).paths)
+        content = b"".join(_read_content(item.path) for item in context.judged or ())
         foreign = [text for text in placeholders if text.encode() not in content]
         if not foreign:
             return None
@@ -261,9 +264,11 @@ def _walk_texts(value: Any) -> Iterator[str]:
             yield from _walk_texts(item)
 
 
-def _read_content(path: Path) -> bytes:
+def _read_content(path: str) -> bytes:
+    """Return the content of a regular file, or b""."""
     try:
-        return path.read_bytes() if path.is_file() else b""
+        with open(open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""
 

@@ -10,7 +10,6 @@ becomes an error result that the model reads; nothing here ends the turn.
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 
 from odin.core.call_events import CallQueued
@@ -219,8 +218,7 @@ def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> b
     if one.tool.kind != "edit" and other.tool.kind != "edit":
         return True
     if one.tool.kind == "edit" and other.tool.kind == "edit":
-        touched = {os.path.realpath(path) for path in one.tool.subject_of(one.args).paths}
-        return touched.isdisjoint(os.path.realpath(path) for path in other.tool.subject_of(other.args).paths)
+        return set(paths_of(one)).isdisjoint(paths_of(other))
     return False
 
 

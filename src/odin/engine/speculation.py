@@ -28,7 +28,7 @@ from odin.core.event_values import DiscardReason, FileChange, FileState, Skipped
 from odin.core.message import ToolCall
 from odin.core.tool import fail
 from odin.engine.admission import is_still_allowed, judge_without_asking
-from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error
+from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error, paths_of
 from odin.engine.execution import CallClock, RawOutput, build_context, run, run_tool
 from odin.engine.recorder import Recorder
 from odin.policy.commands.analysis import is_read_only
@@ -168,7 +168,7 @@ class Speculator:
 
     def _is_reversible(self, call: Call) -> bool:
         """True for an edit of files that can be saved first, unless a hook must see the call before it runs."""
-        tool, paths = call.tool, call.subject.paths
+        tool, paths = call.tool, paths_of(call)
         if self._settings.rollback_files is None or tool.kind != "edit" or not paths:
             return False
         return not self._deps.hooks.has_hook_for("tool_call", tool.name) and all(_is_small(path) for path in paths)
@@ -324,8 +324,7 @@ def is_read_only_call(call: Call, scope: CallScope) -> bool:
 
 def named_files_of(call: Call) -> frozenset[str]:
     """Return the files a judged call names. Directories are left out: any number of calls may read one."""
-    paths = (os.path.realpath(path) for path in call.subject.paths if path and "\0" not in path)
-    return frozenset(path for path in paths if not Path(path).is_dir())
+    return frozenset(path for path in paths_of(call) if not Path(path).is_dir())
 
 
 def _is_small(path: str) -> bool:

@@ -1,16 +1,27 @@
-"""Resolve paths: do they stay inside the project, and are they protected or special files?"""
+"""Resolve paths: do they stay inside the project, and are they protected or special files?
 
+A path is resolved as the kernel does it: component by component, and `..` after the links before it. `resolve_given`
+does that once for a tool call; the permission rules and the tool then use the same result (see `descriptors`).
+"""
+
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from odin.core.path_names import contains, find_protected_name
+from odin.core.tool import ResolvedPath, Subject
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 _VIRTUAL_TREES = ("/proc", "/sys", "/dev")
 """Virtual file systems: reading from them may reveal system secrets or never end."""
+
+_MAX_LINKS = 40
+"""Links the kernel follows in one path."""
 
 _HOME = re.compile(r"~[\w.-]*(/|$)")
 _OWN_FOLDER_VARIABLES = (
@@ -29,11 +40,79 @@ def join_path(cwd: str, path: str) -> str:
 
 
 def resolve_path(path: str, cwd: str) -> str | None:
-    """Return the path with `..` and symbolic links resolved, or None if it is not a valid path."""
+    """Return the path with `..` and symbolic links resolved, or None if it is not a valid path or leads in a circle."""
     try:
-        return os.path.realpath(join_path(cwd, path))
+        return follow_links(join_path(cwd, path))
     except (ValueError, OSError):
         return None
+
+
+def follow_links(path: str) -> str:
+    """Return an absolute path as the kernel resolves it. Components that do not exist are kept.
+
+    Raise OSError if links lead in a circle, and ValueError if the path contains characters that no path can contain.
+    """
+    resolved, links = "", 0
+    rest = path.split("/")[::-1]
+    while rest:
+        name = rest.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            resolved = resolved.rpartition("/")[0]
+            continue
+        here = f"{resolved}/{name}"
+        target = _read_link(here)
+        if target is None:
+            resolved = here
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), here)
+        rest += target.split("/")[::-1]
+        if target.startswith("/"):
+            resolved = ""
+    return resolved or "/"
+
+
+def _read_link(path: str) -> str | None:
+    """Return where a link leads; None for anything else, and for what cannot be looked at."""
+    try:
+        return os.readlink(path) if stat.S_ISLNK(os.lstat(path).st_mode) else None  # noqa: PTH115
+    except OSError:
+        return None
+
+
+def resolve_given(path: str, cwd: str, *, on_links: bool = False) -> ResolvedPath:
+    """Resolve a path of a tool call. With `on_links`, a link at its end is kept: the tool acts on the link itself.
+
+    A leading `~` is a home folder; other relative paths start at `cwd`.
+    """
+    if "\0" in path:
+        return ResolvedPath(path, "/", "/", path, f"{path!r} contains a NUL byte, so it is not a path.")
+    if not path:
+        return ResolvedPath(path, "/", "/", path, "The path is empty.")
+    full = join_path(cwd, os.path.expanduser(path) if path.startswith("~") else path)  # noqa: PTH111
+    folder, _, name = full.rpartition("/")
+    try:
+        target = place = follow_links(full)
+        if on_links and name not in ("", ".", ".."):
+            place = f"{follow_links(folder).rstrip('/')}/{name}"
+    except OSError:
+        why = f"{path} leads nowhere: its symbolic links lead in a circle."
+        return ResolvedPath(path, "/", "/", os.path.normpath(full), why)
+    except ValueError:
+        return ResolvedPath(path, "/", "/", path, f"{path!r} is not a path.")
+    shown = place if ".." in full.split("/") else f"/{os.path.normpath(full).lstrip('/')}"
+    return ResolvedPath(path, place, target, shown)
+
+
+def resolve_subject(subject: Subject, cwd: str) -> Subject:
+    """Return the subject with its paths resolved, once."""
+    if subject.resolved or not subject.paths:
+        return subject
+    found = tuple(resolve_given(path, cwd, on_links=subject.on_links) for path in subject.paths)
+    return replace(subject, resolved=found)
 
 
 def is_inside(path: str, root: str, cwd: str = "") -> bool:
@@ -92,7 +171,12 @@ def find_protected_part(path: str, root: str, cwd: str = "") -> str:
     top = resolve_path(root, "/") or root
     folder = cwd or top
     written = os.path.normpath(join_path(folder, path))
-    for form in (written, resolve_path(path, folder) or written):
+    return find_protected_form((written, resolve_path(path, folder) or written), top)
+
+
+def find_protected_form(forms: Iterable[str], top: str) -> str:
+    """Return the part that makes one of these absolute paths protected, or "". `top` is the resolved project root."""
+    for form in dict.fromkeys(forms):
         name = find_protected_name((form[len(top) :] if contains(top, form) else form).split("/"))
         if name:
             return name

@@ -13,8 +13,7 @@ Each call is checked in this order; the first check that applies decides:
  6. `--yes` and bypassPermissions: allow
  7. the ask and allow rules; in ask and plan mode no rule allows a command
  8. protected files, and files that hold secrets: ask
- 9. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
-    project, and auto in addition commands that the sandbox confines to the project (see `auto_mode`)
+ 9. the default: reading the project is allowed, everything else asks
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
 one ask is enough. Under dontAsk, ask becomes deny.
@@ -28,7 +27,7 @@ from msgspec.structs import replace
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.policy import paths
 from odin.policy.commands.analysis import (
     analyze_command,
@@ -51,7 +50,6 @@ from odin.policy.rules.ruling import (
 )
 
 if TYPE_CHECKING:
-    from odin.policy.auto_mode import Confinement
     from odin.policy.commands.effects import Effect
 
 
@@ -71,12 +69,13 @@ class Verdict(Struct, frozen=True):
 
 
 _YES_HINT = "Allow it with --yes."
+_FAULT_HINT = "List the folder with LS, then name the file itself."
+_SPECIAL_FILE_HINT = (
+    "Use a command that ends by itself instead, such as `timeout 5 head -c 4096 FILE`; it needs approval."
+)
 _EDIT_MODE_HINT = "Use edit mode (--mode edit) for that."
 
 _LOG_SUFFIX = ".jsonl"
-
-_WIDER_MODES: tuple[PermissionMode, ...] = ("acceptEdits", "auto")
-"""The permission modes that a request offers. None of them allows everything."""
 
 
 class Policy:
@@ -95,7 +94,6 @@ class Policy:
         restrict_to_workspace: bool = False,
         rule_set: RuleSet | None = None,
         readable: str = "",
-        confinement: "Confinement | None" = None,
     ) -> None:
         """`readable` is a folder whose files may be read like the project's: the session stores large outputs there.
 
@@ -107,7 +105,6 @@ class Policy:
         self.yes = yes
         self.rule_set = rule_set or RuleSet()
         self._restricted = restrict_to_workspace
-        self._confinement = confinement
         self._readable = paths.resolve_path(readable, "/") or readable if readable else ""
 
     def with_permission_mode(self, mode: str) -> "Policy":
@@ -119,6 +116,10 @@ class Policy:
         other.__dict__.update(self.__dict__, **changed)
         return other
 
+    def resolve(self, subject: Subject) -> Subject:
+        """Return the subject with its paths resolved. Judge this one, and let the tool act on the same paths."""
+        return paths.resolve_subject(subject, self.cwd)
+
     def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
         return self._judge(self._make_call(name, kind, subject, mode))
 
@@ -127,11 +128,6 @@ class Policy:
         from odin.policy.call_effects import describe_call
 
         return describe_call(self._make_call(name, kind, subject, mode))
-
-    def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
-        """Return the permission modes of a session that would allow this call without asking, strictest first."""
-        call = self._make_call(name, kind, subject, mode)
-        return tuple(other for other in _WIDER_MODES if self.with_permission_mode(other)._judge(call).action == "allow")
 
     def suggest_rules(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
         """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
@@ -159,7 +155,7 @@ class Policy:
     def _make_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> PolicyCall:
         spec = PLAN if self.permission_mode == "plan" else spec_of(mode)
         analysis = analyze_command(subject.command) if subject.command else None
-        return PolicyCall(name, kind, subject, spec, analysis, self.root, self.cwd)
+        return PolicyCall(name, kind, self.resolve(subject), spec, analysis, self.root, self.cwd)
 
     def _judge(self, call: PolicyCall) -> Verdict:
         verdict = (
@@ -174,8 +170,8 @@ class Policy:
         if doubt is not None:
             return self._apply_dont_ask(doubt)
         if self._allows_everything():
-            source = self._name_bypass()
-            return Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
+            how = self._name_bypass()
+            return Verdict("allow", f"{how} allows everything.", rule=f"{how[0].lower()}{how[1:]}")
         return self._apply_dont_ask(
             self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
         )
@@ -203,13 +199,15 @@ class Policy:
             if why:
                 hint = "Name the exact files to remove, or run it yourself."
                 return _deny_always(f"This command is always denied: {why}.", "destructive commands", hint)
-        for path in call.subject.paths if call.kind in ("read", "edit") else ():
-            if "\0" in path:
-                return _deny_always(f"{path!r} contains a NUL byte, so it is not a path.", "invalid path")
-            if paths.is_special_file(path, self.cwd):
-                return _deny_always(f"{path} is a pipe, a socket or a device, not a regular file.", "special files")
-            if call.kind == "edit" and contains(paths.resolve_path(path, self.cwd) or "/", self.root):
-                return _deny_always(f"{path} is the project folder or one of its parents, not a file in it.", "folders")
+        for item in call.list_paths() if call.kind in ("read", "edit") else ():
+            if item.fault:
+                return _deny_always(item.fault, "invalid paths", _FAULT_HINT)
+            if paths.is_special_file(item.target, "/"):
+                why = f"{item.text} is a pipe, a socket or a device, not a regular file."
+                return _deny_always(why, "special files", _SPECIAL_FILE_HINT)
+            if call.kind == "edit" and contains(item.path, self.root):
+                why = f"{item.shown} is the project folder or one of its parents, not a file in it."
+                return _deny_always(why, "folders", "Name a file in the project.")
         return None
 
     def _check_denials(self, call: PolicyCall) -> Verdict | None:
@@ -280,15 +278,18 @@ class Policy:
         """Return the first path of the call that lies outside the project, or ""."""
         if call.analysis is not None:
             return find_outside_word(call.analysis, self.cwd, self.root)
-        return next((path for path in call.subject.paths if not self._is_within(path, call.kind)), "")
+        return next((item.text for item in call.list_paths() if not self._is_within(item, call.kind)), "")
 
-    def _is_within(self, path: str, kind: Kind) -> bool:
-        if paths.is_inside(path, self.root, self.cwd):
+    def _is_within(self, item: ResolvedPath, kind: Kind) -> bool:
+        """True if both the path and what it leads to lie in the project, or may be read like it."""
+        return all(self._is_open(path, kind) for path in {item.path, item.target})
+
+    def _is_open(self, path: str, kind: Kind) -> bool:
+        if contains(self.root, path):
             return True
-        resolved = paths.resolve_path(path, self.cwd) if kind == "read" and self._readable else None
-        if resolved is None or resolved == self._readable or resolved.endswith(_LOG_SUFFIX):
+        if kind != "read" or not self._readable or path == self._readable or path.endswith(_LOG_SUFFIX):
             return False
-        return contains(self._readable, resolved)
+        return contains(self._readable, path)
 
     # --- rules and defaults ---
 
@@ -303,16 +304,16 @@ class Policy:
             return None
         return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label)
 
-    def _find_sensitive_path(self, call: PolicyCall) -> str:
-        return next((path for path in call.subject.paths if explain_sensitivity(path, call)), "")
+    def _find_sensitive_path(self, call: PolicyCall) -> ResolvedPath | None:
+        return next((item for item in call.list_paths() if explain_sensitivity(item, call)), None)
 
     def _check_protected(self, call: PolicyCall) -> Verdict | None:
-        path = self._find_sensitive_path(call)
-        if not path:
+        item = self._find_sensitive_path(call)
+        if item is None:
             return None
         reads = call.kind == "read"
         name, hint = ("secret files", self._suggest_hint(call)) if reads else ("protected files", _YES_HINT)
-        return Verdict("ask", f"{path} {explain_sensitivity(path, call)}.", hint, name)
+        return Verdict("ask", f"{item.text} {explain_sensitivity(item, call)}.", hint, name)
 
     def _decide_default(self, call: PolicyCall) -> Verdict:
         if call.kind == "talk":
@@ -328,9 +329,8 @@ class Policy:
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
         if call.kind == "read":
             return _allow_freely("It reads inside the project.", "reading the project")
-        if self.permission_mode in ("acceptEdits", "auto") and call.subject.paths:
-            mode = self.permission_mode
-            return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
+        if self.permission_mode == "acceptEdits" and call.subject.paths:
+            return _allow_freely("It changes files inside the project, and acceptEdits allows that.", "acceptEdits")
         return Verdict(
             "ask", f"{call.name} changes {call.subject.text or 'files'}.", self._suggest_hint(call), "changes"
         )
@@ -345,17 +345,7 @@ class Policy:
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
-        if self.permission_mode == "auto" and call.spec.allows_changes:
-            return self._decide_confined(call, analysis)
         return Verdict("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
-
-    def _decide_confined(self, call: PolicyCall, analysis: CommandAnalysis) -> Verdict:
-        from odin.policy.auto_mode import explain_auto_doubt
-
-        doubt = explain_auto_doubt(call, analysis, self._confinement)
-        if doubt:
-            return Verdict("ask", doubt, self._suggest_hint(call), "commands")
-        return _allow_freely("The sandbox confines it to the project, and auto allows that.", "auto")
 
     def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
         """Return why a command that stays inside the project needs approval."""

@@ -1,13 +1,12 @@
 """A tool call as the permission rules see it: with the analysis of its command and the paths it mentions."""
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, field
 
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.policy import paths
 from odin.policy.commands.analysis import is_step_read_only, locate_steps
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
@@ -15,8 +14,6 @@ from odin.policy.modes import ModeSpec
 
 _MAX_FOLDERS = 8
 _MAX_MATCHES = 1000
-_CLIMBING = re.compile(r"(?<![^/])\.(?:\.?\*|\?|\[[^/]*\]\*?)(?![^/])")
-"""A part of a glob that some shells let match `..`."""
 
 
 class PolicyCall(Struct, frozen=True):
@@ -37,6 +34,16 @@ class PolicyCall(Struct, frozen=True):
     @property
     def command(self) -> str:
         return self.subject.command
+
+    def list_paths(self) -> tuple[ResolvedPath, ...]:
+        """Return the paths of the subject, resolved once for all rules."""
+        if "paths" not in self.cache:
+            self.cache["paths"] = paths.resolve_subject(self.subject, self.cwd).resolved
+        return self.cache["paths"]
+
+    def forms_of(self, item: ResolvedPath) -> tuple[str, ...]:
+        """Return a path of the subject as written and resolved: a deny rule applies to each form."""
+        return (os.path.normpath(paths.join_path(self.cwd, item.written)), item.shown, item.path, item.target)
 
     def find_steps(self) -> list[CommandStep]:
         """Return the simple commands with the folder each runs in; empty if that is not certain."""
@@ -63,12 +70,13 @@ class PolicyCall(Struct, frozen=True):
             return ""
         from odin.policy.commands.readonly.check import explain_doubt
 
-        return explain_doubt(
-            script, self.find_steps(), self.is_step_read_only, self.root, every=not self.spec.allows_changes
-        )
+        return explain_doubt(script, self.find_steps(), self.is_step_read_only, every=not self.spec.allows_changes)
 
     def list_path_forms(self) -> list[str]:
         """Return every path the call may refer to, as written and resolved. Errs on the side of too many."""
+        if "forms" not in self.cache and self.analysis is None:
+            forms = (form for item in self.list_paths() for form in self.forms_of(item))
+            self.cache["forms"] = list(dict.fromkeys(forms))
         if "forms" not in self.cache:
             mentioned = list(self._find_mentions())
             real_folders = {folder: paths.resolve_path(folder, "/") or folder for _, folder in mentioned}
@@ -79,7 +87,6 @@ class PolicyCall(Struct, frozen=True):
     def _find_mentions(self) -> Iterator[tuple[str, str]]:
         """Yield each text that may be a path, with each folder it may be relative to."""
         if self.analysis is None:
-            yield from ((path, self.cwd) for path in self.subject.paths)
             return
         words = [word for part in self.analysis.commands for word in part.words[1:]]
         words += [word for part in self.analysis.commands for word in part.words[:1] if "/" in word.text]
@@ -121,11 +128,10 @@ def spellings_of(word: ShellWord) -> list[str]:
 
 def _expand_glob(pattern: str, folder: str) -> list[str]:
     import glob
-    from itertools import chain, islice
+    from itertools import islice
 
     try:
         matches = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)
-        above = glob.iglob(_CLIMBING.sub("..", pattern), root_dir=folder) if _CLIMBING.search(pattern) else ()  # noqa: PTH207
-        return list(islice(chain(matches, above), _MAX_MATCHES))
+        return list(islice(matches, _MAX_MATCHES))
     except (OSError, ValueError):
         return []

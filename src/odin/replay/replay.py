@@ -87,13 +87,12 @@ class SkippedCalls:
             if context.call_id in self._unsandboxed:
                 return "commands that ran outside the sandbox"
             return "" if self._commands else "commands, because no sandbox is available"
-        if any(not self._is_within(path, context.cwd) for path in tool.subject_of(args).paths):
+        if any(not self._is_within(item.path) for item in context.judged or ()):
             return "calls on files outside the project"
         return ""
 
-    def _is_within(self, path: str, cwd: str) -> bool:
-        resolved = Path(os.path.realpath(Path(cwd, path)))
-        return any(resolved.is_relative_to(folder) for folder in self._folders)
+    def _is_within(self, path: str) -> bool:
+        return any(Path(path).is_relative_to(folder) for folder in self._folders)
 
 
 _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
@@ -137,7 +136,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
     scratch: str = ""
 
 
-async def replay_session(options: ReplayOptions, report: Callable[[str], None] = lambda line: None) -> ReplayReport:
+async def replay_session(options: ReplayOptions, tell: Callable[[str], None] = lambda line: None) -> ReplayReport:
     recording = find_recording(options.session, options.cwd)
     if options.until:
         recording = truncate_recording(recording, options.until)
@@ -145,13 +144,13 @@ async def replay_session(options: ReplayOptions, report: Callable[[str], None] =
 
     if options.keep:
         base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
-        return await _play_recording(recording, base, options, report)
+        return await _play_recording(recording, base, options, tell)
     with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
-        return await _play_recording(recording, Path(os.path.realpath(folder)), options, report)
+        return await _play_recording(recording, Path(os.path.realpath(folder)), options, tell)
 
 
 async def _play_recording(
-    recording: Recording, base: Path, options: ReplayOptions, report: Callable[[str], None]
+    recording: Recording, base: Path, options: ReplayOptions, tell: Callable[[str], None]
 ) -> ReplayReport:
     scratch = _ScratchSession(recording, base)
     check_location(recording)
@@ -167,7 +166,7 @@ async def _play_recording(
         return await scratch.open(played, model, skipped_calls, resumed)
 
     log = scratch.session / LOG_NAME
-    stuck = await Player(played, open_client, log, report).play()
+    stuck = await Player(played, open_client, log, tell).play()
     now = tuple(read_log(log)) if log.exists() else ()
     rename = make_path_mover({str(scratch.project): PROJECT_PATH, str(scratch.session): SESSION_PATH})
     cut = script_of(played.envelopes).cut_turns

@@ -6,6 +6,7 @@ Odin itself is killed. Secrets are passed to commands only if the configuration 
 """
 
 import asyncio
+import functools
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -365,6 +366,22 @@ class ChildProcess(Protocol):
     def reap(self) -> bool:
         """Reap a process that was just killed, without an event loop. False if it is still running after a second."""
         ...
+
+
+def start_in_folder(
+    argv: Sequence[str], folder: str | int, *, env: Mapping[str, str], stdin: int, stdout: int, stderr: int
+) -> "subprocess.Popen[bytes]":
+    """Start a program in its own session, in a folder given by its path or by its descriptor.
+
+    A descriptor is entered by its name in /proc or, where that does not exist, by the child itself.
+    """
+    enter = None
+    if isinstance(folder, int):
+        named = f"/proc/self/fd/{folder}"
+        enter, folder = (None, named) if os.path.isdir(named) else (functools.partial(os.fchdir, folder), "/")  # noqa: PTH112
+    return subprocess.Popen(
+        argv, cwd=folder, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=enter
+    )
 
 
 class LocalChild:

@@ -30,6 +30,7 @@ from odin.sandbox.process import (
     kill_marked,
     signal_group,
     signal_marked,
+    start_in_folder,
 )
 
 _MARK_VARIABLE = "ODIN_COMMAND"
@@ -227,16 +228,17 @@ class ProcessRunner:
         self,
         argv: Sequence[str],
         *,
-        cwd: str,
+        cwd: str | int,
         timeout: float,
         stop_after: int,
         on_data: Callable[[bytes], None] | None = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> CapturedOutput:
         """Run a program and return its output for parsing. It is killed once it has printed `stop_after` bytes.
 
-        With `on_data`, output is passed on chunk by chunk and not kept.
+        `cwd` may be the descriptor of a folder. With `on_data`, output is passed on chunk by chunk and not kept.
         """
-        running, pipes = self._start(argv, cwd, None, pipes=2)
+        running, pipes = self._start(argv, cwd, None, pipes=2, stdin=stdin)
         sink = ByteSink(keep=on_data is None)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, on_data or _ignore)
         self.forget(running)
@@ -358,7 +360,7 @@ class ProcessRunner:
     def _start(
         self,
         command: str | Sequence[str],
-        cwd: str,
+        cwd: str | int,
         env: Mapping[str, str] | None,
         pipes: int,
         stdin: int = subprocess.DEVNULL,
@@ -375,6 +377,7 @@ class ProcessRunner:
         child: ChildProcess
         try:
             if sandbox is not None and sandbox_profile is not None:
+                assert isinstance(cwd, str)
                 self._had_background = self._had_background or bool(self._processes)
                 sandbox.watch_protected_files(cwd, sandbox_profile, is_alone=not self._had_background)
                 sandbox_env = sandbox.build_environment(environ, sandbox_profile)
@@ -446,10 +449,10 @@ def _open_filled_file(data: bytes) -> IO[bytes]:
     return file
 
 
-def _start_child(argv: Sequence[str], cwd: str, env: Mapping[str, str], stdin: int, out: int, err: int) -> LocalChild:
-    return LocalChild(
-        subprocess.Popen(argv, cwd=cwd, env=env, stdin=stdin, stdout=out, stderr=err, start_new_session=True)
-    )
+def _start_child(
+    argv: Sequence[str], cwd: str | int, env: Mapping[str, str], stdin: int, out: int, err: int
+) -> LocalChild:
+    return LocalChild(start_in_folder(argv, cwd, env=env, stdin=stdin, stdout=out, stderr=err))
 
 
 def _find_shell() -> str:

@@ -4,6 +4,9 @@ New bytes go to a temporary file `.NAME.odin-PID-TIME` next to the target, which
 lock on it, so a leftover of a killed writer is recognizable, even from another container; the first write of a process
 in a folder removes such leftovers. A copy `.NAME.odin-copy-PID-TIME` may be the only complete text of a file that is
 being rewritten in place, so other processes never remove it.
+
+Everything happens relative to the descriptor of the target's folder, which is opened without following links: a folder
+that another process exchanges with a link meanwhile does not redirect the write.
 """
 
 import contextlib
@@ -11,11 +14,12 @@ import errno
 import os
 import re
 import stat
+import sys
 import time
-from pathlib import Path
 
 from odin.core.errors import ExternalModification
-from odin.sandbox.process import SYSTEM_PATH
+from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_folder, open_parent
+from odin.sandbox.process import SYSTEM_PATH, start_in_folder
 from odin.tools.files import Refusal
 
 _MAX_NAME_BYTES = 200
@@ -29,7 +33,30 @@ _REWRITE_SECONDS = 60.0
 _RENAME_REFUSED = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
 """Errors of rename() for a file that cannot be replaced: a mount point, or a file in a folder we cannot change."""
 
-_REWRITE_SCRIPT = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
+_REWRITE_SCRIPT = (
+    'mv -f "$1" "$2" && : >/proc/self/fd/1 && cat && { sync /proc/self/fd/1 2>/dev/null || sync; } && rm -f "$2"'
+)
+"""Copies its standard input, the temporary file, to its standard output, the file to rewrite. Runs in their folder.
+
+No name is opened: a link in the place of one of the files would redirect the copy. /proc/self/fd/1 is the open file."""
+
+_REWRITE_PROGRAM = """
+import os, sys
+temporary, copy = sys.argv[1:3]
+try:
+    os.rename(temporary, copy)
+    os.ftruncate(1, 0)
+    while chunk := os.read(0, 1 << 20):
+        while chunk:
+            chunk = chunk[os.write(1, chunk):]
+    os.fsync(1)
+    os.unlink(copy)
+except OSError as error:
+    sys.exit(error.strerror)
+"""
+"""The same where there is no /proc."""
+
+_HAS_PROC = os.path.exists("/proc/self/fd/0")  # noqa: PTH110
 
 
 def is_temporary(path: str) -> bool:
@@ -37,16 +64,10 @@ def is_temporary(path: str) -> bool:
     return ".odin-" in path and _NAME_PATTERN.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def make_sibling_name(target: str) -> str:
-    """Return a new temporary name next to `target`."""
-    return _make_name(os.path.dirname(target), target)  # noqa: PTH120
-
-
-def make_temp_folder_name(target: str) -> str:
-    """Return a new name in the system's temporary folder, for a target whose folder is not writable."""
-    import tempfile
-
-    return _make_name(tempfile.gettempdir(), target)
+def make_temporary_name(name: str) -> str:
+    """Return a new temporary name for a file of this name."""
+    short = os.fsencode(name)[:_MAX_NAME_BYTES].decode("utf-8", "ignore") or "file"
+    return f".{short}.odin-{os.getpid()}-{time.time_ns():x}"
 
 
 def make_copy_name(temporary: str) -> str:
@@ -54,28 +75,23 @@ def make_copy_name(temporary: str) -> str:
     return f"{head}.odin-copy-{tail}"
 
 
-def _make_name(folder: str, target: str) -> str:
-    short = os.fsencode(Path(target).name)[:_MAX_NAME_BYTES].decode("utf-8", "ignore") or "file"
-    return f"{folder.rstrip('/')}/.{short}.odin-{os.getpid()}-{time.time_ns():x}"
-
-
-def create_locked(path: str, *, private: bool) -> int:
+def create_locked(folder: OpenFolder, name: str, *, private: bool) -> int:
     """Create a file that is locked while it is open. `private`: only the owner can read it."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if private else 0o666)
+    fd = folder.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     _try_lock(fd)
     return fd
 
 
-def sweep_leftovers(folder: str) -> None:
+def sweep_leftovers(folder: OpenFolder) -> None:
     """Remove temporary files that killed processes left in this folder. Each folder is checked once per process."""
-    if folder in _swept:
+    if folder.path in _swept:
         return
-    _swept.add(folder)
-    with contextlib.suppress(OSError), os.scandir(folder or "/") as entries:
-        for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False):
-            match = _NAME_PATTERN.fullmatch(entry.name) if ".odin-" in entry.name else None
+    _swept.add(folder.path)
+    with contextlib.suppress(OSError):
+        for name in folder.list_names()[:_MAX_ENTRIES]:
+            match = _NAME_PATTERN.fullmatch(name) if ".odin-" in name else None
             if match and not match[1] and not _is_alive(int(match[2])):
-                _remove_if_free(entry.path)
+                _remove_if_free(folder, name)
 
 
 def _is_alive(pid: int) -> bool:
@@ -88,12 +104,12 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _remove_if_free(path: str) -> None:
+def _remove_if_free(folder: OpenFolder, name: str) -> None:
     with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)
         try:
             if _try_lock(fd):
-                Path(path).unlink()
+                folder.unlink(name)
         finally:
             os.close(fd)
 
@@ -114,60 +130,170 @@ def _try_lock(fd: int) -> bool:
 def replace_file(target: str, data: bytes, before: bytes | None) -> int:
     """Write `data` to a file that contained `before` (None: it did not exist). Return its mtime in nanoseconds.
 
-    `target` must be a real path; a symbolic link would be replaced by a file. Mode, owner and extended attributes are
-    preserved. A file that cannot be replaced without changing it otherwise (hard links, a mount point, an owner that
-    cannot be set) is rewritten in place instead. Raise Refusal if the file changed meanwhile.
+    `target` must be a resolved path; the missing folders of a new file are made. Mode, owner and extended attributes
+    are preserved. A file that cannot be replaced without changing it otherwise (hard links, a mount point, an owner
+    that cannot be set) is rewritten in place instead. Raise Refusal if the file changed meanwhile, and PathChanged if a
+    part of its path is a link now.
     """
-    if before is not None and not os.access(target, os.W_OK):
-        raise Refusal(f"{target} is read-only.")
-    folder = os.path.dirname(target)  # noqa: PTH120
-    sweep_leftovers(folder)
-    closed = before is not None and not os.access(folder or "/", os.W_OK | os.X_OK)
-    temporary = make_temp_folder_name(target) if closed else make_sibling_name(target)
-    fd = create_locked(temporary, private=before is not None)
-    try:
-        _write_all(fd, data)
-        replaceable = _copy_metadata(fd, target) and not closed
-        os.fsync(fd)
-        _check_unchanged(target, before)
-        if not (replaceable and _move_into_place(temporary, target, new=before is None)):
-            _rewrite_in_place(temporary, target, before or b"")
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(fd)
-    return Path(target).stat().st_mtime_ns
+    with open_parent(target, create=before is None) as folder:
+        return _Replacement(folder, name_in(target), before).write(data)
 
 
-def _copy_metadata(fd: int, target: str) -> bool:
-    """Copy mode, owner and attributes of the old file, if it exists. False if the new file cannot replace it."""
-    try:
-        info = Path(target).stat()
-    except FileNotFoundError:
+class _Replacement:
+    """The replacement of one file of an open folder."""
+
+    def __init__(self, folder: OpenFolder, name: str, before: bytes | None) -> None:
+        self._folder = folder
+        self._name = name
+        self._target = folder.path_of(name)
+        self._before = before
+
+    def write(self, data: bytes) -> int:
+        folder, before = self._folder, self._before
+        if before is not None and not os.access(self._name, os.W_OK, dir_fd=folder.fd):
+            raise Refusal(f"{self._target} is read-only.")
+        sweep_leftovers(folder)
+        closed = before is not None and not os.access(".", os.W_OK | os.X_OK, dir_fd=folder.fd)
+        temporary = make_temporary_name(self._name)
+        with _open_temporary_folder() if closed else contextlib.nullcontext(folder) as place:
+            fd = create_locked(place, temporary, private=before is not None)
+            try:
+                _write_all(fd, data)
+                replaceable = self._copy_metadata(fd) and not closed
+                os.fsync(fd)
+                self._check_unchanged()
+                if replaceable and self._move_into_place(temporary):
+                    return self._check_moved(fd)
+                return self._rewrite_in_place(place, temporary, fd)
+            except BaseException:
+                place.unlink(temporary, missing_ok=True)
+                raise
+            finally:
+                os.close(fd)
+
+    def _copy_metadata(self, fd: int) -> bool:
+        """Copy mode, owner and attributes of the old file, if it exists. False if the new file cannot replace it."""
+        info = self._folder.find(self._name)
+        if info is None:
+            return True
+        if stat.S_ISLNK(info.st_mode):
+            raise PathChanged(self._target)
+        if info.st_nlink > 1:
+            return False
+        try:
+            old = self._folder.open_file(self._name, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            return _copy_attributes(fd, old, info)
+        finally:
+            os.close(old)
+
+    def _check_unchanged(self) -> None:
+        """Raise Refusal if the file no longer contains `before`. Called last, right before the rename."""
+        before = self._before
+        try:
+            fd = self._folder.open_file(self._name, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            if before is None:
+                return
+            message = f"{self._target} was deleted in the meantime. Nothing was written."
+            raise Refusal(message, ExternalModification) from None
+        with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
+            if before is None or file.readall() != before:
+                raise self._make_changed_refusal()
+
+    def _make_changed_refusal(self) -> Refusal:
+        message = f"{self._target} changed on disk in the meantime. Nothing was written. Read it again first."
+        return Refusal(message, ExternalModification)
+
+    def _move_into_place(self, temporary: str) -> bool:
+        """Rename the temporary file to the target. False if the old file can only be rewritten in place."""
+        folder, name = self._folder, self._name
+        if self._before is None:
+            try:
+                os.link(temporary, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=False)
+            except FileExistsError:
+                raise self._make_changed_refusal() from None
+            except OSError:
+                folder.rename(temporary, name)
+            else:
+                folder.unlink(temporary)
+            return True
+        try:
+            folder.rename(temporary, name)
+        except OSError as error:
+            if error.errno not in _RENAME_REFUSED:
+                raise
+            return False
         return True
-    return info.st_nlink == 1 and _copy_attributes(fd, target, info)
+
+    def _check_moved(self, fd: int) -> int:
+        """Return the mtime. Raise Refusal if something else than the temporary file has the name now."""
+        written, found = os.fstat(fd), self._folder.find(self._name)
+        if found is None or (found.st_dev, found.st_ino) != (written.st_dev, written.st_ino):
+            message = f"{self._target} was replaced by another process at the same moment. Read it again."
+            raise Refusal(message, ExternalModification)
+        return written.st_mtime_ns
+
+    def _rewrite_in_place(self, place: OpenFolder, temporary: str, fd: int) -> int:
+        """Copy the temporary file into the old file. Return its mtime.
+
+        A separate process in its own session does it, so that it finishes even if this process is killed. The copy it
+        reads from stays until it is done; if it fails, the old bytes are restored. It is not started by the command
+        runner, because it is not a command of the model and must not end with the session.
+        """
+        import subprocess
+
+        copy = make_copy_name(temporary)
+        program = ["/bin/sh", "-c", _REWRITE_SCRIPT, "sh"]
+        if not _HAS_PROC:
+            program = [sys.executable, "-I", "-S", "-c", _REWRITE_PROGRAM]
+        argv = [*program, temporary, copy, self._target]
+        out = self._folder.open_file(self._name, os.O_WRONLY)
+        try:
+            os.lseek(fd, 0, os.SEEK_SET)
+            env = {**os.environ, "PATH": SYSTEM_PATH}
+            process = start_in_folder(argv, place.fd, env=env, stdin=fd, stdout=out, stderr=subprocess.PIPE)
+            try:
+                _, errors = process.communicate(timeout=_REWRITE_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise Refusal(
+                    f"{self._target} is still being rewritten after {_REWRITE_SECONDS:g} s; "
+                    f"its new text is in {place.path_of(copy)}."
+                ) from None
+            if process.returncode:
+                reason = errors.decode("utf-8", "replace").strip().rpartition(": ")[2]
+                raise self._restore_old_bytes(place, copy, out, reason or f"code {process.returncode}")
+            return os.fstat(out).st_mtime_ns
+        finally:
+            os.close(out)
+
+    def _restore_old_bytes(self, place: OpenFolder, copy: str, out: int, reason: str) -> Refusal:
+        before = self._before or b""
+        try:
+            os.lseek(out, 0, os.SEEK_SET)
+            _write_all(out, before)
+            os.ftruncate(out, len(before))
+            os.fsync(out)
+        except OSError:
+            return Refusal(
+                f"{self._target} could not be rewritten ({reason}) and may be damaged. "
+                f"The complete new text is in {place.path_of(copy)}."
+            )
+        with contextlib.suppress(OSError):
+            place.unlink(copy)
+        return Refusal(f"{self._target} could not be rewritten ({reason}). It was left unchanged.")
 
 
-def _check_unchanged(target: str, before: bytes | None) -> None:
-    """Raise Refusal if the file no longer contains `before`. Called last, right before the rename."""
-    try:
-        fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if before is None:
-            return
-        raise Refusal(f"{target} was deleted in the meantime. Nothing was written.", ExternalModification) from None
-    with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
-        if before is None or file.readall() != before:
-            raise _make_changed_refusal(target)
+def _open_temporary_folder() -> OpenFolder:
+    """Open the system's temporary folder, for a target whose folder is not writable."""
+    import tempfile
+
+    return open_folder(os.path.realpath(tempfile.gettempdir()))
 
 
-def _make_changed_refusal(target: str) -> Refusal:
-    message = f"{target} changed on disk in the meantime. Nothing was written. Read it again first."
-    return Refusal(message, ExternalModification)
-
-
-def _copy_attributes(fd: int, target: str, info: os.stat_result) -> bool:
+def _copy_attributes(fd: int, old: int, info: os.stat_result) -> bool:
     """Copy mode, owner and extended attributes. False if that is not permitted."""
     current = os.fstat(fd)
     try:
@@ -175,89 +301,23 @@ def _copy_attributes(fd: int, target: str, info: os.stat_result) -> bool:
             os.fchown(fd, info.st_uid, info.st_gid)
         if stat.S_IMODE(current.st_mode) != stat.S_IMODE(info.st_mode):
             os.fchmod(fd, stat.S_IMODE(info.st_mode))
-        _copy_xattrs(fd, target)
+        _copy_xattrs(fd, old)
     except OSError:
         return False
     return True
 
 
-def _copy_xattrs(fd: int, target: str) -> None:
+def _copy_xattrs(fd: int, old: int) -> None:
     if not hasattr(os, "listxattr"):
         return
     try:
-        names = os.listxattr(target)
+        names = os.listxattr(old)
     except OSError:
         return
     for name in names:
-        value = os.getxattr(target, name)
+        value = os.getxattr(old, name)
         if name not in os.listxattr(fd) or os.getxattr(fd, name) != value:
             os.setxattr(fd, name, value)
-
-
-def _move_into_place(temporary: str, target: str, *, new: bool) -> bool:
-    """Rename the temporary file to `target`. False if the old file can only be rewritten in place."""
-    if new:
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
-            raise _make_changed_refusal(target) from None
-        except OSError:
-            Path(temporary).rename(target)
-        else:
-            Path(temporary).unlink()
-        return True
-    try:
-        Path(temporary).rename(target)
-    except OSError as error:
-        if error.errno not in _RENAME_REFUSED:
-            raise
-        return False
-    return True
-
-
-def _rewrite_in_place(temporary: str, target: str, before: bytes) -> None:
-    """Copy the temporary file into the old file.
-
-    A separate process in its own session does it, so that it finishes even if this process is killed. The copy it reads
-    from stays until it is done; if it fails, the old bytes are restored. It is not started by the command runner,
-    because it is not a command of the model and must not end with the session.
-    """
-    import subprocess
-
-    copy = make_copy_name(temporary)
-    argv = ["/bin/sh", "-c", _REWRITE_SCRIPT, "sh", temporary, copy, target]
-    devnull = subprocess.DEVNULL
-    env = {**os.environ, "PATH": SYSTEM_PATH}
-    process = subprocess.Popen(
-        argv, stdin=devnull, stdout=devnull, stderr=subprocess.PIPE, start_new_session=True, cwd="/", env=env
-    )
-    try:
-        _, errors = process.communicate(timeout=_REWRITE_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Refusal(
-            f"{target} is still being rewritten after {_REWRITE_SECONDS:g} s; its new text is in {copy}."
-        ) from None
-    if process.returncode:
-        reason = errors.decode("utf-8", "replace").strip().rpartition(": ")[2] or f"code {process.returncode}"
-        raise _restore_old_bytes(target, copy, before, reason)
-
-
-def _restore_old_bytes(target: str, copy: str, before: bytes, reason: str) -> Refusal:
-    try:
-        fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            _write_all(fd, before)
-            os.ftruncate(fd, len(before))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except OSError:
-        return Refusal(
-            f"{target} could not be rewritten ({reason}) and may be damaged. The complete new text is in {copy}."
-        )
-    with contextlib.suppress(OSError):
-        Path(copy).unlink()
-    return Refusal(f"{target} could not be rewritten ({reason}). It was left unchanged.")
 
 
 def _write_all(fd: int, data: bytes) -> None:

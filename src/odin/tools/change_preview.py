@@ -4,14 +4,15 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from odin.core.tool import Tool
+from odin.core.tool import ResolvedPath
+from odin.policy.descriptors import name_in, open_parent, status_of
 from odin.tools.diff import compare
 from odin.tools.edit import EditArgs, MultiEditArgs
-from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, require_absolute, to_printable
+from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, to_printable
 from odin.tools.replacement import Edit, EditBuffer
+from odin.tools.staleness import exists
 from odin.tools.whole_file import AppendArgs, DeleteArgs, WriteArgs
 
 MAX_LINES = 200
@@ -23,11 +24,14 @@ MAX_BYTES = 2_000_000
 PREVIEW_TIMEOUT_S = 5.0
 
 
-async def preview_change(tool: Tool[Any], args: Any) -> str:
-    """Return the change as text. Never raises; on an error or a slow disk, return a note that says so."""
+async def preview_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
+    """Return the change of the judged paths as text.
+
+    Never raises; on an error or a slow disk, return a note that says so.
+    """
     try:
         async with asyncio.timeout(PREVIEW_TIMEOUT_S):
-            text = await asyncio.to_thread(_describe_change, args)
+            text = await asyncio.to_thread(_describe_change, args, judged)
     except TimeoutError:
         return "(The preview took too long.)"
     except Refusal as refusal:
@@ -37,29 +41,29 @@ async def preview_change(tool: Tool[Any], args: Any) -> str:
     return to_printable(_truncate_diff(text))
 
 
-def _describe_change(args: Any) -> str:
+def _describe_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
     match args:
         case WriteArgs():
-            return _diff_rewrite(args.file_path, lambda old: args.content, creates=True)
+            return _diff_rewrite(judged[0], lambda old: args.content, creates=True)
         case AppendArgs():
-            return _diff_rewrite(args.file_path, lambda old: old.text + args.content, creates=True)
+            return _diff_rewrite(judged[0], lambda old: old.text + args.content, creates=True)
         case EditArgs():
-            return _diff_edits(args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)])
+            return _diff_edits(judged[0], [Edit(args.old_string, args.new_string, args.replace_all)])
         case MultiEditArgs():
             return _diff_edits(
-                args.file_path, [Edit(item.old_string, item.new_string, item.replace_all) for item in args.edits]
+                judged[0], [Edit(item.old_string, item.new_string, item.replace_all) for item in args.edits]
             )
         case DeleteArgs():
-            return "\n".join(_describe_removal(path) for path in dict.fromkeys(args.paths))
+            return "\n".join(_describe_removal(place) for place in dict.fromkeys(judged))
         case _:
             return ""
 
 
-def _diff_rewrite(path_arg: str, change: Callable[[DecodedText], str], *, creates: bool = False) -> str:
-    path = require_absolute(path_arg, "/", "file_path")
-    if creates and not os.path.lexists(path):
+def _diff_rewrite(place: ResolvedPath, change: Callable[[DecodedText], str], *, creates: bool = False) -> str:
+    path = place.shown
+    if creates and not exists(place):
         return compare("", change(DecodedText("")), path).text
-    data, size = _read_bounded(path)
+    data, size = _read_bounded(place)
     old = decode(data) if data is not None else None
     if old is None:
         kind = "too large to compare" if data is None else "binary"
@@ -70,36 +74,38 @@ def _diff_rewrite(path_arg: str, change: Callable[[DecodedText], str], *, create
     return compare(old.text, new, path).text
 
 
-def _diff_edits(path: str, edits: Sequence[Edit]) -> str:
+def _diff_edits(place: ResolvedPath, edits: Sequence[Edit]) -> str:
     def change(old: DecodedText) -> str:
         draft = EditBuffer(old.text, is_encoding_unknown=not old.valid)
         for edit in edits:
             draft.apply(edit)
         return draft.text
 
-    return _diff_rewrite(path, change)
+    return _diff_rewrite(place, change)
 
 
-def _describe_removal(path_arg: str) -> str:
-    path = require_absolute(path_arg, "/", "a path")
+def _describe_removal(place: ResolvedPath) -> str:
+    path = place.shown
     try:
-        mode = Path(path).lstat().st_mode
+        mode = status_of(place.path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return f"({path} does not exist.)"
     if stat.S_ISLNK(mode):
-        return f"({path} is a symbolic link to {os.readlink(path)}; only the link would be deleted.)"  # noqa: PTH115
+        with open_parent(place.path) as folder:
+            target = os.readlink(name_in(place.path), dir_fd=folder.fd)
+        return f"({path} is a symbolic link to {target}; only the link would be deleted.)"
     if not stat.S_ISREG(mode):
         return f"({path} is not a file and would not be deleted.)"
-    data, size = _read_bounded(path)
+    data, size = _read_bounded(place)
     old = decode(data) if data is not None else None
     if old is None or not old.text:
         return f"({path} would be deleted: {size} bytes.)"
     return compare(old.text, "", path).text
 
 
-def _read_bounded(path: str) -> tuple[bytes | None, int]:
+def _read_bounded(place: ResolvedPath) -> tuple[bytes | None, int]:
     """Return the bytes of a file (None if it is too large) and its size."""
-    file, info = open_regular(path, "/")
+    file, info = open_regular(place, "/")
     with file:
         if info.st_size > MAX_BYTES:
             return None, info.st_size

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections import OrderedDict
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -71,25 +72,27 @@ class PdfReader:
     def __init__(self, runner: ProcessRunner, seconds: float = PDF_SECONDS) -> None:
         self._runner = runner
         self._seconds = seconds
-        self._known: OrderedDict[tuple[str, int, int], PdfText] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int, int, int], PdfText] = OrderedDict()
 
-    async def read_text(self, path: str, info: os.stat_result, cwd: str) -> PdfText:
+    async def read_text(self, path: str, file: FileIO, info: os.stat_result) -> PdfText:
         if info.st_size > WHOLE_BYTES:
             raise Refusal(
                 f"{path} is a PDF of {info.st_size} bytes; at most {WHOLE_BYTES} are read. Use a command, such as "
                 "pdftotext -f 1 -l 20."
             )
-        key = (path, info.st_mtime_ns, info.st_size)
+        key = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size)
         if key not in self._known:
-            self._known[key] = await self._extract(path, cwd)
+            self._known[key] = await self._extract(path, file)
             while len(self._known) > _MAX_REMEMBERED:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]
 
-    async def _extract(self, path: str, cwd: str) -> PdfText:
-        argv = [sys.executable, "-I", pdf_text.__file__, path]
-        result = await self._runner.capture(argv, cwd=cwd, timeout=self._seconds, stop_after=_MAX_TEXT_BYTES)
+    async def _extract(self, path: str, file: FileIO) -> PdfText:
+        argv = [sys.executable, "-I", pdf_text.__file__]
+        result = await self._runner.capture(
+            argv, cwd="/", timeout=self._seconds, stop_after=_MAX_TEXT_BYTES, stdin=file.fileno()
+        )
         head, *pages = [_parse_line(line) for line in result.data.split(b"\n")[:-1]] or [_PdfLine("nothing")]
         if head.fault == "nothing" or (head.pages and not pages):
             reason = (

@@ -5,7 +5,6 @@ model reviews the edit first.
 """
 
 import asyncio
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Annotated
@@ -23,7 +22,7 @@ from odin.core.small_jobs import (
     add_line_headers,
     parse_sufficiency,
 )
-from odin.core.tool import Args, AskSmallModel, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, AskSmallModel, ResolvedPath, Subject, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import Diff, compare
 from odin.tools.files import (
@@ -31,10 +30,10 @@ from odin.tools.files import (
     FileTool,
     Refusal,
     decode,
+    find_judged,
     number_lines,
     open_regular,
     read_whole,
-    require_absolute,
     to_printable,
 )
 from odin.tools.replacement import Edit, EditBuffer, locate
@@ -76,11 +75,14 @@ class EditReviewer:
         self._required: OrderedDict[int, _RequiredLines] = OrderedDict()
 
     async def review(self, path: str, text: str, edits: Sequence[Edit]) -> str:
-        """Raise Refusal if lines must be read first. Return the model's objection if it names no lines, else ""."""
+        """Raise Refusal if lines of the file at this resolved path must be read first.
+
+        Return the model's objection if it names no lines, else "".
+        """
         entry = self._files.find(path)
         if entry is None or entry.stale:
             return ""
-        key = hash((os.path.realpath(path), tuple(edits)))
+        key = hash((path, tuple(edits)))
         before = self._required.get(key)
         if before is not None and before.sha256 == entry.fingerprint.sha256:
             self._require(path, before)
@@ -214,19 +216,19 @@ async def edit_file(
     files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: EditReviewer
 ) -> ToolOutput:
     """Apply all edits to a file, or none: read, check, edit in memory, then write atomically."""
-    path = require_absolute(file_path, ctx.cwd, "file_path")
-    file, info = open_regular(path, ctx.cwd)
+    place = find_judged(file_path, ctx)
+    path, target = place.shown, place.path
+    file, info = open_regular(place, ctx.cwd)
     with file:
         data = read_whole(file, info)
     decoded = decode(data) if data is not None else None
     if data is None or decoded is None:
         kind = "too large" if data is None else "a binary file"
         raise Refusal(f"{path} is {kind} ({info.st_size} bytes); it cannot be edited as text. Use a command instead.")
-    _check_was_read(files, path, data)
-    text, count = _apply_edits(decoded, edits, files.list_unseen(path))
+    _check_was_read(files, place, data)
+    text, count = _apply_edits(decoded, edits, files.list_unseen(target))
     after = decoded.encode(text)
-    remark = await reviewer.review(path, decoded.text, edits)
-    target = os.path.realpath(path)
+    remark = await reviewer.review(target, decoded.text, edits)
     mtime = replace_file(target, after, data)
     remember_write(files, target, after, mtime, decoded, text)
     diff = compare(decoded.text, text, path)
@@ -241,9 +243,10 @@ async def edit_file(
     )
 
 
-def _check_was_read(files: FileCache, path: str, data: bytes) -> None:
+def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes) -> None:
     sha256 = hash_bytes(data)
-    status = files.compare(path, sha256)
+    path = place.shown
+    status = files.compare(place.path, sha256)
     if status in ("unread", "stale") and not files.read_first:
         return
     if status == "unread":
@@ -252,8 +255,10 @@ def _check_was_read(files: FileCache, path: str, data: bytes) -> None:
         reason = f"{path} was read before this session was resumed. Read it again."
         raise Refusal(f"Must read file first: {reason}", UnreadFile)
     if status == "changed":
-        message = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
-        raise make_stale_refusal(files, path, sha256, f"{message} Read it again, then repeat the edit on the new text.")
+        drift = describe_drift(files, place.path, data)
+        message = f"{path} changed on disk since you read it. Nothing was written.{drift}"
+        message += " Read it again, then repeat the edit on the new text."
+        raise make_stale_refusal(files, place.path, sha256, message)
 
 
 def _format_remark(remark: str) -> str:

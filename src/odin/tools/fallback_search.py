@@ -6,16 +6,19 @@ wrong result would look right. Bytes that are not UTF-8 are lone surrogates in t
 nor a negated class matches them.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator
+from io import FileIO
 from os import fsencode
 from pathlib import Path
 
 import msgspec
 
+from odin.policy.descriptors import open_unlinked
 from odin.tools.files import Refusal
-from odin.tools.ripgrep import SearchMode, SearchQuery
+from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery
 from odin.tools.walk import compile_glob, parse_ignore_line, walk_files
 
 _INVALID_BYTES = r"\udc80-\udcff"
@@ -248,12 +251,12 @@ def scan_files(query: SearchQuery, mode: SearchMode) -> Iterator[bytes]:
     """Yield the output in ripgrep's format: lines after the path of their file, counts, or NUL-terminated paths."""
     regex = compile_pattern(query)
     following = False
-    for path in _list_candidates(query):
+    for path, name in _list_candidates(query):
         text = _read_text(path)
         matching = _find_matching_lines(text, regex, query) if text else None
         if not text or not matching:
             continue
-        name = fsencode(path) + b"\0"
+        name = fsencode(name) + b"\0"
         if mode == "paths":
             yield name
         elif mode == "counts":
@@ -299,9 +302,10 @@ def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery
 
 
 def _read_text(path: str) -> str | None:
-    """Return the text of a file, or None if it is unreadable or binary (contains a NUL byte)."""
+    """Return the text of a file or of the standard input; None if it is unreadable or binary (contains a NUL byte)."""
     try:
-        data = Path(path).read_bytes()
+        with FileIO(0 if path == INPUT else open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK)) as file:
+            data = file.readall()
     except OSError:
         return None
     for mark, codec in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
@@ -310,19 +314,22 @@ def _read_text(path: str) -> str | None:
     return None if b"\0" in data else data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-def _list_candidates(query: SearchQuery) -> list[str]:
-    """Return the files to search, sorted by path. A single file is searched even if it is ignored."""
+def _list_candidates(query: SearchQuery) -> list[tuple[str, str]]:
+    """Return the files to search with the names to print, sorted. A single file is searched even if it is ignored."""
     if query.type and query.type not in FILE_TYPES:
         raise Refusal(f"unrecognized file type: {query.type}. Use glob instead.")
-    if Path(query.path).is_file():
-        return [query.path]
-    glob_rule = parse_ignore_line(query.path, query.glob) if query.glob else None
+    if query.path == INPUT or Path(query.path).is_file():
+        return [(query.path, query.path)]
+    top = str(Path.cwd()) if query.path == HERE else query.path
+    glob_rule = parse_ignore_line(top, query.glob) if query.glob else None
     if query.glob and glob_rule is None:
         raise Refusal(f"error parsing glob {query.glob!r}")
     globs = [compile_glob(glob) for glob in FILE_TYPES[query.type].split()] if query.type else []
     paths = walk_files(
-        query.path,
+        top,
         glob_rule=glob_rule,
         matches_type=(lambda name: any(fits(name) for fits in globs)) if globs else None,
     )
-    return sorted(paths, key=lambda path: fsencode(path).replace(b"/", b"\0"))
+    found = sorted(paths, key=lambda path: fsencode(path).replace(b"/", b"\0"))
+    start = len(top.rstrip("/")) + 1
+    return [(path, f"{HERE}{path[start:]}" if query.path == HERE else path) for path in found]

@@ -1,4 +1,4 @@
-"""What the file tools share: checking paths, opening files, and decoding them without loss.
+"""What the file tools share: finding the judged path, opening it, and decoding files without loss.
 
 Bytes that are not valid UTF-8 are decoded as lone surrogates, so encoding the text again gives the same bytes. A byte
 order mark is stored separately. UTF-16 and UTF-32 are recognized by it, some East Asian encodings by their content.
@@ -16,7 +16,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.core.errors import OdinError
-from odin.core.tool import A, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import A, ResolvedPath, Tool, ToolContext, ToolOutput, fail
+from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_folder, open_parent
+from odin.policy.paths import resolve_given
 
 WHOLE_BYTES = 50_000_000
 """Maximum size of a file that is read, edited or overwritten as a whole."""
@@ -64,6 +66,8 @@ class FileTool(Tool[A]):
             return await self.work(args, ctx)
         except Refusal as refusal:
             return fail(to_printable(str(refusal)), refusal.kind)
+        except PathChanged as changed:
+            return fail(to_printable(str(changed)))
         except OSError as error:
             name = f" {error.filename}" if isinstance(error.filename, str) else ""
             return fail(to_printable(f"The operating system refused it:{name} {error.strerror or error}."))
@@ -77,21 +81,33 @@ def to_printable(text: str) -> str:
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def require_absolute(path: str, cwd: str, field: str) -> str:
-    """Return the normalized path. Raise Refusal if it is not absolute."""
-    if not path or "\0" in path:
-        raise Refusal(f"{field} is not a path: {path!r}.")
-    if not Path(path).is_absolute():
-        full = os.path.normpath(Path(cwd, os.path.expanduser(path)))  # noqa: PTH111
-        raise Refusal(f"{field} must be an absolute path. Use {full} instead of {path}.")
-    return os.path.normpath(path)
+def find_judged(path: str, ctx: ToolContext, *, on_links: bool = False) -> ResolvedPath:
+    """Return a path of the call as it was judged. Raise Refusal if it leads nowhere.
+
+    Without a judge the path is resolved now.
+    """
+    known = ctx.judged
+    found = next((item for item in known or () if item.written == path), None)
+    if found is None:
+        if known is not None:
+            raise Refusal(f"{path} was not judged, so it is not used.")
+        found = resolve_given(path, ctx.cwd, on_links=on_links)
+    if found.fault:
+        raise Refusal(found.fault)
+    return found
 
 
-def make_missing_refusal(path: str, cwd: str) -> Refusal:
+def find_working_folder(ctx: ToolContext) -> ResolvedPath:
+    """Return the working directory, which a call without a path uses. It was resolved when the session started."""
+    cwd = ctx.cwd
+    return resolve_given(cwd, "/") if ctx.judged is None else ResolvedPath(cwd, cwd, cwd, cwd)
+
+
+def make_missing_refusal(place: ResolvedPath, cwd: str) -> Refusal:
     """Return the refusal for a missing path, with a suggestion of a similar existing one."""
-    if Path(path).is_symlink():
-        return Refusal(f"{path} is a symbolic link to {os.readlink(path)}, which does not exist.")  # noqa: PTH115
-    return Refusal(f"{path} does not exist.{_suggest_path(path, cwd)}")
+    if place.shown != place.path:
+        return Refusal(f"{place.shown} leads to {place.path}, which does not exist.")
+    return Refusal(f"{place.path} does not exist.{_suggest_path(place.path, cwd)}")
 
 
 def _suggest_path(path: str, cwd: str) -> str:
@@ -102,7 +118,8 @@ def _suggest_path(path: str, cwd: str) -> str:
     while not missing.parent.is_dir():
         missing = missing.parent
     try:
-        names = os.listdir(missing.parent)[:5000]  # noqa: PTH208
+        with open_folder(str(missing.parent)) as folder:
+            names = folder.list_names()[:5000]
     except OSError:
         return ""
     import difflib
@@ -114,28 +131,44 @@ def _suggest_path(path: str, cwd: str) -> str:
     return " Did you mean " + " or ".join(str(missing.parent / name) for name in similar) + "?"
 
 
-def require_folder(path: str, cwd: str) -> str:
-    if Path(path).is_dir():
-        return path
-    if os.path.lexists(path):
-        raise Refusal(f"{path} is a file, not a directory.")
-    raise make_missing_refusal(path, cwd)
+def open_listed_folder(place: ResolvedPath, cwd: str) -> OpenFolder:
+    """Open a folder to list it. Raise Refusal if there is none."""
+    try:
+        return open_folder(place.path, readable=True)
+    except FileNotFoundError:
+        raise make_missing_refusal(place, cwd) from None
+    except NotADirectoryError as error:
+        if error.filename == place.path:
+            raise Refusal(f"{place.shown} is a file, not a directory.") from None
+        raise make_missing_refusal(place, cwd) from None
+    except PermissionError:
+        raise Refusal(f"{place.shown} cannot be read: permission denied.") from None
 
 
-def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
+def open_regular(place: ResolvedPath, cwd: str) -> tuple[FileIO, os.stat_result]:
     """Open a regular file for reading. Refuse pipes, devices and directories, which could block."""
     try:
-        kind = Path(path).stat().st_mode
-        if stat.S_ISDIR(kind):
-            raise Refusal(f"{path} is a directory. Use LS to list it.")
-        if not stat.S_ISREG(kind):
-            raise Refusal(f"{path} is a device, pipe or socket, not a regular file.")
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_parent(place.path) as folder:
+            name = name_in(place.path)
+            kind = folder.status_of(name).st_mode
+            if stat.S_ISREG(kind):
+                file = FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK))
+                info = os.fstat(file.fileno())
+                if stat.S_ISREG(info.st_mode):
+                    return file, info
+                file.close()
+            elif stat.S_ISLNK(kind):
+                raise PathChanged(place.path)
     except (FileNotFoundError, NotADirectoryError):
-        raise make_missing_refusal(path, cwd) from None
+        raise make_missing_refusal(place, cwd) from None
     except PermissionError:
-        raise Refusal(f"{path} cannot be read: permission denied.") from None
-    return FileIO(fd), os.fstat(fd)
+        raise Refusal(f"{place.shown} cannot be read: permission denied.") from None
+    if stat.S_ISDIR(kind):
+        raise Refusal(f"{place.shown} is a directory. Use LS to list it.")
+    raise Refusal(
+        f"{place.shown} is a device, pipe or socket, not a regular file. "
+        "Use a command that ends by itself instead, such as `timeout 5 head -c 4096 FILE`."
+    )
 
 
 def read_whole(file: FileIO, info: os.stat_result) -> bytes | None:

@@ -1,35 +1,38 @@
 """Grep: search file contents."""
 
-import os
+import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, field
 
 from odin.context.file_cache import FileCache
+from odin.core.text import join_some
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput, hide_nothing
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.files import FileTool, Refusal, make_missing_refusal, open_regular, require_absolute, to_printable
+from odin.tools.files import FileTool, Refusal, find_judged, find_working_folder, to_printable
 from odin.tools.ripgrep import SearchQuery, find_ripgrep
 from odin.tools.search import (
+    MAX_NAMED,
     LineHit,
+    SearchProgram,
     SearchResult,
+    SearchSource,
     count_matches,
     describe_hidden,
     find_in_range,
     find_lines,
     find_paths,
+    open_source,
     split_hidden,
 )
-from odin.tools.staleness import remember_lines
+from odin.tools.staleness import confirm_lines
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
 LINE_CHARS = 500
 MAX_CONTEXT = 10_000
-PROBED_BYTES = 65_536
 
 T = TypeVar("T")
 
@@ -77,60 +80,69 @@ class GrepTool(FileTool[GrepArgs]):
         return f"{args.pattern} in {args.path}" if args.path else args.pattern
 
     async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
-        query = _build_query(args, ctx)
-        is_hidden = hide_nothing if Path(query.path).is_file() else ctx.is_hidden
+        place = find_judged(args.path, ctx) if args.path is not None else find_working_folder(ctx)
+        with open_source(place, ctx.cwd) as source:
+            query = _build_query(args, source)
+            is_hidden = hide_nothing if source.is_file else source.hide(ctx.is_hidden)
+            return await self._search(args, query, SearchProgram(source, self._rg(), self._runner), is_hidden)
+
+    async def _search(
+        self, args: GrepArgs, query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]
+    ) -> ToolOutput:
+        is_there = program.source.is_there
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
                 first, last = _line_range_of(args)
-                result = await find_in_range(query, first, last, self._rg(), self._runner)
+                result = await find_in_range(query, first, last, program)
             else:
-                result = await find_lines(query, self._rg(), self._runner)
-            return self._format_content(result, args, query, is_hidden)
+                result = await find_lines(query, program)
+            return await self._format_content(result, args, query, program.source, is_hidden)
         if args.output_mode == "count":
-            result = await count_matches(query, self._rg(), self._runner)
+            result = await count_matches(query, program)
             files, withheld = split_hidden(result.files, _path_of, is_hidden)
             total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
-            return _format_list([f"{path}:{count}" for path, count in files], args, result.complete, total, withheld)
-        result = await find_paths(query, self._rg(), self._runner)
+            rows = (f"{path}:{count}" for path, count in files if is_there(path))
+            return _format_list(rows, len(files), args, result.complete, total, withheld)
+        result = await find_paths(query, program)
         files, withheld = split_hidden(result.files, _path_of, is_hidden)
-        return _format_list([path for path, _ in files], args, result.complete, f"{len(files)} files", withheld)
+        rows = (path for path, _ in files if is_there(path))
+        return _format_list(rows, len(files), args, result.complete, f"{len(files)} files", withheld)
 
-    def _format_content(
-        self, result: SearchResult, args: GrepArgs, query: SearchQuery, is_hidden: Callable[[str], bool]
+    async def _format_content(
+        self,
+        result: SearchResult,
+        args: GrepArgs,
+        query: SearchQuery,
+        source: SearchSource,
+        is_hidden: Callable[[str], bool],
     ) -> ToolOutput:
         files, withheld = split_hidden(result.files, lambda file: file.path, is_hidden)
         rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
-        shown: list[str] = []
-        shown_hits: list[LineHit] = []
-        for text, hit in _limit_rows(_render_rows(hits, args, query), args):
-            shown.append(text)
-            shown_hits += [hit] if hit is not None else []
-        remember_lines(self._files, shown_hits, LINE_CHARS)
-        total = _format_total(result.complete, f"{matches} matches")
-        return _build_output(
-            args, shown, [*_describe_cut(len(shown), rows, result.complete), *describe_hidden(withheld)], total
-        )
+        shown = list(_limit_rows(_render_rows(hits, args, query), args))
+        cut = _describe_cut(len(shown), rows, result.complete)
+        shown_hits = [hit for _, hit in shown if hit is not None]
+        changed = await asyncio.to_thread(confirm_lines, self._files, source, shown_hits, LINE_CHARS)
+        lines = [text for text, hit in shown if hit is None or hit.path not in changed]
+        remarks = [*cut, *describe_hidden(withheld), *_describe_changed(changed)]
+        return _build_output(args, lines, remarks, _format_total(result.complete, f"{matches} matches"))
 
 
 def _path_of(counted: tuple[str, int]) -> str:
     return counted[0]
 
 
-def _build_query(args: GrepArgs, ctx: ToolContext) -> SearchQuery:
-    path = _check_searchable(
-        require_absolute(args.path, ctx.cwd, "path") if args.path is not None else ctx.cwd, ctx.cwd
-    )
+def _build_query(args: GrepArgs, source: SearchSource) -> SearchQuery:
     for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
         if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):
             raise Refusal(f"{name} is empty, or contains a NUL byte or half a surrogate pair.")
-    if (args.offset or args.limit) and not Path(path).is_file():
+    if (args.offset or args.limit) and not source.is_file:
         raise Refusal("offset and limit need path to be one file.")
     around = args.around or 0
     return SearchQuery(
         pattern=args.pattern,
-        path=path,
+        path=source.argument,
         glob=args.glob or "",
         type=args.type or "",
         ignore_case=bool(args.ignore_case),
@@ -143,22 +155,6 @@ def _build_query(args: GrepArgs, ctx: ToolContext) -> SearchQuery:
 
 def _clamp_context(lines: float | None, around: float) -> int:
     return int(min(max(0, lines if lines is not None else around), MAX_CONTEXT))
-
-
-def _check_searchable(path: str, cwd: str) -> str:
-    """Return the path if it can be searched. Raise Refusal for a missing, unreadable, special or binary file."""
-    if not Path(path).exists():
-        raise make_missing_refusal(path, cwd)
-    if not os.access(path, os.R_OK | (os.X_OK if Path(path).is_dir() else 0)):
-        raise Refusal(f"{path} cannot be read: permission denied.")
-    if Path(path).is_dir():
-        return path
-    file, _ = open_regular(path, cwd)
-    with file:
-        head = file.read(PROBED_BYTES) or b""
-    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-        raise Refusal(f"{path} is a binary file without lines to search. Use a command such as strings.")
-    return path
 
 
 def _line_range_of(args: GrepArgs) -> tuple[int, int]:
@@ -192,9 +188,11 @@ def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple
         yield text, hit
 
 
-def _format_list(lines: list[str], args: GrepArgs, complete: bool, total: str, withheld: list[str]) -> ToolOutput:
+def _format_list(
+    lines: Iterable[str], count: int, args: GrepArgs, complete: bool, total: str, withheld: list[str]
+) -> ToolOutput:
     shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
-    remarks = [*_describe_cut(len(shown), len(lines), complete), *describe_hidden(withheld)]
+    remarks = [*_describe_cut(len(shown), count, complete), *describe_hidden(withheld)]
     return _build_output(args, shown, remarks, _format_total(complete, total))
 
 
@@ -211,6 +209,13 @@ def _describe_cut(shown: int, total: int, complete: bool) -> list[str]:
     if shown < total:
         return [f"(showing the first {shown} of {total} results; narrow it down or raise head_limit)"]
     return []
+
+
+def _describe_changed(paths: Iterable[str]) -> list[str]:
+    changed = sorted(paths)
+    if not changed:
+        return []
+    return [f"(left out because they changed during the search: {join_some(changed, MAX_NAMED)}; search again)"]
 
 
 def _build_output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
 from odin.context.instructions import ODIN_MD
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare
-from odin.tools.files import FileTool, Refusal, open_regular, read_whole, to_printable
-from odin.tools.staleness import make_stale_refusal
+from odin.tools.files import FileTool, Refusal, find_judged, open_regular, read_whole, to_printable
+from odin.tools.staleness import exists, make_stale_refusal
 
 
 class InitArgs(Args, frozen=True):
@@ -39,12 +39,13 @@ class InitTool(FileTool[InitArgs]):
 
         from odin.tools.project_page import write_project_page
 
-        before = self._read_current(ctx.cwd)
+        place = find_judged(self._path, ctx)
+        before = self._read_current(place, ctx.cwd)
         part = await asyncio.to_thread(write_project_page, self._root)
         after = _insert_part(before, part.encode("utf-8", "replace"), self._path)
         if after == before:
             return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{ODIN_MD} is up to date")
-        target = os.path.realpath(self._path)
+        target = place.path
         mtime = replace_file(target, after, before)
         self._files.record_write(target, take_fingerprint(after, mtime))
         self._on_written()
@@ -59,20 +60,20 @@ class InitTool(FileTool[InitArgs]):
             files=(to_printable(target),),
         )
 
-    def _read_current(self, cwd: str) -> bytes | None:
-        if not os.path.lexists(self._path):
-            return None
-        if not Path(os.path.realpath(self._path)).is_relative_to(os.path.realpath(self._root)):
+    def _read_current(self, place: ResolvedPath, cwd: str) -> bytes | None:
+        if not Path(place.path).is_relative_to(os.path.realpath(self._root)):
             raise Refusal(f"{self._path} leads out of the project. Remove the link first.")
-        file, info = open_regular(self._path, cwd)
+        if not exists(place):
+            return None
+        file, info = open_regular(place, cwd)
         with file:
             data = read_whole(file, info)
         if data is None:
             raise Refusal(f"{self._path} is too large ({info.st_size} bytes). Shorten it first.")
         sha256 = hash_bytes(data)
-        if self._files.compare(self._path, sha256) == "changed":
+        if self._files.compare(place.path, sha256) == "changed":
             message = f"{self._path} changed on disk since you read it. Nothing was written. Read it again first."
-            raise make_stale_refusal(self._files, self._path, sha256, message)
+            raise make_stale_refusal(self._files, place.path, sha256, message)
         return data
 
 

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
 
@@ -19,17 +18,25 @@ from msgspec import Meta
 
 from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.policy.descriptors import OpenFolder, status_of
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.atomic_write import is_temporary
-from odin.tools.files import FileTool, Refusal, require_absolute, require_folder, to_printable
-from odin.tools.ripgrep import build_base_argv, find_ripgrep
-from odin.tools.search import SEARCH_SECONDS, describe_hidden, make_timeout_refusal, split_hidden
+from odin.tools.files import (
+    FileTool,
+    Refusal,
+    find_judged,
+    find_working_folder,
+    open_listed_folder,
+    to_printable,
+)
+from odin.tools.ripgrep import HERE, build_base_argv, find_ripgrep
+from odin.tools.search import SEARCH_SECONDS, SearchSource, describe_hidden, make_timeout_refusal, split_hidden
 from odin.tools.walk import compile_glob, extract_name_glob, walk_files
 
 MAX_ENTRIES = 200
 
-PathFilter = Callable[[list[str]], Iterable[str]]
-"""Returns the paths that match."""
+NameFilter = Callable[[list[str]], Iterable[str]]
+"""Returns the names that match."""
 
 MAX_SHOWN = 100
 _STOP_BYTES = 64_000_000
@@ -60,30 +67,33 @@ class LSTool(FileTool[LSArgs]):
         return True
 
     async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
-        folder = require_folder(require_absolute(args.path, ctx.cwd, "path"), ctx.cwd)
+        place = find_judged(args.path, ctx)
+        folder = place.shown
         ignored = [compile_glob(glob) for glob in args.ignore]
-        entries, total = await asyncio.to_thread(_list_first, folder, ignored)
-        lines = [self._format_entry(entry) for entry in entries]
+        with open_listed_folder(place, ctx.cwd) as opened:
+            entries, total = await asyncio.to_thread(_list_first, opened.fd, ignored)
+            lines = [self._format_entry(entry, opened) for entry in entries]
         if total > MAX_ENTRIES:
             lines.append(f"(showing the first {MAX_ENTRIES} of {total} entries; use Glob or ignore to narrow it down)")
         text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
         return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
 
-    def _format_entry(self, entry: "os.DirEntry[str]") -> str:
+    def _format_entry(self, entry: "os.DirEntry[str]", folder: OpenFolder) -> str:
         if entry.is_symlink():
             try:
-                return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {Path(entry.path).readlink()}"
+                target = os.readlink(entry.name, dir_fd=folder.fd)
+                return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {target}"
             except OSError:
                 return f"  {entry.name}"
         if entry.is_dir():
             return f"  {entry.name}/"
-        cached = self._files.get_cached_file(entry.path)
+        cached = self._files.get_cached_file(folder.path_of(entry.name))
         if cached is None:
             return f"  {entry.name}"
         return f"  {entry.name} [{'cached, modified' if cached.modified else 'cached'}]"
 
 
-def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
+def _list_first(folder: int, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
     """Return the first entries by name, and the total count. A directory may have a million entries."""
     total = 0
 
@@ -100,10 +110,14 @@ def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[lis
 
 
 class NewestFiles:
-    """Collects files with their modification times. `complete` is false if time ran out."""
+    """Collects files of a folder, by their names in it, with their modification times.
 
-    def __init__(self, seconds: float) -> None:
+    `complete` is false if time ran out.
+    """
+
+    def __init__(self, folder: OpenFolder, seconds: float) -> None:
         self.complete = True
+        self._folder = folder
         self._deadline = time.monotonic() + seconds
         self._dated: list[tuple[int, str]] = []
 
@@ -112,23 +126,32 @@ class NewestFiles:
         return len(self._dated)
 
     def list_newest(self, count: int) -> list[str]:
-        """Return the newest files, newest first; files of the same age sorted by path."""
-        return [path for _, path in heapq.nsmallest(count, self._dated)]
+        """Return the newest files, newest first; files of the same age sorted by name. All of them are still there."""
+        newest = [name for _, name in heapq.nsmallest(count, self._dated)]
+        return [name for name in newest if self._is_there(name)]
 
-    def read_chunks(self, next_chunk: Callable[[], bytes | None], choose: PathFilter) -> None:
-        """Read NUL-terminated paths in chunks of any size, until `next_chunk` returns None."""
+    def _is_there(self, name: str) -> bool:
+        """True if the file exists, without links on the way to it."""
+        try:
+            status_of(self._folder.path_of(name))
+        except OSError:
+            return False
+        return True
+
+    def read_chunks(self, next_chunk: Callable[[], bytes | None], choose: NameFilter) -> None:
+        """Read NUL-terminated names in chunks of any size, until `next_chunk` returns None."""
         rest = b""
         while (chunk := next_chunk()) is not None:
             whole, separator, rest = (rest + chunk).rpartition(b"\0")
             if separator:
-                self.add_paths(choose(os.fsdecode(whole).split("\0")))
+                self.add_names(choose([name.removeprefix(HERE) for name in os.fsdecode(whole).split("\0")]))
 
-    def add_paths(self, paths: Iterable[str]) -> None:
+    def add_names(self, names: Iterable[str]) -> None:
         """Add files, except those deleted meanwhile."""
-        stat, keep = os.stat, self._dated.append
-        for path in paths:
+        stat, keep, folder = os.stat, self._dated.append, self._folder.fd
+        for name in names:
             try:
-                keep((-stat(path).st_mtime_ns, path))
+                keep((-stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns, name))
             except OSError:
                 continue
         self.complete = self.complete and time.monotonic() < self._deadline
@@ -164,15 +187,18 @@ class GlobTool(FileTool[GlobArgs]):
     async def work(self, args: GlobArgs, ctx: ToolContext) -> ToolOutput:
         if args.path in ("undefined", "null"):
             raise Refusal(f"path is {args.path!r}. Leave it out to search the working directory.")
-        pattern, folder = args.pattern, ctx.cwd if args.path is None else require_absolute(args.path, ctx.cwd, "path")
+        pattern, path = args.pattern, args.path
         if pattern.startswith("/"):
-            folder, pattern = _split_pattern(pattern)
+            path, pattern = _split_pattern(pattern)
+        place = find_working_folder(ctx) if path is None else find_judged(path, ctx)
         if not pattern or "\0" in pattern or to_printable(pattern) != pattern:
             raise Refusal("pattern is empty or contains characters that no file name can contain.")
         withheld: list[str] = []
-        found = await self._find_newest(require_folder(folder, ctx.cwd), pattern, ctx.is_hidden, withheld)
+        with open_listed_folder(place, ctx.cwd) as folder:
+            source = SearchSource(place, folder)
+            found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld)
+            lines = [source.path_of(name) for name in found.list_newest(MAX_SHOWN)]
         note = to_printable(f"Found {found.total} files for {args.pattern}")
-        lines = found.list_newest(MAX_SHOWN)
         if not lines:
             return ToolOutput(text=to_printable("\n".join(["No files found", *describe_hidden(withheld)])), note=note)
         if len(lines) < found.total or not found.complete:
@@ -181,7 +207,12 @@ class GlobTool(FileTool[GlobArgs]):
         return ToolOutput(text=to_printable("\n".join([*lines, *describe_hidden(withheld)])), note=note)
 
     async def _find_newest(
-        self, folder: str, pattern: str, is_hidden: Callable[[str], bool], withheld: list[str]
+        self,
+        source: SearchSource,
+        folder: OpenFolder,
+        pattern: str,
+        is_hidden: Callable[[str], bool],
+        withheld: list[str],
     ) -> NewestFiles:
         """Return the matching files that are neither ignored nor hidden, unless the pattern names them.
 
@@ -191,34 +222,35 @@ class GlobTool(FileTool[GlobArgs]):
         skip = frozenset(name for name in _SKIPPED if name not in pattern)
         matches = compile_glob(pattern)
         names, exact = extract_name_glob(pattern)
-        start = len(folder.rstrip("/")) + 1
 
-        def choose(paths: Iterable[str], exact: bool = False) -> Iterable[str]:
-            visible = [path for path in paths if (not is_temporary(path) if hidden else path.find("/.", start - 1) < 0)]
-            matching = visible if exact else [path for path in visible if matches(path[start:])]
-            chosen, rest = split_hidden(matching, str, is_hidden)
+        def choose(found: Iterable[str], exact: bool = False) -> Iterable[str]:
+            visible = [name for name in found if (not is_temporary(name) if hidden else not _is_hidden_name(name))]
+            matching = visible if exact else [name for name in visible if matches(name)]
+            chosen, rest = split_hidden(matching, source.path_of, is_hidden)
             withheld.extend(rest)
             return chosen
 
         rg = self._rg()
         if rg is not None:
             try:
-                argv = _build_argv(rg, folder, names, hidden, [*sorted(skip), *_list_siblings(folder, pattern)])
+                skipped = [*sorted(skip), *_list_siblings(folder, pattern)]
+                argv = _build_argv(rg, folder.path, names, hidden, skipped)
                 return await self._list_with_ripgrep(argv, folder, functools.partial(choose, exact=exact))
             except OSError:
                 pass
-        found = NewestFiles(SEARCH_SECONDS)
-        paths = walk_files(folder, hidden=hidden, skip=skip, seconds=SEARCH_SECONDS)
-        await asyncio.to_thread(lambda: found.add_paths(choose(paths)))
+        found = NewestFiles(folder, SEARCH_SECONDS)
+        start = len(folder.path.rstrip("/")) + 1
+        walked = (path[start:] for path in walk_files(folder.path, hidden=hidden, skip=skip, seconds=SEARCH_SECONDS))
+        await asyncio.to_thread(lambda: found.add_names(choose(walked)))
         return found
 
-    async def _list_with_ripgrep(self, argv: list[str], folder: str, choose: PathFilter) -> NewestFiles:
-        found = NewestFiles(SEARCH_SECONDS)
+    async def _list_with_ripgrep(self, argv: list[str], folder: OpenFolder, choose: NameFilter) -> NewestFiles:
+        found = NewestFiles(folder, SEARCH_SECONDS)
         chunks: SimpleQueue[bytes | None] = SimpleQueue()
         reading = asyncio.get_running_loop().run_in_executor(None, found.read_chunks, chunks.get, choose)
         try:
             listed = await self._runner.capture(
-                argv, cwd=folder, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, on_data=chunks.put
+                argv, cwd=folder.fd, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, on_data=chunks.put
             )
         finally:
             chunks.put(None)
@@ -234,17 +266,21 @@ def _build_argv(rg: str, folder: str, names: str, hidden: bool, skip: list[str])
     argv = [*build_base_argv(rg, folder), "--files", "--null", *(f"--glob=!{name}" for name in skip)]
     argv += ["--glob=!.git", *(["--hidden"] if hidden else [])]
     argv += [f"--type-add=wanted:{names}", "--type=wanted"] if names else []
-    return [*argv, "--", folder]
+    return [*argv, "--", HERE]
 
 
-def _list_siblings(folder: str, pattern: str) -> list[str]:
+def _is_hidden_name(name: str) -> bool:
+    return name.startswith(".") or "/." in name
+
+
+def _list_siblings(folder: OpenFolder, pattern: str) -> list[str]:
     """Return the siblings of the folder that contains every match, so that ripgrep skips them."""
     first, separator, _ = pattern.removeprefix("./").partition("/")
     plain = re.compile(r"[\w.-]+", re.ASCII)
     if not separator or not plain.fullmatch(first):
         return []
     try:
-        names = os.listdir(folder)  # noqa: PTH208
+        names = folder.list_names()
     except OSError:
         return []
     others = [f"/{name}" for name in names if name != first and plain.fullmatch(name)]

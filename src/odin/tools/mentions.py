@@ -81,9 +81,10 @@ class PathBase(Struct, frozen=True):
     home: str
 
     def resolve(self, path: str) -> str:
-        if path == "~" or path.startswith("~/"):
-            return os.path.normpath(f"{self.home}/{path[1:]}")
-        return os.path.normpath(path if path.startswith("/") else f"{self.cwd}/{path}")
+        """Return the absolute path, without `..`. A path that leads nowhere stays as it is."""
+        given = f"{self.home}/{path[1:]}" if path == "~" or path.startswith("~/") else path
+        found = paths.resolve_given(given, self.cwd)
+        return path if found.fault else found.shown
 
 
 def find_attachments(prompt: Prompt, base: PathBase) -> list[Attachment]:
@@ -111,9 +112,9 @@ def _find_mentioned(text: str, base: PathBase, display_text: str) -> Iterator[At
 def is_image(item: Attachment) -> bool:
     """True if a regular file is an image by its content or its suffix."""
     try:
-        if not stat.S_ISREG(Path(item.path).stat().st_mode):
-            return False
-        with Path(item.path).open("rb") as file:
+        with open(os.open(item.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
             head = file.read(_HEAD_BYTES)
     except (OSError, ValueError):
         return False

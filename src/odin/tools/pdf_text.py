@@ -1,4 +1,4 @@
-"""A standalone program that prints the text of a PDF page by page as JSON lines: `pdf_text.py FILE`.
+"""A standalone program that prints the text of a PDF on its standard input page by page as JSON lines.
 
 A PDF can take forever or fill the memory, and unlike a thread this process can be killed. The first line has the number
 of pages or the error; each further line the text of one page. This file imports nothing of Odin.
@@ -14,7 +14,7 @@ MEMORY = 2_000_000_000
 PAGE_CHARS = 1_000_000
 
 
-def main(path: str) -> None:
+def main() -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -22,7 +22,7 @@ def main(path: str) -> None:
     logging.disable(logging.CRITICAL)
     sys.setrecursionlimit(5000)
     try:
-        pages = _open_pages(path)
+        pages = _open_pages()
     except Exception as error:
         print_json({"fault": "broken", "reason": f"{type(error).__name__}: {error}"[:200]})
         return
@@ -36,14 +36,14 @@ def main(path: str) -> None:
             print_json({"text": "", "reason": type(error).__name__})
 
 
-def _open_pages(path: str) -> list[Any] | None:
+def _open_pages() -> list[Any] | None:
     """Return the pages, or None after printing why there are none."""
     try:
         from pypdf import PdfReader
     except ImportError:
         print_json({"fault": "no pypdf"})
         return None
-    reader = PdfReader(path, strict=False)
+    reader = PdfReader(sys.stdin.buffer, strict=False)
     if reader.is_encrypted and not _try_unlock(reader):
         print_json({"fault": "encrypted"})
         return None
@@ -64,4 +64,4 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

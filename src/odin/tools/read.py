@@ -14,7 +14,8 @@ from msgspec import Meta, structs
 
 from odin.context.file_cache import HEAD_BYTES, CachedLines, FileCache, Fingerprint, take_fingerprint
 from odin.core.message import detect_image_kind
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
+from odin.policy.descriptors import status_of
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
     LINE_CHARS,
@@ -24,10 +25,10 @@ from odin.tools.files import (
     NumberedLines,
     Refusal,
     decode,
+    find_judged,
     number_lines,
     open_regular,
     read_whole,
-    require_absolute,
     to_printable,
 )
 
@@ -56,9 +57,7 @@ class FormatReader:
         self._runner = runner or ProcessRunner()
         self._pdf: PdfReader | None = None
 
-    async def read(
-        self, path: str, file: FileIO, info: os.stat_result, first: int, count: int, cwd: str
-    ) -> ToolOutput | None:
+    async def read(self, path: str, file: FileIO, info: os.stat_result, first: int, count: int) -> ToolOutput | None:
         """Return the result for an image, PDF or notebook; None for a text file. The file is rewound."""
         head = file.read(_PROBE_BYTES) or b""
         file.seek(0)
@@ -67,7 +66,7 @@ class FormatReader:
 
             return await read_image(path, file, info, self._folder)
         if head.startswith(b"%PDF-"):
-            return await self._read_pdf(path, info, first, count, cwd)
+            return await self._read_pdf(path, file, info, first, count)
         if path.endswith(".ipynb") and info.st_size <= WHOLE_BYTES:
             from odin.tools.documents import read_notebook
 
@@ -78,15 +77,15 @@ class FormatReader:
             return await asyncio.to_thread(read_notebook, path, data, first, count, self._folder)
         return None
 
-    async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:
+    async def _read_pdf(self, path: str, file: FileIO, info: os.stat_result, first: int, count: int) -> ToolOutput:
         from odin.tools.documents import PdfReader, format_pdf
 
         self._pdf = self._pdf or PdfReader(self._runner)
-        return format_pdf(path, await self._pdf.read_text(path, info, cwd), first, count)
+        return format_pdf(path, await self._pdf.read_text(path, file, info), first, count)
 
 
 class ReadArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute")]
+    file_path: str
     offset: Annotated[int | None, Meta(description="First line, from 1")] = None
     limit: Annotated[int | None, Meta(description="Lines, default 2000")] = None
 
@@ -111,17 +110,18 @@ class ReadTool(FileTool[ReadArgs]):
         return True
 
     async def work(self, args: ReadArgs, ctx: ToolContext) -> ToolOutput:
-        path = require_absolute(args.file_path, ctx.cwd, "file_path")
+        place = find_judged(args.file_path, ctx)
+        path = place.shown
         first = max(1, args.offset or 1)
         count = args.limit if args.limit is not None and args.limit > 0 else LINES
         bounded = args.offset is not None or args.limit is not None
-        cached = self._recall(path, first, first + count - 1, bounded)
+        cached = self._recall(place, first, first + count - 1, bounded)
         if cached is not None:
             return _build_output(path, cached, self._make_page(path, cached, first))
         started = self._files.now()
-        file, info = open_regular(path, ctx.cwd)
+        file, info = open_regular(place, ctx.cwd)
         with file:
-            shown = await self._formats.read(path, file, info, first, count, ctx.cwd)
+            shown = await self._formats.read(path, file, info, first, count)
             if shown is not None:
                 return shown
             if info.st_size > WHOLE_BYTES and not bounded:
@@ -129,21 +129,23 @@ class ReadTool(FileTool[ReadArgs]):
             try:
                 found, text = _read_from_disk(path, file, info, first, first + count - 1)
             except Refusal:  # the cached state is outdated and must not block later writes and deletions
-                self._files.forget(path)
+                self._files.forget(place.path)
                 raise
         page = self._make_page(path, found, first)
-        self._remember(path, found, page, text, started)
+        self._remember(place.path, found, page, text, started)
         return _build_output(path, found, page)
 
-    def _recall(self, path: str, first: int, last: int, bounded: bool) -> CachedLines | None:
+    def _recall(self, place: ResolvedPath, first: int, last: int, bounded: bool) -> CachedLines | None:
         """Return the lines from the cache, or None if they are not cached or the file changed."""
+        if self._files.find(place.path) is None:
+            return None
         try:
-            info = Path(path).stat()
+            info = status_of(place.path)
         except OSError:
             return None
         huge = info.st_size > WHOLE_BYTES
-        cached = None if huge and not bounded else self._files.recall(path, info, first, last)
-        if cached is None or not is_plain_text(path, cached.fingerprint.head):
+        cached = None if huge and not bounded else self._files.recall(place.path, info, first, last)
+        if cached is None or not is_plain_text(place.shown, cached.fingerprint.head):
             return None
         if not huge:
             return cached

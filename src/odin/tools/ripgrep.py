@@ -20,8 +20,15 @@ _MODE_FLAGS: dict[SearchMode, list[str]] = {
 }
 
 
+INPUT = "-"
+"""Search the standard input."""
+
+HERE = "./"
+"""Search the folder the program was started in."""
+
+
 class SearchQuery(Struct, frozen=True):
-    """`before` and `after` are lines of context around each match."""
+    """What to search. `path` is a path, INPUT or HERE; `before` and `after` are lines of context around each match."""
 
     pattern: str
     path: str
@@ -63,13 +70,14 @@ def build_base_argv(rg: str, path: str) -> list[str]:
     return [rg, "--no-config", "--no-messages", "--color=never", *anywhere]
 
 
-def build_ripgrep_argv(rg: str, query: SearchQuery, mode: SearchMode, in_order: bool) -> list[str]:
+def build_ripgrep_argv(rg: str, query: SearchQuery, mode: SearchMode, in_order: bool, folder: str = "") -> list[str]:
     """Return the command line of a search. `in_order` sorts by path, which makes ripgrep single-threaded.
 
+    `folder` is where HERE is.
     .git is excluded explicitly, because a glob or an ignore file with `!*/` would include it.
     """
     argv = [
-        *build_base_argv(rg, query.path),
+        *build_base_argv(rg, folder or query.path),
         *_MODE_FLAGS[mode],
         "--with-filename",
         "--null",

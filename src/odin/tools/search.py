@@ -1,20 +1,33 @@
-"""Searches files with ripgrep or, without it, with the built-in search, which prints the same format."""
+"""Searches files with ripgrep or, without it, with the built-in search, which prints the same format.
+
+What is searched is held open, so that the program cannot be led elsewhere: it starts in the folder by its descriptor
+and prints names relative to it, and a single file is its standard input. The program walks the folder by itself and
+follows no links, but another process could exchange a folder below with a link while it looks. So what it printed is
+compared with the files afterwards, opened without links: a line is shown only if it is in the file (`confirm_lines` in
+staleness), a name only if there is such a file (`is_there`).
+"""
 
 import contextlib
 import functools
 import os
 import re
+import stat
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager
+from io import FileIO
+from types import TracebackType
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.text import join_some
+from odin.core.tool import ResolvedPath
+from odin.policy.descriptors import OpenFolder, status_of
 from odin.sandbox.runner import CapturedOutput, ProcessRunner
-from odin.tools.files import Refusal
-from odin.tools.ripgrep import SearchMode, SearchQuery, build_ripgrep_argv
+from odin.tools.files import Refusal, open_listed_folder, open_regular
+from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery, build_ripgrep_argv
 
 SEARCH_SECONDS = 60.0
 
@@ -23,11 +36,80 @@ _FIRST_BYTES = 1_000_000
 _PATHS_BYTES = 64_000_000
 _RANGE_BYTES = 2_000_000_000
 
+_PROBED_BYTES = 65_536
 _ROW_PATTERN = rb"(\d+)([:-])(.*)"
 
 T = TypeVar("T")
 
 MAX_NAMED = 5
+
+
+class SearchSource:
+    """`argument` names the source for the search program; `cwd` is the folder to start it in."""
+
+    def __init__(self, place: ResolvedPath, opened: FileIO | OpenFolder) -> None:
+        self.place = place
+        self._opened: AbstractContextManager[object] = opened
+        self._file = opened if isinstance(opened, FileIO) else None
+        self.is_file = self._file is not None
+        self.cwd = opened.fd if isinstance(opened, OpenFolder) else "/"
+        self.argument = INPUT if self.is_file else HERE
+        self._shown_top = place.shown.rstrip("/")
+        self._real_top = place.path.rstrip("/")
+
+    def __enter__(self) -> "SearchSource":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._opened.__exit__(kind, error, at)
+
+    def open_input(self) -> int:
+        """Return the standard input for the program: the file, from its start."""
+        if self._file is None:
+            return subprocess.DEVNULL
+        self._file.seek(0)
+        return self._file.fileno()
+
+    def path_of(self, printed: str) -> str:
+        """Return the path to show for a name that the program printed."""
+        return self.place.shown if self.is_file else f"{self._shown_top}/{printed.removeprefix(HERE)}"
+
+    def real_path_of(self, shown: str) -> str:
+        """Return the path without links of a path to show."""
+        return self.place.path if self.is_file else f"{self._real_top}{shown[len(self._shown_top) :]}"
+
+    def is_there(self, shown: str) -> bool:
+        """True if a path to show is a file, without links on the way to it."""
+        try:
+            return stat.S_ISREG(status_of(self.real_path_of(shown)).st_mode)
+        except OSError:
+            return False
+
+    def hide(self, is_hidden: Callable[[str], bool]) -> Callable[[str], bool]:
+        """Return the filter for paths to show, which also applies to the paths without links."""
+        if self._shown_top == self._real_top:
+            return is_hidden
+        return lambda shown: is_hidden(shown) or is_hidden(self.real_path_of(shown))
+
+
+def open_source(place: ResolvedPath, cwd: str) -> SearchSource:
+    """Open what is to be searched. Raise Refusal for a missing, unreadable, special or binary file."""
+    try:
+        mode = status_of(place.path).st_mode
+    except OSError:
+        mode = 0
+    if stat.S_ISDIR(mode):
+        folder = open_listed_folder(place, cwd)
+        if not os.access(".", os.R_OK | os.X_OK, dir_fd=folder.fd):
+            os.close(folder.fd)
+            raise Refusal(f"{place.shown} cannot be read: permission denied.")
+        return SearchSource(place, folder)
+    file, _ = open_regular(place, cwd)
+    head = file.read(_PROBED_BYTES) or b""
+    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        file.close()
+        raise Refusal(f"{place.shown} is a binary file without lines to search. Use a command such as strings.")
+    return SearchSource(place, file)
 
 
 class LineHit(Struct, frozen=True):
@@ -62,20 +144,27 @@ class FileCounts(Struct, frozen=True):
     complete: bool = True
 
 
-async def find_lines(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> SearchResult:
+class SearchProgram(Struct, frozen=True):
+    """The program that searches a source: ripgrep or, without it, the built-in search."""
+
+    source: SearchSource
+    rg: str | None
+    runner: ProcessRunner
+
+
+async def find_lines(query: SearchQuery, program: SearchProgram) -> SearchResult:
     """Return the matching lines. Ripgrep prints files in no order; if there are too many matches to read, it is
     run again with sorting, so that the same search gives the same first lines."""
-    output = await _run_search(query, "lines", rg, runner, _LINES_BYTES)
+    path_of = program.source.path_of
+    output = await _run_search(query, "lines", program, _LINES_BYTES)
     if not output.stopped:
-        return SearchResult(parse_lines(output.data, query.context))
-    first = await _run_search(query, "lines", rg, runner, _FIRST_BYTES, in_order=True)
+        return SearchResult(parse_lines(output.data, query.context, path_of))
+    first = await _run_search(query, "lines", program, _FIRST_BYTES, in_order=True)
     whole = first.data[: first.data.rfind(b"\n")] if b"\n" in first.data else first.data
-    return SearchResult(parse_lines(whole, query.context), complete=False)
+    return SearchResult(parse_lines(whole, query.context, path_of), complete=False)
 
 
-async def find_in_range(
-    query: SearchQuery, first: int, last: int, rg: str | None, runner: ProcessRunner
-) -> SearchResult:
+async def find_in_range(query: SearchQuery, first: int, last: int, program: SearchProgram) -> SearchResult:
     """Return the matches of one file within the line range, however many lie outside of it."""
     lines_in_range: list[bytes] = []
     rest, size = b"", 0
@@ -90,25 +179,24 @@ async def find_in_range(
                 lines_in_range.append(line[match.start(1) :])
                 size += len(line)
 
-    await _run_search(query, "lines", rg, runner, _RANGE_BYTES, on_data=keep_in_range)
+    await _run_search(query, "lines", program, _RANGE_BYTES, on_data=keep_in_range)
     body = b"\n".join(lines_in_range)
-    return SearchResult(
-        [_make_file_hits(query.path, body, query.context)] if lines_in_range else [], size < _LINES_BYTES
-    )
+    path = program.source.place.shown
+    return SearchResult([_make_file_hits(path, body, query.context)] if lines_in_range else [], size < _LINES_BYTES)
 
 
-async def count_matches(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
+async def count_matches(query: SearchQuery, program: SearchProgram) -> FileCounts:
     """Return the number of matching lines per file. Multiline: ripgrep would count matches, so count lines here."""
     if query.across_lines:
-        lines = await find_lines(replace(query, before=0, after=0), rg, runner)
+        lines = await find_lines(replace(query, before=0, after=0), program)
         return FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
-    output = await _run_search(query, "counts", rg, runner, _PATHS_BYTES)
-    return FileCounts(parse_counts(output.data), not output.stopped)
+    output = await _run_search(query, "counts", program, _PATHS_BYTES)
+    return FileCounts(parse_counts(output.data, program.source.path_of), not output.stopped)
 
 
-async def find_paths(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
-    output = await _run_search(query, "paths", rg, runner, _PATHS_BYTES)
-    return FileCounts(parse_paths(output.data), not output.stopped)
+async def find_paths(query: SearchQuery, program: SearchProgram) -> FileCounts:
+    output = await _run_search(query, "paths", program, _PATHS_BYTES)
+    return FileCounts(parse_paths(output.data, program.source.path_of), not output.stopped)
 
 
 def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
@@ -119,8 +207,7 @@ def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
 async def _run_search(
     query: SearchQuery,
     mode: SearchMode,
-    rg: str | None,
-    runner: ProcessRunner,
+    program: SearchProgram,
     stop_after: int,
     *,
     in_order: bool = False,
@@ -130,16 +217,19 @@ async def _run_search(
 
     Falls back to the built-in search if ripgrep cannot be started.
     """
-    folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
-    run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
+    source = program.source
+    run = functools.partial(
+        program.runner.capture, cwd=source.cwd, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data
+    )
     output = None
-    if rg is not None:
+    if program.rg is not None:
         with contextlib.suppress(OSError):
-            output = await run(build_ripgrep_argv(rg, query, mode, in_order))
+            argv = build_ripgrep_argv(program.rg, query, mode, in_order, source.place.path)
+            output = await run(argv, stdin=source.open_input())
     if output is None:
         from odin.tools.fallback_search import build_scan_argv
 
-        output = await run(build_scan_argv(query, mode))
+        output = await run(build_scan_argv(query, mode), stdin=source.open_input())
     if output.timed_out:
         raise make_timeout_refusal()
     if output.code == 2 and output.errors and not output.data:
@@ -153,17 +243,22 @@ def make_timeout_refusal() -> Refusal:
     return Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Search in a smaller folder.")
 
 
-def parse_counts(data: bytes) -> list[tuple[str, int]]:
+def _keep_path(printed: str) -> str:
+    return printed
+
+
+def parse_counts(data: bytes, path_of: Callable[[str], str] = _keep_path) -> list[tuple[str, int]]:
+    """Parse the output. `path_of` returns the path for a name that the program printed."""
     pairs = re.findall(rb"([^\0]+)\0(\d+)\r?\n", data)
-    return [(os.fsdecode(path), int(count)) for path, count in _sort_by_path(pairs)]
+    return [(path_of(os.fsdecode(path)), int(count)) for path, count in _sort_by_path(pairs)]
 
 
-def parse_paths(data: bytes) -> list[tuple[str, int]]:
+def parse_paths(data: bytes, path_of: Callable[[str], str] = _keep_path) -> list[tuple[str, int]]:
     paths = _sort_by_path((path, 1) for path in data.split(b"\0") if path)
-    return [(os.fsdecode(path), count) for path, count in paths]
+    return [(path_of(os.fsdecode(path)), count) for path, count in paths]
 
 
-def parse_lines(data: bytes, context: bool) -> list[FileHits]:
+def parse_lines(data: bytes, context: bool, path_of: Callable[[str], str] = _keep_path) -> list[FileHits]:
     """Parse the output into one FileHits per file; the lines are parsed only when shown, by `FileHits.hits`.
 
     Every line starts with its number, so an empty line ends a file. A line without a number means that the file is
@@ -178,7 +273,7 @@ def parse_lines(data: bytes, context: bool) -> list[FileHits]:
         if unnumbered.search(body) is None:
             bodies.append((data[at:name_end], body))
         at = end.end() if end else len(data)
-    return [_make_file_hits(os.fsdecode(path), body, context) for path, body in _sort_by_path(bodies)]
+    return [_make_file_hits(path_of(os.fsdecode(path)), body, context) for path, body in _sort_by_path(bodies)]
 
 
 def _make_file_hits(path: str, body: bytes, context: bool) -> FileHits:

@@ -1,13 +1,18 @@
 """Detects files that changed since the model read them, and records in the file cache what it wrote or was shown."""
 
+import os
+import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterable
-from pathlib import Path
+from io import BufferedReader, FileIO
 
 from odin.context.file_cache import FileCache, LineSpan, SeenPart, hash_bytes, take_fingerprint
 from odin.core.errors import Conflict, ExternalModification
+from odin.core.tool import ResolvedPath
+from odin.policy.descriptors import open_unlinked, status_of
 from odin.tools.diff import compare, lines_of
 from odin.tools.files import DecodedText, Refusal, decode, open_regular, read_whole
-from odin.tools.search import LineHit
+from odin.tools.search import LineHit, SearchSource
 
 _DIFF_CHARS = 3000
 _MAX_PARTS = 10
@@ -16,6 +21,7 @@ MAX_REREAD_BYTES = 10_000_000
 """Maximum size of a file that is read again to check whether the lines a search found are still in it."""
 
 _MAX_TOTAL_BYTES = 50_000_000
+_CHUNK_BYTES = 1 << 20
 
 
 def make_stale_refusal(files: FileCache, path: str, sha256: str, message: str) -> Refusal:
@@ -60,24 +66,33 @@ def _describe_part(part: SeenPart, now: list[str], text: str) -> str:
     return f"Lines {part.first}-{part.last} are now lines {first}-{first + len(part.lines) - 1}."
 
 
-def read_current_bytes(files: FileCache, path: str, cwd: str, *, too_large: str) -> bytes | None:
+def read_current_bytes(files: FileCache, place: ResolvedPath, cwd: str, *, too_large: str) -> bytes | None:
     """Return the current bytes of a file, or None if it does not exist. Raise Refusal if they changed since the agent
     read them.
 
     `too_large` completes the sentence "... is too large to ...", with advice.
     """
-    if not Path(path).exists():
+    if not exists(place):
         return None
-    file, info = open_regular(path, cwd)
+    file, info = open_regular(place, cwd)
     with file:
         data = read_whole(file, info)
     if data is None:
-        raise Refusal(f"{path} is too large ({info.st_size} bytes) to {too_large}.")
+        raise Refusal(f"{place.shown} is too large ({info.st_size} bytes) to {too_large}.")
     sha256 = hash_bytes(data)
-    if files.compare(path, sha256) == "changed":
-        message = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
-        raise make_stale_refusal(files, path, sha256, f"{message} Read it again first.")
+    if files.compare(place.path, sha256) == "changed":
+        drift = describe_drift(files, place.path, data)
+        message = f"{place.shown} changed on disk since you read it. Nothing was written.{drift}"
+        raise make_stale_refusal(files, place.path, sha256, f"{message} Read it again first.")
     return data
+
+
+def exists(place: ResolvedPath) -> bool:
+    try:
+        status_of(place.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def remember_write(files: FileCache, target: str, data: bytes, mtime: int, style: DecodedText, text: str) -> None:
@@ -86,44 +101,105 @@ def remember_write(files: FileCache, target: str, data: bytes, mtime: int, style
     files.record_write(target, take_fingerprint(data, mtime, lines=lines, valid=style.valid), text=text)
 
 
-def remember_lines(files: FileCache, hits: Iterable[LineHit], line_chars: int) -> None:
-    """Record shown lines as read, if they are still in the file. Lines longer than `line_chars` were cut."""
+def confirm_lines(files: FileCache, source: SearchSource, hits: Iterable[LineHit], line_chars: int) -> set[str]:
+    """Record shown lines as read. Return the paths to show of files that do not contain their lines (any more).
+
+    The lines of a single searched file come from its descriptor, so they need no confirmation. Lines longer than
+    `line_chars` were cut.
+    """
     by_path: dict[str, list[LineHit]] = {}
     for hit in hits:
         by_path.setdefault(hit.path, []).append(hit)
-    read = 0
-    for path, lines in by_path.items():
+    changed: set[str] = set()
+    budget = _MAX_TOTAL_BYTES
+    for shown, lines in by_path.items():
+        found = _FoundLines(files, source.real_path_of(shown), lines)
         try:
-            read += _remember_file(files, path, lines, line_chars)
-        except (Refusal, OSError):
-            continue
-        if read > _MAX_TOTAL_BYTES:
+            budget -= found.check(line_chars, budget, has_proof=source.is_file)
+        except OSError:
+            found.are_there = False
+        if not found.are_there and not source.is_file:
+            changed.add(shown)
+    return changed
+
+
+class _FoundLines:
+    """The lines that a search found in one file. `are_there`: they are in the file at this path without links."""
+
+    def __init__(self, files: FileCache, path: str, hits: list[LineHit]) -> None:
+        self.are_there = True
+        self._files = files
+        self._path = path
+        self._hits = hits
+
+    def check(self, line_chars: int, budget: int, *, has_proof: bool) -> int:
+        """Record the lines as read if they are there. Return how many bytes were read for it.
+
+        A file that is too large for that is only read if there is no other proof that the lines are there.
+        """
+        started = self._files.now()
+        with FileIO(open_unlinked(self._path, os.O_RDONLY | os.O_NONBLOCK)) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                self.are_there = False
+            elif self._is_cached(info):
+                return 0
+            elif info.st_size <= min(MAX_REREAD_BYTES, budget):
+                self._record(read_whole(file, info) or b"", info, line_chars, started)
+                return info.st_size
+            else:
+                self.are_there = has_proof or self._is_in(file)
+        return 0
+
+    def _is_cached(self, info: os.stat_result) -> bool:
+        for first, last in _to_ranges(hit.line for hit in self._hits):
+            cached = self._files.recall(self._path, info, first, last)
+            if cached is None or len(cached.lines) != last - first + 1:
+                return False
+            texts = {first + at: text.removesuffix("\r") for at, text in enumerate(cached.lines)}
+            if any(texts[hit.line] != hit.text for hit in self._hits if first <= hit.line <= last):
+                return False
+        return True
+
+    def _record(self, data: bytes, info: os.stat_result, line_chars: int, started: float) -> None:
+        decoded = decode(data)
+        printed = _printed_text_of(data, decoded).split("\n")
+        same = [hit for hit in self._hits if _line_of(printed, hit.line) == hit.text]
+        self.are_there = len(same) == len(self._hits)
+        if decoded is None or not same:
             return
-
-
-def _remember_file(files: FileCache, path: str, hits: list[LineHit], line_chars: int) -> int:
-    """Record the shown lines of one file. Return how many bytes were read for it."""
-    started = files.now()
-    file, info = open_regular(path, "/")
-    with file:
-        if info.st_size > MAX_REREAD_BYTES or all(
-            files.recall(path, info, first, last) for first, last in _to_ranges(hit.line for hit in hits)
-        ):
-            return 0
-        data = read_whole(file, info)
-    decoded = decode(data) if data is not None else None
-    if data is None or decoded is None:
-        return info.st_size
-    lines = decoded.text.split("\n")
-    total = len(lines) - (lines[-1] == "")
-    same = [hit for hit in hits if hit.line <= total and lines[hit.line - 1].removesuffix("\r") == hit.text]
-    ranges = _to_ranges(hit.line for hit in same)
-    texts = ["\n".join(lines[first - 1 : last]) for first, last in ranges]
-    fingerprint = take_fingerprint(data, info, lines=total, valid=decoded.valid)
-    if ranges:
+        lines = decoded.text.split("\n")
+        total = len(lines) - (lines[-1] == "")
+        ranges = _to_ranges(hit.line for hit in same if hit.line <= total)
+        texts = ["\n".join(lines[first - 1 : last]) for first, last in ranges]
+        fingerprint = take_fingerprint(data, info, lines=total, valid=decoded.valid)
         cut = any(len(hit.text) > line_chars for hit in same)
-        files.record_lines(path, fingerprint, ranges, texts=texts, truncated=cut, at=started)
-    return info.st_size
+        self._files.record_lines(self._path, fingerprint, ranges, texts=texts, truncated=cut, at=started)
+
+    def _is_in(self, file: FileIO) -> bool:
+        """True if the lines are in a large file, which is read up to the last of them."""
+        wanted = {hit.line: hit.text for hit in self._hits}
+        last = max(wanted)
+        with BufferedReader(file, _CHUNK_BYTES) as lines:
+            for number, line in enumerate(lines, 1):
+                if number in wanted:
+                    raw = line.removeprefix(BOM_UTF8) if number == 1 else line
+                    if raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape") != wanted.pop(number).rstrip("\r"):
+                        return False
+                if number == last:
+                    break
+        return not wanted
+
+
+def _printed_text_of(data: bytes, decoded: DecodedText | None) -> str:
+    """Return the text of a file as search programs print it: as UTF-8, unless a byte order mark says otherwise."""
+    if decoded is not None and (decoded.codec == "utf-8" or decoded.is_wide):
+        return decoded.text
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _line_of(lines: list[str], number: int) -> str | None:
+    return lines[number - 1].removesuffix("\r") if number <= len(lines) else None
 
 
 def _to_ranges(lines: Iterable[int]) -> list[LineSpan]:

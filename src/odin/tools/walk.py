@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from odin.policy.descriptors import open_folder
 from odin.tools.files import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
@@ -184,7 +185,7 @@ def walk_files(
     matches_type: Callable[[str], bool] | None = None,
     seconds: float = 60.0,
 ) -> Iterator[str]:
-    """Yield the absolute paths of the files below `root`. Raise Refusal after `seconds`.
+    """Yield the absolute paths of the files below `root`, a resolved path. Raise Refusal after `seconds`.
 
     `glob_rule` yields only matching files, even hidden or ignored ones; negated, all others. `matches_type` filters
     files by name; hidden files may match, ignored ones not.
@@ -197,17 +198,17 @@ def walk_files(
             raise Refusal(f"The search took longer than {seconds:g}s and was stopped. Search in a smaller folder.")
         folder, rules = pending.pop()
         rules = _read_rules_within(folder, rules, tops)
-        for entry in _scan_folder(folder):
-            if entry.name == ".git" or entry.name in skip or entry.is_symlink():
+        for name, is_folder in _scan_folder(folder):
+            if name == ".git" or name in skip:
                 continue
-            is_folder = entry.is_dir(follow_symlinks=False)
-            included = _decide_by_glob(entry.path, is_folder, glob_rule)
+            path = f"{folder.rstrip('/')}/{name}"
+            included = _decide_by_glob(path, is_folder, glob_rule)
             if included is None:
-                included = _is_visible(entry, is_folder, rules, hidden, matches_type)
+                included = _is_visible(path, name, is_folder, rules, hidden, matches_type)
             if included and is_folder:
-                pending.append((entry.path, rules))
-            elif included and entry.is_file(follow_symlinks=False):
-                yield entry.path
+                pending.append((path, rules))
+            elif included:
+                yield path
 
 
 def _decide_by_glob(path: str, is_folder: bool, glob_rule: IgnoreRule | None) -> bool | None:
@@ -220,24 +221,30 @@ def _decide_by_glob(path: str, is_folder: bool, glob_rule: IgnoreRule | None) ->
 
 
 def _is_visible(
-    entry: "os.DirEntry[str]",
+    path: str,
+    name: str,
     is_folder: bool,
     rules: _RuleGroups,
     hidden: bool,
     matches_type: Callable[[str], bool] | None,
 ) -> bool:
-    ignored = decide_ignored(entry.path, is_folder, rules)
+    ignored = decide_ignored(path, is_folder, rules)
     if ignored:
         return False
     if matches_type is not None and not is_folder:
-        return matches_type(entry.name)
-    return ignored is False or hidden or not entry.name.startswith(".")
+        return matches_type(name)
+    return ignored is False or hidden or not name.startswith(".")
 
 
-def _scan_folder(folder: str) -> "list[os.DirEntry[str]]":
+def _scan_folder(folder: str) -> list[tuple[str, bool]]:
+    """Return the names of the folders and files, without links, with True for a folder."""
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
+        with open_folder(folder, readable=True) as opened, os.scandir(opened.fd) as entries:
+            return [
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+            ]
     except OSError:
         return []
 

@@ -2,13 +2,15 @@
 
 import os
 import stat
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
+from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_parent
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare
 from odin.tools.files import (
@@ -16,9 +18,8 @@ from odin.tools.files import (
     FileTool,
     Refusal,
     decode,
+    find_judged,
     is_crlf,
-    open_regular,
-    require_absolute,
     to_printable,
 )
 from odin.tools.staleness import make_stale_refusal, read_current_bytes, remember_write
@@ -53,15 +54,14 @@ class WriteFileTool(FileTool[WriteArgs]):
         return args.file_path
 
     async def work(self, args: WriteArgs, ctx: ToolContext) -> ToolOutput:
-        path = require_absolute(args.file_path, ctx.cwd, "file_path")
-        before = read_current_bytes(self._files, path, ctx.cwd, too_large="overwrite safely; remove it first")
+        place = find_judged(args.file_path, ctx)
+        path, target = place.shown, place.path
+        before = read_current_bytes(self._files, place, ctx.cwd, too_large="overwrite safely; remove it first")
         old = decode(before) if before is not None else DecodedText("")
         text, remark = _match_style(old, args.content)
         after = (old or DecodedText("")).encode(text)
         if after == before:
             raise Refusal(f"{path} already has exactly this content; nothing was written.")
-        target = os.path.realpath(path)
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
         mtime = replace_file(target, after, before)
         remember_write(self._files, target, after, mtime, old or DecodedText(""), text)
         diff = compare(old.text if old else "", text, path)
@@ -88,7 +88,7 @@ def _match_style(old: DecodedText | None, content: str) -> tuple[str, str]:
 
 
 class AppendArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute")]
+    file_path: str
     content: Annotated[str, Meta(min_length=1)]
 
 
@@ -112,8 +112,9 @@ class AppendFileTool(FileTool[AppendArgs]):
         return True
 
     async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
-        path = require_absolute(args.file_path, ctx.cwd, "file_path")
-        before = read_current_bytes(self._files, path, ctx.cwd, too_large="append to safely; use a command instead")
+        place = find_judged(args.file_path, ctx)
+        path, target = place.shown, place.path
+        before = read_current_bytes(self._files, place, ctx.cwd, too_large="append to safely; use a command instead")
         old = decode(before) if before is not None else DecodedText("")
         if old is None:
             raise Refusal(f"{path} is a binary file; text cannot be appended to it. Use a command instead.")
@@ -121,9 +122,7 @@ class AppendFileTool(FileTool[AppendArgs]):
         after = old.encode(text)
         if not after.startswith(before or b""):
             raise Refusal(f"Appending text would change the existing bytes of {path}. Use a command instead.")
-        target = os.path.realpath(path)
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        has_seen_all = self._has_seen_all(path, before)
+        has_seen_all = self._has_seen_all(target, before)
         mtime = replace_file(target, after, before)
         if has_seen_all:
             remember_write(self._files, target, after, mtime, old, text)
@@ -183,7 +182,7 @@ class DeleteTool(FileTool[DeleteArgs]):
         self._files = files
 
     def subject_of(self, args: DeleteArgs) -> Subject:
-        return Subject(paths=args.paths)
+        return Subject(paths=args.paths, on_links=True)
 
     def can_speculate(self, args: DeleteArgs) -> bool:
         return True
@@ -195,7 +194,7 @@ class DeleteTool(FileTool[DeleteArgs]):
             if lines_by_status["Failed"]:  # an error of the system: leave the rest alone
                 lines_by_status["Not attempted"].append(path)
                 continue
-            status, line = self._delete(path, ctx.cwd)
+            status, line = self._delete(path, ctx)
             lines_by_status[status].append(line)
             if status == "Deleted":
                 deleted.append(line)
@@ -209,56 +208,55 @@ class DeleteTool(FileTool[DeleteArgs]):
             files=tuple(to_printable(path) for path in deleted),
         )
 
-    def _delete(self, given_path: str, cwd: str) -> tuple[_DeleteStatus, str]:
+    def _delete(self, given_path: str, ctx: ToolContext) -> tuple[_DeleteStatus, str]:
         """Delete one path. Return its status and the line about it."""
         try:
-            path = require_absolute(given_path, cwd, "a path")
-            info = _lookup_path(path)
-            if info is None:
-                return "Already absent", path
-            _check_kind(path, info)
-            if not stat.S_ISLNK(info.st_mode):
-                self._check_unchanged(path, cwd)
-            Path(path).unlink()
+            place = find_judged(given_path, ctx, on_links=True)
+            with open_parent(place.path) as folder:
+                self._delete_from(folder, place)
         except Refusal as refusal:
             return "Blocked", str(refusal)
-        except FileNotFoundError:
+        except PathChanged as changed:
+            return "Failed", str(changed)
+        except (FileNotFoundError, NotADirectoryError):
+            if set(Path(given_path).name) & set("*?["):
+                return "Blocked", f"{given_path} does not exist, and wildcards are not expanded. Name every file."
             return "Already absent", given_path
         except OSError as error:
             return "Failed", f"{given_path}: {error.strerror or error}"
-        if not stat.S_ISLNK(info.st_mode):
-            self._files.forget(path)
-        return "Deleted", path
+        return "Deleted", place.shown
 
-    def _check_unchanged(self, path: str, cwd: str) -> None:
+    def _delete_from(self, folder: OpenFolder, place: ResolvedPath) -> None:
+        name = name_in(place.path)
+        info = folder.status_of(name)
+        _check_kind(place, info)
+        if stat.S_ISLNK(info.st_mode):
+            folder.unlink(name)
+            return
+        self._check_unchanged(folder, place)
+        folder.unlink(name)
+        self._files.forget(place.path)
+
+    def _check_unchanged(self, folder: OpenFolder, place: ResolvedPath) -> None:
         """Raise Refusal if a file that was read has changed since. Unread files are not checked."""
-        if self._files.compare(path, "") in ("unread", "stale"):
+        if self._files.compare(place.path, "") in ("unread", "stale"):
             return
         import hashlib
 
-        file, opened = open_regular(path, cwd)
-        with file:
+        name = name_in(place.path)
+        with FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)) as file:
+            opened = os.fstat(file.fileno())
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        now = Path(path).lstat()
+        now = folder.status_of(name)
         moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
-        if moved or self._files.compare(path, sha256) == "changed":
-            message = f"{path} changed on disk since you read it. Read it again, then decide."
-            raise make_stale_refusal(self._files, path, sha256, message)
+        if moved or self._files.compare(place.path, sha256) == "changed":
+            message = f"{place.shown} changed on disk since you read it. Read it again, then decide."
+            raise make_stale_refusal(self._files, place.path, sha256, message)
 
 
-def _lookup_path(path: str) -> os.stat_result | None:
-    """Return the status of the path itself, without following links; None if it does not exist."""
-    try:
-        return Path(path).lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        if set(Path(path).name) & set("*?["):
-            raise Refusal(f"{path} does not exist, and wildcards are not expanded. Name every file.") from None
-        return None
-
-
-def _check_kind(path: str, info: os.stat_result) -> None:
-    real = os.path.join(os.path.realpath(Path(path).parent), Path(path).name)  # noqa: PTH118
-    if any(part.casefold() == ".git" for form in (path, real) for part in Path(form).parts):
+def _check_kind(place: ResolvedPath, info: os.stat_result) -> None:
+    path = place.shown
+    if any(part.casefold() == ".git" for form in (path, place.path) for part in form.split("/")):
         raise Refusal(f"{path} belongs to git. Use git itself for that.")
     if stat.S_ISDIR(info.st_mode):
         raise Refusal(f"{path} is a directory. Only files and symbolic links are deleted: name the files in it.")

@@ -16,10 +16,10 @@ from msgspec import Struct
 from odin.core.errors import UsageError
 from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine
-from odin.core.tool import Kind, canonical_name_of
+from odin.core.tool import Kind, ResolvedPath, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.syntax import ExtractedCommand
-from odin.policy.policy_call import PolicyCall, path_forms_of
+from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import (
     CommandPattern,
     has_wildcard,
@@ -154,21 +154,20 @@ class Rule(Struct, frozen=True):
             return False
         return self.pattern == call.command.strip() and self.matches_tool(call.name)
 
-    def covers_path(self, path: str, call: PolicyCall) -> bool:
+    def covers_path(self, item: ResolvedPath, call: PolicyCall) -> bool:
         """True if one path of a call is allowed. Protected and secret files must be named without wildcards.
 
         A deletion is allowed only by a `Delete` rule with the exact path.
         """
-        resolved = paths.resolve_path(path, call.cwd)
-        if resolved is None or not self._covers_tool(call.name, call.kind):
+        if item.fault or not self._covers_tool(call.name, call.kind):
             return False
         if canonical_name_of(call.name) == "Delete":
-            return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) in (resolved, path)
+            return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) == item.path
         if self.bare:
-            return contains(call.root, resolved) and not explain_sensitivity(path, call)
-        if not matches_path_strictly(self.pattern, resolved, call.root):
+            return contains(call.root, item.path) and not explain_sensitivity(item, call)
+        if not matches_path_strictly(self.pattern, item.path, call.root):
             return False
-        return is_exact(self.pattern) or not explain_sensitivity(path, call)
+        return is_exact(self.pattern) or not explain_sensitivity(item, call)
 
     def covers_url(self, call: PolicyCall) -> bool:
         return self.matches_tool(call.name) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
@@ -223,15 +222,15 @@ class Rule(Struct, frozen=True):
         return self.matches_tool(name) or (not self.bare and _WHOLE_KINDS.get(self.tool) == kind)
 
 
-def explain_sensitivity(path: str, call: PolicyCall) -> str:
+def explain_sensitivity(item: ResolvedPath, call: PolicyCall) -> str:
     """Return why a path needs approval even if a wildcard rule allows it, as a clause, or ""."""
+    forms = call.forms_of(item)
     if call.kind == "read":
-        secret = any(is_secret_path(form) for form in path_forms_of(path, call.cwd))
-        return "may contain secrets" if secret else ""
-    name = paths.find_protected_part(path, call.root, call.cwd)
+        return "may contain secrets" if any(map(is_secret_path, forms)) else ""
+    name = paths.find_protected_form(forms, call.root)
     if name:
         return f"is protected: changing {name} can make programs run or change rules"
-    if canonical_name_of(call.name) != "Delete" and paths.has_hard_links(path, call.cwd):
+    if canonical_name_of(call.name) != "Delete" and paths.has_hard_links(item.path, "/"):
         return "has several hard links, so writing to it also changes files with other names"
     return ""
 

@@ -18,7 +18,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from odin.core.path_names import contains, is_secret_path
-from odin.core.tool import Subject, canonical_name_of
+from odin.core.tool import ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
@@ -41,7 +41,7 @@ def find_deciding_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     if call.analysis is not None:
         return find_exact_rule(call, rules) or _decide_commands(call, call.analysis, rules)
     if call.subject.paths:
-        return _combine_rulings(_decide_path(path, call, rules) for path in call.subject.paths)
+        return _combine_rulings(_decide_path(at, call, rules) for at in range(len(call.subject.paths)))
     for rule in rules:
         if rule.action == "ask" and rule.matches_call(call):
             return rule
@@ -59,20 +59,17 @@ def _combine_rulings(parts: Iterable[Rule | None]) -> Rule | None:
     return rulings[-1]
 
 
-def _decide_path(path: str, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
-    narrowed = _narrow_to_path(call, path)
+def _decide_path(at: int, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
+    item = call.list_paths()[at]
+    alone = call if len(call.subject.paths) == 1 else _narrow_to_path(call, item)
     for rule in rules:
-        if rule.matches_call(narrowed) if rule.action == "ask" else rule.covers_path(path, call):
+        if rule.matches_call(alone) if rule.action == "ask" else rule.covers_path(item, call):
             return rule
     return None
 
 
-def _narrow_to_path(call: PolicyCall, path: str) -> PolicyCall:
-    if len(call.subject.paths) == 1:
-        return call
-    from msgspec.structs import replace
-
-    return replace(call, subject=replace(call.subject, paths=(path,)))
+def _narrow_to_path(call: PolicyCall, item: ResolvedPath) -> PolicyCall:
+    return replace(call, subject=replace(call.subject, paths=(item.written,), resolved=(item,)), cache={})
 
 
 # --- commands ---
@@ -144,12 +141,7 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
     ]
     if not all(_is_literal_with_variables(word.text, analysis) for word in words if word.expands):
         return False
-    return not find_sensitive_form(call)
-
-
-def find_sensitive_form(call: PolicyCall) -> str:
-    """Return the first path of a call that is protected or may contain secrets, or ""."""
-    return next((form for form in call.list_path_forms() if _is_sensitive(form, "/", call.root)), "")
+    return not any(_is_sensitive(form, "/", call.root) for form in call.list_path_forms())
 
 
 def _is_literal_with_variables(text: str, analysis: CommandAnalysis) -> bool:
@@ -248,7 +240,7 @@ class ResultFilter:
             () if bypass else tuple(rule for rule in ask_allow_rules if not _was_asked(rule, search))
         )
         self._has_ask_rules = any(rule.action == "ask" for rule in self._ask_allow_rules)
-        self._hide_secrets = not bypass and not any(explain_sensitivity(path, search) for path in search.subject.paths)
+        self._hide_secrets = not bypass and not any(explain_sensitivity(item, search) for item in search.list_paths())
 
     def __call__(self, path: str) -> bool:
         secret = self._hide_secrets and is_secret_path(path)
@@ -384,8 +376,9 @@ def _is_word(text: str) -> bool:
 def _suggest_for_path(call: PolicyCall) -> list[str]:
     if len(call.subject.paths) != 1:
         return []
-    path = paths.resolve_path(call.subject.paths[0], call.cwd)
-    if path is None or not _is_presentable(path) or set(path) & set("*?()"):
+    item = call.list_paths()[0]
+    path = item.path
+    if item.fault or not _is_presentable(path) or set(path) & set("*?()"):
         return []
     inside = contains(call.root, path) and path != call.root
     shown = f"./{path[len(call.root.rstrip('/')) + 1 :]}" if inside else path
