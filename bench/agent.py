@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,6 +110,27 @@ def agent_runs(floor: Path, rounds: int) -> tuple[list[Run], list[Run]]:
     return odin, bare
 
 
+def gaps_ms(turns: int = 320) -> tuple[float, float]:
+    """Return the time between a reply and the next request around the 300th and around the 20th tool turn."""
+    late: list[float] = []
+    early: list[float] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = folder / "work"
+        work.mkdir()
+        server = Server(folder, turns)
+        try:
+            for _ in range(3):
+                timed([*ODIN, "-p", "--yes", "--max-turns", "0", "go"], server.environment(folder), work)
+                seen = server.new_requests(turns + 1)
+                gaps = [(after["at"] - before["finished_at"]) * 1000 for before, after in pairwise(seen)]
+                early += gaps[10:30]
+                late += gaps[290:310]
+        finally:
+            server.stop()
+    return statistics.median(late), statistics.median(early)
+
+
 def median(runs: list[Run], measure: Callable[[Run], float]) -> float:
     return statistics.median(measure(run) for run in runs)
 
@@ -181,13 +203,14 @@ def rows(rounds: int = 9, floor: Path = HERE / "floor.py") -> list[Row]:
             "process start to first request",
             median(odin, first_request_ms),
             median(bare, first_request_ms),
-            3,
+            2.3,
             "ms",
             True,
         ),
         Row(
             "reply to next request, one echo between", median(odin, between_ms), median(bare, between_ms), 3, "ms", True
         ),
+        Row("the same after 300 turns, beside that after 20", *gaps_ms(), 1.15, "ms", True),
         Row(f"whole run of {TURNS} tool turns", median(odin, whole_ms), median(bare, whole_ms), 4, "ms", True),
         Row(
             "peak memory of that run",
@@ -197,7 +220,7 @@ def rows(rounds: int = 9, floor: Path = HERE / "floor.py") -> list[Row]:
             "MB",
             False,
         ),
-        Row("last reply to exit", median(odin, exit_ms), median(bare, exit_ms), 30, "ms", False),
+        Row("last reply to exit", median(odin, exit_ms), median(bare, exit_ms), 25, "ms", False),
         Row("odin --version over bare Python", version - python, None, 15, "ms", False),
         Row(
             "first request, edit mode",

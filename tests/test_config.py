@@ -24,6 +24,7 @@ from odin.config.schema import build_schema, build_table
 from odin.config.settings import ConfigKeys
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, StateUnwritable, UnknownMode, UsageError
+from tests.table import each
 
 SECRET = "sk-very-secret-value"
 
@@ -156,7 +157,9 @@ def test_a_wrong_value_in_the_environment_stops_and_names_the_variable(workspace
 
 def test_a_wrong_mode_or_permission_mode_is_refused(workspace: Path):
     with pytest.raises(UnknownMode):
-        load_here(workspace, ODIN_MODE="yolo")
+        load_here(workspace, {"mode": "yolo"})
+    with pytest.raises(ConfigError, match=r"ODIN_MODE: Unknown mode 'edti'\. Did you mean edit\?"):
+        load_here(workspace, ODIN_MODE="edti")
     with pytest.raises(UsageError, match="permission mode 'yolo'"):
         load_here(workspace, {"permission_mode": "yolo"})
     with pytest.raises(UsageError, match="max-turns"):
@@ -198,30 +201,47 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: 
     assert "Did you mean" not in warning
 
 
-@pytest.mark.parametrize(
-    ("content", "path"),
+@each(
+    ("content", "problem"),
     [
-        ({"max_turns": "ten"}, "max_turns"),
-        ({"max_turns": True}, "max_turns"),
-        ({"max_turns": -1}, "max_turns"),
-        ({"temperature": 9}, "temperature"),
-        ({"permission_mode": "always"}, "permission_mode"),
-        ({"AllowedCommands": "ls"}, "AllowedCommands"),
-        ({"retry": 3}, "retry"),
-        ({"retry": {"attempts": 0}}, "retry.attempts"),
-        ({"providers": {"x": {"type": "carrier-pigeon"}}}, "providers.x.type"),
-        ({"providers": {"x": {"models": {"m": {"context": "big"}}}}}, "providers.x.models.m.context"),
-        ({"providers": {"x": 1}}, "providers.x"),
+        ({"max_turns": "ten"}, 'max_turns is ignored: it must be a whole number, not "ten".'),
+        ({"max_turns": True}, "max_turns is ignored: it must be a whole number, not true."),
+        ({"max_turns": -1}, "max_turns is ignored: it must be at least 0, not -1."),
+        ({"temperature": 9}, "temperature is ignored: it must be from 0 to 2, not 9."),
+        (
+            {"permission_mode": "acceptEdit"},
+            "permission_mode is ignored: it must be acceptEdits, bypassPermissions, default, dontAsk or plan, "
+            'not "acceptEdit". Did you mean "acceptEdits"?',
+        ),
+        ({"mode": "edti"}, 'mode is ignored: it must be ask, edit or plan, not "edti". Did you mean "edit"?'),
+        ({"speculate": "yes"}, 'speculate is ignored: it must be true or false, not "yes".'),
+        ({"model": 3}, "model is ignored: it must be text, not a number."),
+        ({"AllowedCommands": "ls"}, 'AllowedCommands is ignored: it must be a list, not "ls".'),
+        ({"retry": 3}, "retry is ignored: it must be an object, not 3."),
+        ({"retry": {"attempts": 0}}, "retry.attempts is ignored: it must be from 1 to 50, not 0."),
+        (
+            {"tui": {"theme": "drak"}},
+            'tui.theme is ignored: it must be auto, dark or light, not "drak". Did you mean "dark"?',
+        ),
+        (
+            {"providers": {"x": {"type": "carrier-pigeon"}}},
+            "providers.x.type is ignored: it must be anthropic, openai, openai-chat or openai-responses, "
+            'not "carrier-pigeon".',
+        ),
+        (
+            {"providers": {"x": {"models": {"m": {"context": "big"}}}}},
+            'providers.x.models.m.context is ignored: it must be a whole number, not "big".',
+        ),
+        ({"providers": {"x": 1}}, "providers.x is ignored: it must be an object, not 1."),
     ],
 )
-def test_a_wrong_type_is_reported_with_file_and_path_and_ignored(
-    workspace: Path, user: Write, content: dict[str, Any], path: str
+def test_a_wrong_value_is_reported_with_what_is_allowed_and_ignored(
+    workspace: Path, user: Write, content: dict[str, Any], problem: str
 ):
     where = user({**content, "max_tokens": 77})
     config = load_here(workspace)
     assert config.max_tokens == 77
-    assert len(config.warnings) == 1
-    assert config.warnings[0].startswith(f"{where}: {path} ")
+    assert config.warnings == (f"{where}: {problem}",)
     default = load_here(workspace.parent)
     assert config.max_turns == default.max_turns == 100
 

@@ -72,6 +72,10 @@ MOST_OWN = 140
 """Own modules that may be imported before the first request: each costs about a third of a millisecond."""
 
 
+MOST_BYTES = 10_000
+"""The size of the first request: it is paid for in every session."""
+
+
 def loaded(*args: str, env: dict[str, str], cwd: Path) -> set[str]:
     """The modules that a run of Odin imports."""
     done = subprocess.run(
@@ -104,3 +108,18 @@ def test_the_first_request_waits_for_nothing_it_does_not_need(workspace: Path) -
     assert slow == set()
     assert modules & ODIN_LATE == set()
     assert len([name for name in modules if name.partition(".")[0] == "odin"]) <= MOST_OWN
+
+
+def test_the_first_request_is_small_in_every_set_up(workspace: Path) -> None:
+    """The bytes of the first request in a git repository, for each API."""
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    with ScriptedServer([say("hi")], repeat=True) as server:
+        for api, model in (
+            ("anthropic", None),
+            ("openai", "gpt-5"),
+            ("openai", "gpt-4o-some-long-name-of-a-model-32b"),
+        ):
+            env = {**os.environ, **server.env(api, model)}
+            loaded("-p", "Fix the bug in mean()", env=env, cwd=workspace)
+    assert [len(seen.body) for seen in server.requests if len(seen.body) > MOST_BYTES] == []
+    assert len(server.requests) == 3

@@ -81,7 +81,10 @@ def test_what_cannot_be_sent_is_no_key(run_odin: Run, auth: Path, text: str) -> 
 
 def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
     done = run_odin("auth", "add", "antropic", input=KEY)
-    assert done.returncode == 2 and "There is no provider 'antropic'. Known are anthropic, openai" in done.stderr
+    assert (
+        done.returncode == 2
+        and "There is no provider 'antropic'. Did you mean anthropic? Known are anthropic, openai" in done.stderr
+    )
     assert run_odin("auth", "add", input=KEY).returncode == 2
     assert not auth.exists()
 

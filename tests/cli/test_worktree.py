@@ -78,7 +78,7 @@ def test_force_puts_everything_aside(here: Here, repository: Path, trees: Path) 
     (tree / "new.txt").write_text("new\n")
     (tree / "x.log").write_text("ignored\n")
     gone = json.loads(here("worktree", "remove", "fix", "--force", "--json")[1])
-    aside = Path(gone["aside"])
+    aside = Path(gone["moved_to"])
     assert aside.parent == trees / ".removed" and not tree.exists()
     texts = {name: (aside / name).read_text() for name in ("a.txt", "new.txt", "x.log")}
     assert texts == {"a.txt": "changed\n", "new.txt": "new\n", "x.log": "ignored\n"}
@@ -146,6 +146,6 @@ def test_what_is_secret_stays_hidden_from_commands_in_it(
     for name in ("sessions", "checkpoints", "logs"):
         (state / name).mkdir(exist_ok=True)
     confined = LazySandbox(load(str(trees / "fix"), os.environ), os.environ)
-    hidden = plan_layout(confined._build_session(), writes=True).hidden
+    hidden = plan_layout(confined._session, writes=True).hidden
     assert {str(state / name) for name in ("sessions", "checkpoints", "logs")} <= set(hidden)
     assert str(state) not in hidden

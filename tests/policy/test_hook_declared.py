@@ -97,14 +97,14 @@ WRONG: list[tuple[Any, str]] = [
     ({"Stop": [{}]}, "file: hooks.Stop[0] has no command; this hook is ignored."),
     ({"Stop": [{"command": "  "}]}, "file: hooks.Stop[0] has no command; this hook is ignored."),
     ({"Stop": [{"command": []}]}, "file: hooks.Stop[0] has no command; this hook is ignored."),
-    ({"Stop": [{"command": 7}]}, "file: hooks.Stop[0] is ignored: command: expected str | array, got int."),
+    ({"Stop": [{"command": 7}]}, "file: hooks.Stop[0] is ignored: command must be text or a list, not 7."),
     (
         {"Stop": [{"hooks": [{"type": "prompt", "prompt": "hm"}]}]},
         'file: unknown key "hooks.Stop[0].hooks[0].prompt"; it is ignored.',
     ),
     (
         {"Stop": [{"command": "x", "timeout": -1}]},
-        "file: hooks.Stop[0] is ignored: timeout: expected float > 0.0.",
+        "file: hooks.Stop[0] is ignored: timeout must be more than 0 and at most 3600, not -1.",
     ),
     (
         {"PreToolUse": [{"matcher": "(", "command": "x"}]},

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from typing import Any
@@ -49,7 +50,6 @@ MINE = {"mine": ProviderSettings(base_url="http://10.0.0.1/v1", models={"tiny": 
         ("mistral-medium-latest", "mistral", "mistral-medium-latest"),
         ("tiny", "mine", "tiny"),
         ("unknown-model", "mine", "unknown-model"),
-        ("vendor/unknown-model", "mine", "vendor/unknown-model"),
     ],
 )
 def test_a_name_is_understood(text: str, provider: str, model: str) -> None:
@@ -68,14 +68,29 @@ def test_an_unknown_model_belongs_to_the_server_the_environment_names() -> None:
         ("", "which provider"),
         ("llama3.2", "which provider has the model 'llama3.2'"),
         ("gpt-oss:20b", "which provider has the model 'gpt-oss:20b'"),
-        ("antropic/claude", "no provider 'antropic'"),
-        ("openai/", "no provider 'openai'"),
+        ("antropic/claude", "no provider 'antropic'. Did you mean anthropic/claude?"),
+        ("openai/", "'openai/' names no model"),
     ],
 )
 def test_a_name_that_is_not_clear_is_asked_about(text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         parse_ref(text)
     assert caught.value.hint
+
+
+@each(
+    ("text", "message"),
+    [
+        ("anthropc/claude", "There is no provider 'anthropc'. Did you mean anthropic/claude?"),
+        ("mnie/tiny", "There is no provider 'mnie'. Did you mean mine/tiny?"),
+        ("vendor/model", "There is no provider 'vendor'."),
+    ],
+)
+def test_a_misspelled_provider_is_never_another_server(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ref(text, MINE)
+    assert str(caught.value) == message
+    assert caught.value.hint == f"For a model of that name on your server, write mine/{text}."
 
 
 @each(

@@ -25,6 +25,22 @@ async def test_a_text_that_names_no_command_goes_to_the_model(open_app: OpenApp)
         assert "/usr/bin is what?" in str(stage.server.requests[0].body)
 
 
+async def test_a_misspelled_command_is_named_and_stays_in_the_composer(open_app: OpenApp) -> None:
+    async with open_app([say("Hello.")]) as stage:
+        await stage.send("/modle scripted")
+        await stage.shows("Unknown command /modle. Did you mean /model?")
+        assert stage.app.composer.text == "/modle scripted"
+        assert stage.server.requests == []
+
+
+async def test_the_prompt_of_the_command_line_may_be_a_command(open_app: OpenApp) -> None:
+    async with open_app([], first="/hlep") as stage:
+        await stage.shows("Unknown command /hlep. Did you mean /help?")
+    async with open_app([], first="/context") as stage:
+        await stage.shows("Context window")
+        assert stage.server.requests == []
+
+
 async def test_commands_act_while_the_model_is_at_work_and_never_reach_it(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([say("Never said.").stall()]) as stage:
         await stage.send("Go on for ever")

@@ -152,7 +152,7 @@ async def test_commands_are_listed_with_their_sentences_and_tab_completes() -> N
         assert sent.text.strip() == "/team/review"
 
 
-async def test_enter_runs_a_command_and_unknown_ones_go_to_the_model() -> None:
+async def test_enter_runs_a_command_and_a_space_sends_any_text_to_the_model() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         await stage.send("/plan")
@@ -160,8 +160,11 @@ async def test_enter_runs_a_command_and_unknown_ones_go_to_the_model() -> None:
         await stage.send("/as")
         await stage.shows("─ ask ─")
         await stage.send("/nosuchthing now")
+        await stage.shows("Unknown command /nosuchthing.")
+        stage.app.composer.clear_draft()
+        await stage.send(" /nosuchthing now")
         await stage.until(lambda: any(isinstance(op, Prompt) for op in client.submitted))
-        assert [op.text for op in client.submitted if isinstance(op, Prompt)] == ["/nosuchthing now"]
+        assert [op.text for op in client.submitted if isinstance(op, Prompt)] == [" /nosuchthing now"]
 
 
 async def test_a_command_that_needs_words_is_only_completed() -> None:
@@ -176,7 +179,7 @@ async def test_a_command_that_needs_words_is_only_completed() -> None:
 
 async def test_arguments_of_some_commands_are_completed() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
-        await stage.type("/permissions a")
+        await stage.type("/permissions ac")
         await stage.shows("› acceptEdits")
         await stage.press("tab")
         assert stage.app.composer.text == "/permissions acceptEdits"

@@ -248,7 +248,7 @@ async def test_tab_changes_the_mode_of_the_next_prompt() -> None:
 async def test_ctrl_y_goes_through_the_permission_modes_but_never_to_the_bypass() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
-        for mode in ("acceptEdits", "plan", "default"):
+        for mode in ("acceptEdits", "auto", "plan", "default"):
             await stage.press("ctrl+y")
             await stage.until(lambda mode=mode: SetPermissionMode(mode) in client.submitted)
             client.play(PermissionModeChanged(mode))
@@ -258,6 +258,14 @@ async def test_ctrl_y_goes_through_the_permission_modes_but_never_to_the_bypass(
         await stage.shows("permissions bypassed")
         await stage.press("ctrl+y")
         await stage.until(lambda: client.submitted[-1] == SetPermissionMode("default"))
+
+
+async def test_ctrl_y_says_why_auto_is_not_to_be_had_and_goes_on(open_app: OpenApp) -> None:
+    async with open_app(config={"sandbox": {"backend": "off"}}) as stage:
+        await stage.press("ctrl+y")
+        await stage.shows("· acceptEdits")
+        await stage.press("ctrl+y")
+        await stage.shows("auto needs a sandbox, and the sandbox", "─ edit · plan ─")
 
 
 async def test_a_line_with_an_exclamation_mark_runs_at_once(open_app: OpenApp, workspace: Path) -> None:

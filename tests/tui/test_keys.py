@@ -169,7 +169,7 @@ async def test_help_shows_the_keys_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("chosen", "told"),
     [
-        ({"sned": "f3"}, "Unknown action 'sned' in tui.keys. F1 in the app lists the names."),
+        ({"sned": "f3"}, "Unknown action 'sned' in tui.keys. Did you mean send? F1 in the app lists the names."),
         ({"send": "cotrl+x"}, "Unknown key 'cotrl+x' in tui.keys. Write keys as f3, ctrl+t, alt+up or slash."),
         ({"send": "bogus"}, "Unknown key 'bogus' in tui.keys."),
         ({"models": "ctrl+t"}, "Ctrl+T is assigned to both 'models' and 'contents' in tui.keys."),

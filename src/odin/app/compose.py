@@ -32,6 +32,7 @@ from odin.config.paths import crash_log_path
 from odin.context.file_cache import FileCache, LastWriters
 from odin.context.prompt import SystemPromptSource
 from odin.core.client import AvailableModel, ContextReport, SessionInfo
+from odin.core.errors import UsageError
 from odin.core.event import Envelope, SessionOpened
 from odin.core.event_values import CachedFile, Mode
 from odin.core.policy import CallbackHook
@@ -171,7 +172,7 @@ class _Composition:
         self.rule_set = load_rule_set(config, env, self._grants.rules)
         self.rules = RuleChanges(self.rule_set, self.recorder)
         self.policy = policy_of(
-            config, self._options, self._cwd, self.rule_set, self._grants.permission, str(self._folder)
+            config, self._options, self._cwd, self.rule_set, self._grants.permission, str(self._folder), self.sandbox
         )
         self.redact = build_redactor(config, env, opened.past)
 
@@ -384,6 +385,7 @@ class _Composition:
             steps=steps,
             take_seen_files=take_seen_files,
             save=self._save_output,
+            set_permission_mode=self.set_permission_mode,
         )
 
     def make_speculation_settings(self, files: FileCache) -> SpeculationSettings:
@@ -451,6 +453,7 @@ class _Composition:
             self._models.warning,
             self._web.warning,
             self.sandbox.describe_problem(),
+            self._explain_unusable_auto(self.policy.permission_mode),
             self._initial_model.warning,
             describe_resumed_grants(self._earlier_grants, self._grants),
         )
@@ -487,8 +490,16 @@ class _Composition:
         return model
 
     def set_permission_mode(self, mode: str) -> str:
-        self.policy = self.policy.with_permission_mode(mode)
-        return self.policy.permission_mode
+        policy = self.policy.with_permission_mode(mode)
+        if why := self._explain_unusable_auto(policy.permission_mode):
+            raise UsageError(why, "Use acceptEdits to allow edits only.")
+        self.policy = policy
+        return policy.permission_mode
+
+    def _explain_unusable_auto(self, mode: str) -> str:
+        """Return why commands would need approval although the permission mode is auto, or ""."""
+        unconfined = self.sandbox.explain_unconfined() if mode == "auto" else ""
+        return f"The permission mode auto needs a sandbox, and {unconfined}." if unconfined else ""
 
     def add_hook(self, hook: CallbackHook) -> None:
         self.hooks.add(hook)

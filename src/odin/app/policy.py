@@ -16,6 +16,7 @@ from odin.core.call_events import ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, RuleAction
+from odin.core.text import find_similar
 from odin.core.tool import ALIASES, Tool, canonical_name_of
 from odin.policy.modes import permission_mode_of
 from odin.policy.policy import Policy
@@ -25,6 +26,7 @@ from odin.policy.secrets import Redactor
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
+    from odin.policy.auto_mode import Confinement
     from odin.policy.hooks.session_hooks import SessionHooks
 
 
@@ -88,9 +90,15 @@ def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], 
 
 
 def policy_of(
-    config: Config, options: Options, cwd: str, rule_set: RuleSet, chosen: str = "", readable: str = ""
+    config: Config,
+    options: Options,
+    cwd: str,
+    rule_set: RuleSet,
+    chosen: str = "",
+    readable: str = "",
+    confinement: "Confinement | None" = None,
 ) -> Policy:
-    """Return the policy of a session. `readable` is the session's folder.
+    """Return the policy of a session. `readable` is the session's folder, `confinement` its sandbox.
 
     `chosen` is the permission mode set in an earlier run; it is restored unless this run sets one, except for
     bypassPermissions, which must be set again each time.
@@ -104,6 +112,7 @@ def policy_of(
         restrict_to_workspace=config.restrict_to_workspace,
         rule_set=rule_set,
         readable=readable,
+        confinement=confinement,
     )
 
 
@@ -128,11 +137,8 @@ def warn_of_unknown_tools(tools: Iterable[Tool[Any]], *given: Iterable[str]) -> 
 
 
 def _suggest_tool(name: str) -> str:
-    import difflib
-
-    words = {word.casefold(): word for tool, aliases in ALIASES.items() for word in (*aliases.split(), tool)}
-    matches = difflib.get_close_matches(name.casefold(), words, n=1)
-    return f" Did you mean {canonical_name_of(words[matches[0]])}?" if matches else ""
+    similar = find_similar(name, (word for tool, aliases in ALIASES.items() for word in (*aliases.split(), tool)))
+    return f" Did you mean {canonical_name_of(similar)}?" if similar else ""
 
 
 def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelope]) -> Redactor:

@@ -54,6 +54,10 @@ class LazySandbox:
             else describe_problem(self._build_options(), self._load_probe())
         )
 
+    def explain_unconfined(self, command: str = "") -> str:
+        """Return why a command would not be confined to the project and cut off from the network, or ""."""
+        return self.get().explain_unconfined(command)
+
     def _build_options(self) -> "SandboxOptions":
         from odin.sandbox.probe import SandboxOptions
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from odin.core.errors import OdinError, UsageError
+from odin.core.text import list_choices, suggest_similar
 
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
@@ -94,7 +95,9 @@ PICK_SESSION = "?"
 
 
 _INVALID_NUMBER = re.compile(r"argument (?:-\w/)?(\S+): invalid (?:int|float) value")
-"""The message of argparse for a flag that is not a number."""
+_INVALID_CHOICE = re.compile(r"argument (?:-\w/)?(\S+): invalid choice: '(.*)' \(choose from (.*)\)")
+_UNKNOWN_ARGUMENTS = re.compile(r"unrecognized arguments: (.*)")
+"""Messages of argparse that say too little."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -119,8 +122,27 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         if match := _INVALID_NUMBER.match(message):
-            message = f"{match[1]} must be a number"
-        raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See `{self.prog} --help`.")
+            message = f"{match[1]} must be a number."
+        elif match := _INVALID_CHOICE.match(message):
+            message = _describe_invalid_choice(*match.groups())
+        elif match := _UNKNOWN_ARGUMENTS.match(message):
+            message = self._describe_unknown_arguments(match[1].split())
+        else:
+            message = f"{message[:1].upper()}{message[1:]}."
+        raise UsageError(message, f"See `{self.prog} --help`.")
+
+    def _describe_unknown_arguments(self, words: list[str]) -> str:
+        flag = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        if not flag:
+            return f"Unexpected argument {words[0]!r}."
+        shown = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+        return f"Unknown option {flag}.{suggest_similar(flag, shown)}"
+
+
+def _describe_invalid_choice(name: str, value: str, listed: str) -> str:
+    choices = [choice.strip(" '") for choice in listed.split(",")]
+    where = f" for {name}" if name.startswith("-") else ""
+    return f"Unknown value {value!r}{where}.{suggest_similar(value, choices)} Use {list_choices(choices)}."
 
 
 def make_formatter(prog: str) -> argparse.HelpFormatter:
@@ -160,7 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 for no limit (default: 100)")
     add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
     add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")
-    add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="approve every permission request")
     add(
         "--allowedTools",

@@ -13,11 +13,13 @@ from msgspec import Struct
 
 from odin.app.compose import build_standard_registry
 from odin.app.policy import load_rule_set, policy_of
+from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
 from odin.config import Options, load, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.policy import Danger, RuleAction
+from odin.core.text import suggest_similar
 from odin.core.tool import Kind, Subject, canonical_name_of
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
@@ -73,7 +75,7 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     cwd = resolve_folder(options.cwd)
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
-    policy = policy_of(config, options, cwd, rules)
+    policy = policy_of(config, options, cwd, rules, confinement=LazySandbox(config, env, state=options.state_dir))
     name, kind = _resolve_tool(tool, cwd)
     subject = _subject_of(text, kind, cwd)
     mode = mode_of(config.mode)
@@ -107,7 +109,7 @@ def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
     kinds |= {tool.name: tool.kind for tool in (WebFetchTool, WebSearchTool, AgentTool)}
     canonical = canonical_name_of(name)
     if canonical not in kinds:
-        raise UsageError(f"Unknown tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
+        raise UsageError(f"Unknown tool {name!r}.{suggest_similar(name, kinds)}", f"The tools are: {', '.join(kinds)}.")
     return canonical, kinds[canonical]
 
 
@@ -175,7 +177,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("text", metavar="COMMAND|PATH|URL", help="the command, or the path or URL for the tool")
     add("--tool", default="Bash", metavar="NAME", help="tool name, e.g. WriteFile, Read or WebFetch (default: Bash)")
     add("--mode", default="", help="ask, plan or edit (default: edit)")
-    add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="as if every permission request were approved")
     add("--trust", action="store_true", help="as if this folder were trusted")
     add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")

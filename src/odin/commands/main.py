@@ -25,7 +25,7 @@ from odin.config import Options, get_current_folder, load
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
 from odin.core.op import Prompt
-from odin.core.text import to_valid_unicode
+from odin.core.text import find_similar, to_valid_unicode
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import mode_of
 
@@ -53,6 +53,12 @@ SHORTHANDS = {
     "headless": ("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
 }
 """Subcommands that are shorthands for flags."""
+
+_MISTYPED_COMMAND = 0.75
+"""How alike a word and a subcommand must be: `test` is a prompt, `sesions` is not."""
+
+_OTHER_NAMES = {"help": "--help", "version": "--version", "login": "auth add", "logout": "auth remove"}
+"""Subcommands of other programs, and what they are here."""
 
 
 def run(argv: list[str]) -> int:
@@ -104,6 +110,8 @@ def _run_prompt(argv: list[str]) -> int:
 
         print(f"odin {__version__}")
         return 0
+    if not args.headless and args.prompt and "--" not in argv:
+        _refuse_mistyped_command(args.prompt, argv)
     _warn_of_ignored_flags(args)
     streaming = args.input_format == "stream-json"
     if args.resume is not None and args.continue_last:
@@ -123,6 +131,22 @@ def _run_prompt(argv: list[str]) -> int:
         text = to_valid_unicode(args.prompt or "") if streaming else read_prompt(args.prompt)
         return asyncio.run(_run_json_stream(args, options, streaming, text))
     return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
+
+
+def _refuse_mistyped_command(word: str, argv: list[str]) -> None:
+    """Raise UsageError if the only word on the command line is, or resembles, a subcommand."""
+    known = (*COMMANDS, *SHORTHANDS)
+    if not word.isalpha():
+        return
+    meant = _OTHER_NAMES.get(word.casefold()) or find_similar(word, known, _MISTYPED_COMMAND)
+    if not meant:
+        return
+    problem = f"{word!r} must be the first argument." if word in known else f"Unknown command {word!r}."
+    rest = " ".join(item for item in argv if item != word) if word in known else ""
+    raise UsageError(
+        f"{problem} Did you mean `{f'odin {meant} {rest}'.rstrip()}`?",
+        f"To send it as a prompt, use `odin -- {word}` or `odin -p {word}`.",
+    )
 
 
 def _warn_of_ignored_flags(args: argparse.Namespace) -> None:
@@ -181,6 +205,7 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
     client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None))
     show = run_json if args.output_format == "json" else run_text
     try:
+        await _check_command(client, args.prompt or "")
         prompt = Prompt(_make_prompt_id(), text, await _resolve_mode(args, client))
         return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal, verbose=args.verbose)
     finally:
@@ -196,6 +221,7 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
 
     client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading))
     try:
+        await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
         return await run_stream_json(
             client,
@@ -208,6 +234,14 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
         )
     finally:
         await client.close()
+
+
+async def _check_command(client: Any, prompt: str) -> None:
+    """Raise UsageError for a misspelled slash command: it is not sent to the model."""
+    if prompt.startswith("/"):
+        from odin.ui.slash_commands.actions import refuse_unknown_command
+
+        await refuse_unknown_command(client, prompt)
 
 
 async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:

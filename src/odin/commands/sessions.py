@@ -7,6 +7,7 @@ from collections.abc import Callable
 from odin.app.sessions import ProjectSessions, open_project_sessions
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.core.errors import OdinError, UsageError
+from odin.core.text import list_choices, suggest_similar
 from odin.ui.slash_commands.sessions import PICK_PROMPT, PlainSessionPicker, format_match, format_session, format_time
 from odin.ui.terminal import escape_hidden, shorten, size_of
 
@@ -55,7 +56,9 @@ def run_sessions(argv: list[str]) -> int:
     args = _build_parser().parse_intermixed_args(argv)
     run = _COMMANDS.get(args.act)
     if run is None:
-        raise UsageError(f"Unknown command {args.act!r}.", f"Use {', '.join(_COMMANDS)}.")
+        raise UsageError(
+            f"Unknown command {args.act!r}.{suggest_similar(args.act, _COMMANDS)}", f"Use {list_choices(_COMMANDS)}."
+        )
     if args.limit < 0:
         raise UsageError("--limit must be 0 or more.")
     return run(open_project_sessions(args.cwd, everywhere=args.all), args)

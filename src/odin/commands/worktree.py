@@ -38,11 +38,11 @@ class Worktree(Struct, frozen=True):
 
 
 class RemovedWorktree(Struct, frozen=True):
-    """A removed worktree. `aside` is the folder its files were moved to, if some were not committed."""
+    """A removed worktree. `moved_to` is the folder its files were moved to, if some were not committed."""
 
     name: str
     branch: str
-    aside: str = ""
+    moved_to: str = ""
 
 
 class Worktrees:
@@ -96,13 +96,13 @@ class Worktrees:
                 f"Commit them in {folder}, or use --force to move the files aside.",
             )
         await self._keep_commits(folder, name)
-        aside = ""
+        moved_to = ""
         if tree.changes or await self._list_changes(folder, ignored=True):
-            aside = str(self._move_aside(folder))
+            moved_to = str(self._move_aside(folder))
             await self._run_git("worktree", "prune")
         else:
             await self._run_git("worktree", "remove", str(folder))
-        return RemovedWorktree(name, tree.branch, aside)
+        return RemovedWorktree(name, tree.branch, moved_to)
 
     def _move_aside(self, folder: Path) -> Path:
         target = make_private_folder(folder.parent / REMOVED_FOLDER) / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -251,5 +251,5 @@ def _remove_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
     removed = asyncio.run(trees.remove(args.name, force=args.force))
     if args.json:
         return write_json(removed)
-    aside = f" Its files are in {escape_hidden(removed.aside)}." if removed.aside else ""
-    return write_output(f"Removed worktree {removed.name}. Branch {escape_hidden(removed.branch)} is kept.{aside}\n")
+    moved_to = f" Its files are in {escape_hidden(removed.moved_to)}." if removed.moved_to else ""
+    return write_output(f"Removed worktree {removed.name}. Branch {escape_hidden(removed.branch)} is kept.{moved_to}\n")

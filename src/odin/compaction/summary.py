@@ -50,7 +50,7 @@ def render_sections(parts: dict[str, str]) -> str:
     return "\n\n".join(f"## {name}\n{parts.get(name, '').strip() or EMPTY_SECTION}" for name in HEADINGS)
 
 
-def find_weakness(text: str, most: int) -> str:
+def find_weakness(text: str, max_tokens: int) -> str:
     """Why a text is not usable as a summary of at most `most` tokens; "" if it is."""
     if not text.strip():
         return "it was empty"
@@ -59,7 +59,7 @@ def find_weakness(text: str, most: int) -> str:
         return f"it had only {len(sections)} of {len(HEADINGS)} headings"
     if not any(sections.get(name) for name in ("Goal", "Progress", "Next Step")):
         return "its sections were empty"
-    if tokens_of(text) > most:
+    if tokens_of(text) > max_tokens:
         return "it was too long"
     return ""
 
@@ -139,7 +139,7 @@ def _escape_frames(text: str) -> str:
     return _FORGED_FRAME.sub(r"\1| ", text)
 
 
-def split_into_portions(messages: Iterable[Message], room: int, most: int) -> list[str]:
+def split_into_portions(messages: Iterable[Message], room: int, max_portions: int) -> list[str]:
     """The conversation as at most `most` texts of at most `room` tokens each.
 
     A message of more than half of `room` is shortened. If there are too many portions, the middle ones are left out.
@@ -157,10 +157,10 @@ def split_into_portions(messages: Iterable[Message], room: int, most: int) -> li
             used = 0
         portions[-1].append(text)
         used += size
-    if len(portions) > most:
-        left_out = len(portions) - most
-        portions = [*portions[: most // 2], *portions[-(most - most // 2) :]]
-        portions[most // 2].insert(0, f"[{left_out} parts of the conversation are left out here]")
+    if len(portions) > max_portions:
+        left_out = len(portions) - max_portions
+        portions = [*portions[: max_portions // 2], *portions[-(max_portions - max_portions // 2) :]]
+        portions[max_portions // 2].insert(0, f"[{left_out} parts of the conversation are left out here]")
     return ["\n\n".join(portion) for portion in portions if portion]
 
 
@@ -263,9 +263,9 @@ def _list_file_lines(facts: SummaryFacts) -> Iterable[str]:
         yield "Their content is no longer in the conversation: read a file again before you quote or edit it."
 
 
-def _join_paths(paths: list[str], most: int = 40) -> str:
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(map(_flatten_line, paths[-most:])) + more
+def _join_paths(paths: list[str], limit: int = 40) -> str:
+    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
+    return ", ".join(map(_flatten_line, paths[-limit:])) + more
 
 
 def _flatten_line(text: str) -> str:

@@ -61,14 +61,14 @@ class PendingSummary(Struct, frozen=True):
 def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     state, agent = budget.deps.recorder.state, budget.agent
     agents = {record.id: record for record in state.sub_agents.records}
-    mine = agents.get(agent)
+    own_state = agents.get(agent)
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
     return SummaryFacts(
         environment=describe_environment(scope.cwd, scope.root),
         earlier=earlier_summary_of(budget),
         prompt=budget.thread.prompt,
-        todos=(mine.todos if mine else ()) if agent else state.conversation.todos,
+        todos=(own_state.todos if own_state else ()) if agent else state.conversation.todos,
         agents=others,
         files=tuple(budget.deps.files()),
         changed=tuple(changed),
@@ -153,9 +153,14 @@ class UnusableSummary(OdinError):
 
 
 async def summarize(
-    budget: "ContextBudget", template: RequestTemplate, messages: Sequence[Message], earlier: str, focus: str, most: int
+    budget: "ContextBudget",
+    template: RequestTemplate,
+    messages: Sequence[Message],
+    earlier: str,
+    focus: str,
+    max_tokens: int,
 ) -> str:
-    """Ask the model for a summary of about `most` tokens that continues `earlier`; "" if no model is configured.
+    """Ask the model for a summary of about `max_tokens` tokens that continues `earlier`; "" if no model is configured.
 
     A conversation too long for one request is sent in portions, each with the summary of the previous ones.
     """
@@ -163,12 +168,12 @@ async def summarize(
     if info.provider == _OFFLINE_PROVIDER:
         return ""
     window = budget.deps.windows.window_of(info) or _UNKNOWN_WINDOW
-    room = max(1_000, min(_MAX_INPUT_TOKENS, window * 6 // 10 - most))
+    room = max(1_000, min(_MAX_INPUT_TOKENS, window * 6 // 10 - max_tokens))
     job = msgspec.structs.replace(COMPACTION_JOB, max_tokens=max(512, min(COMPACTION_JOB.max_tokens, window // 4)))
     text = earlier
     for portion in split_into_portions(messages, room, MAX_PORTIONS):
-        text = await _ask_model(budget, provider, info, job, _build_input(portion, text, focus, most))
-        why = find_weakness(text, most * 2)
+        text = await _ask_model(budget, provider, info, job, _build_input(portion, text, focus, max_tokens))
+        why = find_weakness(text, max_tokens * 2)
         if why:
             raise UnusableSummary(f"The summary was not usable: {why}.")
     return render_sections(parse_sections(text))
@@ -181,8 +186,8 @@ async def _ask_model(budget: "ContextBudget", provider: Provider, info: ModelInf
     return await SmallModel(connect, budget.deps.recorder, budget.deps.budget).ask(job, text, budget.agent)
 
 
-def _build_input(portion: str, earlier: str, focus: str, most: int) -> str:
-    parts = [f"Write at most {most * 3 // 4} words."]
+def _build_input(portion: str, earlier: str, focus: str, max_tokens: int) -> str:
+    parts = [f"Write at most {max_tokens * 3 // 4} words."]
     if focus:
         parts.append(f"Focus on: {focus}")
     if earlier:

@@ -18,6 +18,7 @@ from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RuleLayer
+from odin.core.text import describe_mismatch
 from odin.policy.modes import mode_of, permission_mode_of
 
 USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough")
@@ -85,7 +86,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 _KEY_OF = dict(zip(ConfigKeys.__struct_fields__, ConfigKeys.__struct_encode_fields__, strict=True))
 
-_MODE_RANKS = {"plan": 0, "dontAsk": 1, "default": 2, "acceptEdits": 3, "bypassPermissions": 4}
+_MODE_RANKS = {"plan": 0, "dontAsk": 1, "default": 2, "acceptEdits": 3, "auto": 4, "bypassPermissions": 5}
 
 
 def _is_subset(new: Any, old: Any) -> bool:
@@ -287,15 +288,25 @@ def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
 
 def _validate_value(name: str, value: Any, where: str) -> Any:
     """Return a value given explicitly in this run. Raise if it is invalid, instead of ignoring it."""
-    if name == "mode":
-        return mode_of(value)
-    if name == "permission_mode":
-        return permission_mode_of(value)
+    if name in ("mode", "permission_mode"):
+        try:
+            return mode_of(value) if name == "mode" else permission_mode_of(value)
+        except UsageError as error:
+            if where.startswith("--"):
+                raise
+            raise ConfigError(f"{where}: {error}", error.hint) from error
     kind = get_type_hints(ConfigKeys, include_extras=True)[name]
     try:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:
-        reason = str(error).split(" - at ", 1)[0].replace("`", "")
         raise ConfigError(
-            f"{where} is {value!r}: {reason[:1].lower()}{reason[1:]}.", "Correct it or leave it out."
+            f"{where} {describe_mismatch(_parse_number(value), kind)}", "Correct it or leave it out."
         ) from error
+
+
+def _parse_number(text: Any) -> Any:
+    """Return a number for text such as `-1`, so that the message is about the limit and not about the type."""
+    try:
+        return int(text) if isinstance(text, str) else text
+    except ValueError:
+        return text

@@ -456,9 +456,11 @@ class FileCache:
                     self._held_bytes += before.held_bytes
                     self._entries[path] = before
                     self._order.use(path, before.modified)
-            told = {path: number for path, number in journal.announced.items() if path in self._entries}
-            if told:
-                self._announced = OrderedDict(sorted({**told, **self._announced}.items(), key=lambda item: item[1]))
+            announced = {path: number for path, number in journal.announced.items() if path in self._entries}
+            if announced:
+                self._announced = OrderedDict(
+                    sorted({**announced, **self._announced}.items(), key=lambda item: item[1])
+                )
 
     def _touch(self, entry: FileEntry) -> None:
         entry.last_accessed = self.now()

@@ -117,10 +117,10 @@ class _BudgetedReader:
         text = raw[:room].decode("utf-8-sig", errors="replace").strip()
         if len(raw) <= room:
             return text
-        whose = "only the first" if room == MAX_BYTES else "of all instructions only the first"
+        limit_text = "only the first" if room == MAX_BYTES else "of all instructions only the first"
         kept = f"{MAX_BYTES // 1024} KiB"
-        self._warn(f"{path} is {size:,} bytes long; {whose} {kept} are used. Shorten it so that all of it counts.")
-        return text.rstrip("\ufffd") + f"\n\n[{path.name} was cut here: {whose} {kept} are used.]"
+        self._warn(f"{path} is {size:,} bytes long; {limit_text} {kept} are used. Shorten it so that all of it counts.")
+        return text.rstrip("\ufffd") + f"\n\n[{path.name} was cut here: {limit_text} {kept} are used.]"
 
     def _warn(self, text: str) -> str:
         self.warnings.append(text)

@@ -126,16 +126,16 @@ class MarkdownFolder:
         self._within = within
         self._files: dict[str, _ParsedFile] = {}
 
-    def read_files(self, tell: Warn) -> Iterator[MarkdownFile]:
+    def read_files(self, warn: Warn) -> Iterator[MarkdownFile]:
         """Yield the files sorted by name."""
         before, self._files = self._files, {}
-        for name, path, found in _MarkdownWalk(self._folder, self._within, tell).walk():
+        for name, path, found in _MarkdownWalk(self._folder, self._within, warn).walk():
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
             known = before.get(path)
             seen = known if known is not None and known.stamp == stamp else _parse_file(path, stamp)
             self._files[path] = seen
             if seen.error:
-                tell(f"{to_plain_line(path)} is not used: {seen.error}")
+                warn(f"{to_plain_line(path)} is not used: {seen.error}")
             else:
                 yield MarkdownFile(name, to_plain_line(path), seen.values, seen.body)
 
@@ -143,10 +143,10 @@ class MarkdownFolder:
 class _MarkdownWalk:
     """The Markdown files below a folder, sorted by name; each folder is entered once."""
 
-    def __init__(self, folder: str, within: str, tell: Warn) -> None:
+    def __init__(self, folder: str, within: str, warn: Warn) -> None:
         self._folder = folder
         self._within = os.path.realpath(within) if within else ""
-        self._warn = tell
+        self._warn = warn
         self._entered: set[str] = set()
         self._scanned = 0
         self._found = 0
@@ -303,8 +303,8 @@ class CommandLibrary:
 
     def take_warnings(self) -> list[str]:
         """Return what was skipped and why, each warning once."""
-        told, self._pending_warnings = self._pending_warnings, []
-        return told
+        warnings, self._pending_warnings = self._pending_warnings, []
+        return warnings
 
     def _read_all(self) -> dict[str, CommandText]:
         found: dict[str, CommandText] = {}
@@ -326,8 +326,8 @@ class CommandLibrary:
     def _read_config(self, written: ConfiguredCommands) -> Iterator[CommandText]:
         for name, value in written.entries.items():
             at = f"{written.path}: commands.{to_plain_line(name)}"
-            said = cast("dict[str, Any]", value) if isinstance(value, dict) else {"body": value}
-            texts = {key.replace("_", "-"): text for key, text in said.items()}
+            fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {"body": value}
+            texts = {key.replace("_", "-"): text for key, text in fields.items()}
             body: Any = texts.get("body")
             if not is_typable(name):
                 self._warn(f"{at} is not used: its name cannot be typed as one word.")

@@ -224,7 +224,8 @@ class PermissionAsked(Event, frozen=True):
     `reason` says why it needs approval, `effect` in one sentence what it would do, and `danger` how dangerous that is.
     `rules` are the rules that would answer it from now on, narrowest first. `preview` shows what would change.
     `sandbox` names the sandbox the command would run in; `unsandboxed`: the request is to run it again without one.
-    `asked_paths` need this approval, `allowed_paths` of the same call do not.
+    `asked_paths` need this approval, `allowed_paths` of the same call do not. `permission_modes` are the modes in which
+    the session would not ask about it.
     """
 
     ask_id: str
@@ -241,6 +242,7 @@ class PermissionAsked(Event, frozen=True):
     allowed_paths: tuple[str, ...] = ()
     danger: Danger = "changes_files"
     effect: str = ""
+    permission_modes: tuple[str, ...] = ()
 
 
 class PermissionAnswered(Event, frozen=True):

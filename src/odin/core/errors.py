@@ -6,6 +6,8 @@ ever shown as a traceback.
 
 from typing import ClassVar
 
+from odin.core.text import list_choices, suggest_similar
+
 
 class OdinError(Exception):
     exit_code: ClassVar[int] = 1
@@ -37,7 +39,8 @@ class EmptyPrompt(UsageError):
 
 class UnknownMode(UsageError):
     def __init__(self, mode: str) -> None:
-        super().__init__(f"There is no mode {mode!r}.", "Use ask, plan or edit.")
+        names = ("ask", "plan", "edit")
+        super().__init__(f"Unknown mode {mode!r}.{suggest_similar(mode, names)}", f"Use {list_choices(names)}.")
 
 
 class ConfigError(UsageError):

@@ -111,7 +111,7 @@ class AnswerPermission(Struct, frozen=True, tag=True):
 
     `args` replaces the arguments, which are validated and judged again; `summary` says what was changed. `by` names who
     answered. `rule` is one of the offered rules or another one; with `remember` it is saved with this answer's action,
-    allow or deny.
+    allow or deny. `permission_mode` is one of the offered modes, which the session then has from now on.
     """
 
     ask_id: str
@@ -123,6 +123,7 @@ class AnswerPermission(Struct, frozen=True, tag=True):
     summary: str = ""
     rule: str = ""
     remember: RememberScope | None = None
+    permission_mode: str = ""
 
 
 class AddRule(Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ form. Secret files usually hold credentials; printing one needs an approval.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 _PROTECTED_NAMES = frozenset(
@@ -110,23 +110,61 @@ _SECRET_NAMES = frozenset(
     .vault-token .terraformrc credentials credentials.json credentials.yml credentials.yaml credentials.toml
     .credentials secrets.json secrets.yml secrets.yaml secrets.toml secrets.env secret.json secret.yml secret.yaml
     service-account.json service_account.json serviceaccount.json master.key terraform.tfstate
-    terraform.tfvars .envrc auth.json token.json kubeconfig shadow
+    terraform.tfvars .envrc kubeconfig
     """.split()  # noqa: SIM905
 )
+
+_DATA_NAMES = frozenset(("auth.json", "token.json"))
+"""Names that hold a login where a program keeps its state, but ordinary data in a folder with sources or tests."""
+
+_SOURCE_FOLDERS = frozenset(
+    """
+    src source sources lib libs app apps pkg packages components pages api docs doc examples example samples schemas
+    schema locales locale i18n assets static public test tests __tests__ spec specs fixtures __fixtures__ testdata mocks
+    __mocks__
+    """.split()  # noqa: SIM905
+)
+_FIXTURE_FOLDERS = frozenset(("fixtures", "__fixtures__", "fixture", "testdata", "test-data", "test_data", "testkeys"))
+_SYSTEM_SECRETS = frozenset(("shadow", "shadow-", "gshadow", "gshadow-"))
+"""The names of password files in /etc."""
 
 _SECRET_PATTERN = (
     r"\.env(\..+|rc)?|.+\.env"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
-    r"|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|asc|gpg|age|tfvars|ovpn)"
+    r"|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|gpg|age|tfvars|ovpn)"
 )
-_SECRET_EXCEPTIONS = r"\.env\.(example|sample|template|dist|defaults?|schema|test)|(example|sample)\.env|.+\.pub"
+_SECRET_EXCEPTIONS = (
+    r"\.env\.(.+\.)?(example|sample|template|tmpl|dist|defaults?|schema|test)|(.+\.)?(example|sample|template)\.env"
+    r"|.+\.pub"
+)
+_KEY_MATERIAL = r".+\.(pem|key|p12|pfx|jks|keystore|ppk)|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
 _SECRET_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
 
 
 def is_secret_path(path: str) -> bool:
-    """True if the last name of a path, or its parent folder, usually holds secrets."""
-    parts = path.rsplit("/", 2)
-    return is_secret_name(parts[-1]) or any(map(is_secret_folder, parts[-2:]))
+    """True if the last name of a path, or a folder above it, usually holds secrets.
+
+    Keys in a folder with test fixtures do not count, nor does data in a folder with sources.
+    """
+    if (path.startswith(".") or "/." in path) and any(map(is_secret_folder, path.split("/"))):
+        return True
+    name = path.rsplit("/", 1)[-1]
+    if is_secret_name(name):
+        return not _is_test_key(path)
+    plain = fold_name(name)
+    if plain in _DATA_NAMES:
+        return not _has_parent(path, _SOURCE_FOLDERS, 1)
+    return plain in _SYSTEM_SECRETS and _has_parent(path, ("etc",), 1)
+
+
+def _is_test_key(path: str) -> bool:
+    name = fold_name(path.rsplit("/", 1)[-1])
+    return re.fullmatch(_KEY_MATERIAL, name) is not None and _has_parent(path, _FIXTURE_FOLDERS, 2)
+
+
+def _has_parent(path: str, names: Collection[str], reach: int) -> bool:
+    """True if one of the nearest `reach` folders of a path has one of these names."""
+    return any(fold_name(folder) in names for folder in path.split("/")[:-1][-reach:])
 
 
 def is_secret_folder(name: str) -> bool:

@@ -4,9 +4,12 @@ Every front end uses this table for help, completion and usage errors, and runs 
 them to the model. Custom commands cannot use these names.
 """
 
+import re
+
 from msgspec import Struct
 
 from odin.core.errors import UsageError
+from odin.core.text import suggest_similar
 
 
 class SlashCommand(Struct, frozen=True):
@@ -70,7 +73,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     # screen
     SlashCommand("copy", "Copy the last answer, or the Nth last, to the clipboard.", "[N]"),
     SlashCommand("transcript", "Open the conversation as plain text in a pager."),
-    SlashCommand("theme", "Set the color theme.", "[NAME]"),
+    SlashCommand("theme", "Set the color theme.", "[auto|dark|light]"),
     SlashCommand("keys", "Show key bindings."),
     SlashCommand("mouse", "Turn mouse support off or on.", "[on|off]"),
     SlashCommand("vim", "Turn Vim-style navigation on or off.", "[on|off]"),
@@ -94,7 +97,8 @@ def make_usage_error(name: str, problem: str) -> UsageError:
 
 
 def make_argument_error(name: str, argument: str) -> UsageError:
-    return make_usage_error(name, f"Unknown argument {argument!r}.")
+    words = re.findall(r"[a-z]\w+", _COMMANDS_BY_NAME[name].hint)
+    return make_usage_error(name, f"Unknown argument {argument!r}.{suggest_similar(argument, words)}")
 
 
 _COMMANDS_BY_NAME = {name: command for command in SLASH_COMMANDS for name in (command.name, *command.aliases)}

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from odin.core.call_events import PermissionAsked
-from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected
-from odin.core.event import Warned
+from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected, UsageError
+from odin.core.event import PermissionModeChanged, Warned
 from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
@@ -235,6 +235,7 @@ async def _ask_permission(call: Call, scope: CallScope, deps: CallDeps) -> Answe
         return await _build_request(call, scope, deps) if _must_still_ask(call, scope, deps) else None
 
     async def remember(answer: AnswerPermission) -> AnswerPermission:
+        _switch_permission_mode(answer, call, scope, deps)
         return await _remember_rule(answer, call, scope, deps)
 
     return await deps.approvals.ask(prepare, scope.agent, handle_answer=remember)
@@ -265,7 +266,14 @@ async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> Permis
         allowed_paths=tuple(to_valid_unicode(path) for path in call.allowed_paths),
         danger=effect.danger,
         effect=_clean(effect.sentence, deps),
+        permission_modes=_list_offered_modes(call, scope, deps),
     )
+
+
+def _list_offered_modes(call: Call, scope: CallScope, deps: CallDeps) -> tuple[str, ...]:
+    if deps.set_permission_mode is None or call.is_asked_by_hook:
+        return ()
+    return deps.policy().suggest_modes(call.tool.name, call.tool.kind, call.subject, scope.mode)
 
 
 async def _render_preview(call: Call, deps: CallDeps) -> str:
@@ -276,6 +284,20 @@ async def _render_preview(call: Call, deps: CallDeps) -> str:
         return _clean(await deps.preview(call.args, call.subject.resolved), deps)
     except Exception:
         return ""
+
+
+def _switch_permission_mode(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> None:
+    """Set the permission mode that comes with an answer. If it cannot be set, the answer counts once."""
+    if not answer.allow or not answer.permission_mode:
+        return
+    try:
+        if deps.set_permission_mode is None or answer.permission_mode not in _list_offered_modes(call, scope, deps):
+            raise UsageError(f"the permission mode {answer.permission_mode!r} was not offered.")
+        mode = deps.set_permission_mode(answer.permission_mode)
+    except OdinError as error:
+        _warn(f"The answer applies once and the permission mode stays as it was: {error.describe()}", scope, deps)
+    else:
+        deps.recorder.emit(PermissionModeChanged(mode))
 
 
 async def _remember_rule(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission:

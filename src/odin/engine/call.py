@@ -146,7 +146,8 @@ class CallDeps(Struct, frozen=True):
 
     `rules` is None where answers cannot be remembered. `sandbox` describes the sandbox commands run in.
     `take_seen_files` returns the files that entered the cache since it was last called. `save` stores a result that is
-    too long for the model and returns its path; it only receives redacted text.
+    too long for the model and returns its path; it only receives redacted text. `set_permission_mode` sets the mode of
+    the session and returns its name.
     """
 
     registry: Registry
@@ -161,6 +162,7 @@ class CallDeps(Struct, frozen=True):
     steps: CallSteps = CallSteps()
     take_seen_files: Callable[[], Iterable[CachedFile]] = tuple
     save: Callable[[str], str] | None = None
+    set_permission_mode: Callable[[str], str] | None = None
 
 
 async def fire_hook(

@@ -191,7 +191,7 @@ def name_of(envelope: Envelope) -> BusName | None:
 def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
     """Return the events and ops with this name."""
     events = [kind for kind, how in EVENT_NAMES.items() if name == how or (isinstance(how, tuple) and name in how[1])]
-    return events, [kind for kind, its_name in OP_NAMES.items() if its_name == name]
+    return events, [kind for kind, op_name in OP_NAMES.items() if op_name == name]
 
 
 Topic = Literal["all", "agent", "tool"]

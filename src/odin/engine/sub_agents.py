@@ -74,11 +74,11 @@ class JobNotifier:
 
 
 def _describe_end(spawned: BackgroundProcess, output: str) -> str:
-    whose = f", started by {spawned.request.agent}," if spawned.request.agent else ""
+    starter = f", started by {spawned.request.agent}," if spawned.request.agent else ""
     if spawned.status == "timed_out":
-        how = f"was stopped: its time of {spawned.request.seconds:g} s was over"
+        outcome = f"was stopped: its time of {spawned.request.seconds:g} s was over"
     else:
-        how = (
+        outcome = (
             f"finished with {describe_exit(spawned.code)}"
             if spawned.code >= 0
             else f"was {describe_exit(spawned.code)}"
@@ -87,7 +87,7 @@ def _describe_end(spawned: BackgroundProcess, output: str) -> str:
         more = "SpawnStatus shows its output."
     else:
         more = f"The end of its output:\n{output}" if output else "It printed nothing."
-    return f"Background process {spawned.name}{whose} {how}. {more}"
+    return f"Background process {spawned.name}{starter} {outcome}. {more}"
 
 
 REPORTED_CHARS = 2000

@@ -6,7 +6,7 @@ it has the price of a short prompt in a busy hour. A price of 0 that is not conf
 decoded on demand.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from os import PathLike, sep
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys
 from odin.core.provider import ModelInfo, ToolStyleSetting
+from odin.core.text import suggest_similar
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
 from odin.providers.settings import (
@@ -57,8 +58,8 @@ class ModelTable:
             strange = _find_unknown_fields(_ROWS_DECODER.decode(written))
         except (msgspec.MsgspecError, UnicodeError) as error:
             return cls(warning=f"{path} is left out: {error}. It maps providers to models to what is known of them.")
-        said = f"{path} says {', '.join(strange)}, which means nothing there." if strange else ""
-        return cls(own, said)
+        warning = f"{path}: unknown entries are ignored: {', '.join(strange)}." if strange else ""
+        return cls(own, warning)
 
     def find_builtin(self, provider: str, model: str) -> ModelSettings | None:
         row = self._load_rows().get(provider, {}).get(model)
@@ -169,29 +170,37 @@ def parse_ref(
 ) -> tuple[str, str]:
     """Return provider and model of `provider/model`, or of a bare model id whose provider is known.
 
-    An unknown model belongs to the configured server, if there is exactly one.
+    An unknown model without a provider belongs to the configured server, if there is exactly one. A provider that does
+    not exist is an error: a typo must not send the conversation to another one.
     """
     text = text.strip()
     settings = settings or {}
     head, slash, rest = text.partition("/")
     if slash and rest and (head in PRESETS or head in settings):
         return head, rest
-    owner = next((name for name, one in settings.items() if text in one.models), "") or _provider_of_family(text, slash)
-    owner = owner or _find_only_server(settings, env or {})
-    if text and owner:
+    if owner := next((name for name, one in settings.items() if text in one.models), ""):
         return owner, text
-    if slash and head:
-        raise ConfigError(
-            f"There is no provider {head!r}.", f"Known are {', '.join(PRESETS)}, and those you configure."
-        )
+    server = _find_only_server(settings, env or {})
+    if slash and not rest:
+        raise ConfigError(f"{text!r} names no model.", "Write provider/model, for example ollama/qwen3-coder.")
+    if slash:
+        raise make_unknown_provider(head, settings, rest, f"{server}/{text}" if server else "")
+    if text and (owner := _provider_of_family(text) or server):
+        return owner, text
     raise ConfigError(
         f"It is not clear which provider has the model {text!r}.", "Write it as provider/model: ollama/qwen3-coder."
     )
 
 
-def _provider_of_family(text: str, slash: str) -> str:
-    if slash:
-        return ""
+def make_unknown_provider(name: str, settings: Iterable[str] = (), model: str = "", other: str = "") -> ConfigError:
+    """Return the error for a provider that does not exist. `other` is how to name a model of the only server."""
+    known = list(dict.fromkeys([*settings, *PRESETS]))
+    suggestion = suggest_similar(name, known, f"{{}}/{model}" if model else "{}")
+    hint = f"For a model of that name on your server, write {other}." if other else f"Known are {', '.join(known)}."
+    return ConfigError(f"There is no provider {name!r}.{suggestion}", hint)
+
+
+def _provider_of_family(text: str) -> str:
     return next((owner for start, owner in _MODEL_FAMILIES if text.startswith(start)), "")
 
 
@@ -233,17 +242,17 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         for row in (configured, known.find_override(provider, model) or known.find_override(vendor, plain), usual)
         if row
     ]
-    said = _make_field_lookup(rows)
+    look_up = _make_field_lookup(rows)
     return ModelInfo(
         model,
         provider,
-        *(said(field, 0) for field in ("context", "max_output")),
-        *(float(said(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
+        *(look_up(field, 0) for field in ("context", "max_output")),
+        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
         tools=_choose_tool_style(rows, usual),
-        thinking=bool(said("thinking", False)),
-        images=bool(said("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
-        free=said("price_input", None) == said("price_output", None) == 0,
-        calls_in_thinking=said("calls_in_thinking", None),
+        thinking=bool(look_up("thinking", False)),
+        images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
+        free=look_up("price_input", None) == look_up("price_output", None) == 0,
+        calls_in_thinking=look_up("calls_in_thinking", None),
     )
 
 

@@ -18,8 +18,7 @@ from odin.config.auth import (
     validate_provider_name,
 )
 from odin.config.paths import CONFIG_NAME
-from odin.core.errors import UsageError
-from odin.models.catalog import PRESETS
+from odin.models.catalog import PRESETS, make_unknown_provider
 from odin.providers.settings import ProviderSettings
 
 SettingsByProvider = Mapping[str, ProviderSettings]
@@ -92,9 +91,8 @@ def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[
 
 def check_provider(provider: str, settings: SettingsByProvider) -> str:
     name = validate_provider_name(provider)
-    known = (*PRESETS, *settings)
-    if name not in known:
-        raise UsageError(f"There is no provider {name!r}.", f"Known are {', '.join(dict.fromkeys(known))}.")
+    if name not in (*PRESETS, *settings):
+        raise make_unknown_provider(name, settings)
     return name
 
 

@@ -185,9 +185,9 @@ def _parse_llamacpp_model(entry: dict[str, Any], props: dict[str, Any]) -> Model
     settings = _as_object(props.get("default_generation_settings"))
     context = _parse_count(settings.get("n_ctx")) or _parse_count(props.get("n_ctx")) or _parse_count(meta.get("n_ctx"))
     caps = _as_object(props.get("chat_template_caps"))
-    sees = _as_object(props.get("modalities")).get("vision") is True
+    vision = _as_object(props.get("modalities")).get("vision") is True
     able = caps.get("supports_tools", True)
-    return _make_model(_id_of(entry), "llamacpp", context, _parse_count(meta.get("n_params")), able, sees)
+    return _make_model(_id_of(entry), "llamacpp", context, _parse_count(meta.get("n_params")), able, vision)
 
 
 def _is_ollama(tags: dict[str, Any]) -> bool:

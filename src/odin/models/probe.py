@@ -50,13 +50,13 @@ def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
     )
     keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
-    said = (
+    lines = (
         load_model_table(env).warning,
         f"Prices are US dollars per million tokens; {get_config_dir(env) / OVERRIDES_NAME} can correct them.",
         f"More appear with a key: in the environment ({keys}), stored with `odin auth add`, or in providers of your "
         "odinconfig.json.",
     )
-    return f"{text}\n" + "".join(f"{line}\n" for line in said if line)
+    return f"{text}\n" + "".join(f"{line}\n" for line in lines if line)
 
 
 def _format_price(price: float | None) -> str:
@@ -113,7 +113,7 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
 
 
 async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
-    started, said = time.monotonic(), False
+    started, answered = time.monotonic(), False
 
     def after() -> float:
         return round(time.monotonic() - started, 2)
@@ -123,8 +123,8 @@ async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float
             provider, info = await models.connect_other(ref)
             request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
             async for piece in provider.stream(request):
-                said = said or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
-        if said:
+                answered = answered or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
+        if answered:
             return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
         return ModelProbe(ref, why, False, "its answer was empty", after())
     except TimeoutError:

@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from odin.core.errors import UnknownMode, UsageError
 from odin.core.event_values import Mode
+from odin.core.text import list_choices, suggest_similar
 from odin.core.tool import Kind, Tool
 
-PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
+PermissionMode = Literal["default", "acceptEdits", "auto", "plan", "dontAsk", "bypassPermissions"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 
@@ -68,6 +69,8 @@ def permission_mode_of(text: str) -> PermissionMode:
     """Return the permission mode with this name, in any case. Raises UsageError if it is unknown."""
     mode = _PERMISSION_BY_NAME.get(text.strip().lower().replace("-", "").replace("_", ""))
     if mode is None:
-        known = ", ".join(PERMISSION_MODES)
-        raise UsageError(f"Unknown permission mode {text!r}.", f"Use one of: {known}.")
+        raise UsageError(
+            f"Unknown permission mode {text!r}.{suggest_similar(text, PERMISSION_MODES)}",
+            f"Use {list_choices(PERMISSION_MODES)}.",
+        )
     return cast("PermissionMode", mode)

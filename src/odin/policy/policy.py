@@ -13,7 +13,8 @@ Each call is checked in this order; the first check that applies decides:
  6. `--yes` and bypassPermissions: allow
  7. the ask and allow rules; in ask and plan mode no rule allows a command
  8. protected files, and files that hold secrets: ask
- 9. the default: reading the project is allowed, everything else asks
+ 9. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
+    project, and auto in addition commands that the sandbox confines to the project (see `auto_mode`)
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
 one ask is enough. Under dontAsk, ask becomes deny.
@@ -50,6 +51,7 @@ from odin.policy.rules.ruling import (
 )
 
 if TYPE_CHECKING:
+    from odin.policy.auto_mode import Confinement
     from odin.policy.commands.effects import Effect
 
 
@@ -77,6 +79,9 @@ _EDIT_MODE_HINT = "Use edit mode (--mode edit) for that."
 
 _LOG_SUFFIX = ".jsonl"
 
+_WIDER_MODES: tuple[PermissionMode, ...] = ("acceptEdits", "auto")
+"""The permission modes that a request offers. None of them allows everything."""
+
 
 class Policy:
     """Judges the tool calls of one session.
@@ -94,6 +99,7 @@ class Policy:
         restrict_to_workspace: bool = False,
         rule_set: RuleSet | None = None,
         readable: str = "",
+        confinement: "Confinement | None" = None,
     ) -> None:
         """`readable` is a folder whose files may be read like the project's: the session stores large outputs there.
 
@@ -105,6 +111,7 @@ class Policy:
         self.yes = yes
         self.rule_set = rule_set or RuleSet()
         self._restricted = restrict_to_workspace
+        self._confinement = confinement
         self._readable = paths.resolve_path(readable, "/") or readable if readable else ""
 
     def with_permission_mode(self, mode: str) -> "Policy":
@@ -128,6 +135,11 @@ class Policy:
         from odin.policy.call_effects import describe_call
 
         return describe_call(self._make_call(name, kind, subject, mode))
+
+    def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
+        """Return the permission modes of a session that would allow this call without asking, strictest first."""
+        call = self._make_call(name, kind, subject, mode)
+        return tuple(other for other in _WIDER_MODES if self.with_permission_mode(other)._judge(call).action == "allow")
 
     def suggest_rules(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
         """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
@@ -170,8 +182,8 @@ class Policy:
         if doubt is not None:
             return self._apply_dont_ask(doubt)
         if self._allows_everything():
-            how = self._name_bypass()
-            return Verdict("allow", f"{how} allows everything.", rule=f"{how[0].lower()}{how[1:]}")
+            source = self._name_bypass()
+            return Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
         return self._apply_dont_ask(
             self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
         )
@@ -329,8 +341,9 @@ class Policy:
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
         if call.kind == "read":
             return _allow_freely("It reads inside the project.", "reading the project")
-        if self.permission_mode == "acceptEdits" and call.subject.paths:
-            return _allow_freely("It changes files inside the project, and acceptEdits allows that.", "acceptEdits")
+        if self.permission_mode in ("acceptEdits", "auto") and call.subject.paths:
+            mode = self.permission_mode
+            return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
         return Verdict(
             "ask", f"{call.name} changes {call.subject.text or 'files'}.", self._suggest_hint(call), "changes"
         )
@@ -345,7 +358,17 @@ class Policy:
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
+        if self.permission_mode == "auto" and call.spec.allows_changes:
+            return self._decide_confined(call, analysis)
         return Verdict("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
+
+    def _decide_confined(self, call: PolicyCall, analysis: CommandAnalysis) -> Verdict:
+        from odin.policy.auto_mode import explain_auto_doubt
+
+        doubt = explain_auto_doubt(call, analysis, self._confinement)
+        if doubt:
+            return Verdict("ask", doubt, self._suggest_hint(call), "commands")
+        return _allow_freely("The sandbox confines it to the project, and auto allows that.", "auto")
 
     def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
         """Return why a command that stays inside the project needs approval."""

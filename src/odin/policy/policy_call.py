@@ -1,6 +1,7 @@
 """A tool call as the permission rules see it: with the analysis of its command and the paths it mentions."""
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from odin.policy.modes import ModeSpec
 
 _MAX_FOLDERS = 8
 _MAX_MATCHES = 1000
+_CLIMBING = re.compile(r"(?<![^/])\.(?:\.?\*|\?|\[[^/]*\]\*?)(?![^/])")
+"""A part of a glob that some shells let match `..`."""
 
 
 class PolicyCall(Struct, frozen=True):
@@ -70,7 +73,9 @@ class PolicyCall(Struct, frozen=True):
             return ""
         from odin.policy.commands.readonly.check import explain_doubt
 
-        return explain_doubt(script, self.find_steps(), self.is_step_read_only, every=not self.spec.allows_changes)
+        return explain_doubt(
+            script, self.find_steps(), self.is_step_read_only, self.root, every=not self.spec.allows_changes
+        )
 
     def list_path_forms(self) -> list[str]:
         """Return every path the call may refer to, as written and resolved. Errs on the side of too many."""
@@ -128,10 +133,11 @@ def spellings_of(word: ShellWord) -> list[str]:
 
 def _expand_glob(pattern: str, folder: str) -> list[str]:
     import glob
-    from itertools import islice
+    from itertools import chain, islice
 
     try:
         matches = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)
-        return list(islice(matches, _MAX_MATCHES))
+        above = glob.iglob(_CLIMBING.sub("..", pattern), root_dir=folder) if _CLIMBING.search(pattern) else ()  # noqa: PTH207
+        return list(islice(chain(matches, above), _MAX_MATCHES))
     except (OSError, ValueError):
         return []

@@ -256,8 +256,8 @@ def parse_error_text(text: str) -> ApiErrorInfo | None:
     if not isinstance(value, dict) or not cast("dict[str, Any]", value).keys() <= _ERROR_KEYS:
         return None
     error = cast("dict[str, Any]", value).get("error")
-    told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    named = isinstance(told.get("message"), str) and ("type" in told or "code" in told)
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    named = isinstance(fields.get("message"), str) and ("type" in fields or "code" in fields)
     return error_info_of(cast("Any", value)) if named else None
 
 
@@ -341,9 +341,9 @@ def _classify_error(
     code = status or meant or 500
     tail = f": {rendered.message.rstrip('.')}" if rendered.message else ""
     if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(rendered)):
-        who = peer.model or peer.name
+        model = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
-        return ContextOverflow, f"The conversation is too long for {who}{tail}.", hint
+        return ContextOverflow, f"The conversation is too long for {model}{tail}.", hint
     if 402 in (code, meant) or (code in (400, 403, 429) and _has_pattern(_QUOTA_PATTERN, rendered.message)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403):

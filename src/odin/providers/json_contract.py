@@ -172,7 +172,9 @@ def build_contract_schema(
     looking = [_build_tool_schema(tool, lines) for tool in tools if tool.name in _READ_TOOLS]
     acting = [_build_tool_schema(tool, lines) for tool in tools if tool.name not in _READ_TOOLS]
     calls = [
-        _build_calls_schema(entries, most) for entries, most in ((looking, _MAX_PARALLEL_READS), (acting, 1)) if entries
+        _build_calls_schema(entries, max_items)
+        for entries, max_items in ((looking, _MAX_PARALLEL_READS), (acting, 1))
+        if entries
     ]
     ends = _build_reply_schema({"const": True}, {"type": "array", "items": {"type": "object"}, "maxItems": 0})
     return {
@@ -181,8 +183,8 @@ def build_contract_schema(
     }
 
 
-def _build_calls_schema(entries: list[dict[str, Any]], most: int) -> dict[str, Any]:
-    return {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": most}
+def _build_calls_schema(entries: list[dict[str, Any]], max_items: int) -> dict[str, Any]:
+    return {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": max_items}
 
 
 def _build_tool_schema(tool: ToolSpec, lines: tuple[str, ...]) -> dict[str, Any]:

@@ -143,8 +143,8 @@ def _encode_user(shown: ShownContent, *notes: str) -> list[dict[str, Any]]:
     if not shown.images:
         return _encode_user_texts(shown.text, *notes)
     text = _join_texts(shown.text, *notes)
-    told = [{"type": "text", "text": text}] if text else []
-    return [{"role": "user", "content": [*told, *_encode_images(shown)]}]
+    texts = [{"type": "text", "text": text}] if text else []
+    return [{"role": "user", "content": [*texts, *_encode_images(shown)]}]
 
 
 def _encode_images(*shown: ShownContent) -> list[dict[str, Any]]:
@@ -184,8 +184,8 @@ def _encode_results(message: ToolMessage, ids: CallIdMap, selection: ImageSelect
     images = _encode_images(*shown)
     if not images:
         return found + _encode_user_texts(*message.notes)
-    told = [{"type": "text", "text": text} for text in (_join_texts(*message.notes),) if text]
-    return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES_INTRO}, *images, *told]}]
+    texts = [{"type": "text", "text": text} for text in (_join_texts(*message.notes),) if text]
+    return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES_INTRO}, *images, *texts]}]
 
 
 # --- response ---
@@ -272,12 +272,12 @@ class _CallTracker:
 
     def feed(self, fragment: _ChatToolCall) -> Iterator[CallChunk]:
         function = fragment.function or _ChatFunction()
-        told = fragment.id or ""
-        number = self._find(fragment.index, told, bool(function.name))
+        call_id = fragment.id or ""
+        number = self._find(fragment.index, call_id, bool(function.name))
         text = encode_arguments(function.arguments)
         if number is None:
             yield from self.end()
-            number = self._begin(fragment.index, told)
+            number = self._begin(fragment.index, call_id)
             yield CallChunk(number, id=self._ids[number], name=function.name or "", json=text)
         elif text:
             yield CallChunk(number, json=text)
@@ -289,22 +289,22 @@ class _CallTracker:
                 self._done.add(number)
                 yield CallChunk(number, done=True)
 
-    def _find(self, index: int | None, told: str, named: bool) -> int | None:
+    def _find(self, index: int | None, call_id: str, named: bool) -> int | None:
         if index is not None:
             number = self._by_index.get(index)
-            if number is not None and told and named and told != self._received_ids[number]:
+            if number is not None and call_id and named and call_id != self._received_ids[number]:
                 return None
             return number
-        if told:
-            return self._received_ids.index(told) if told in self._received_ids else None
+        if call_id:
+            return self._received_ids.index(call_id) if call_id in self._received_ids else None
         return len(self._ids) - 1 if self._ids and not named else None
 
-    def _begin(self, index: int | None, told: str) -> int:
+    def _begin(self, index: int | None, call_id: str) -> int:
         number = len(self._ids)
         if index is not None:
             self._by_index[index] = number
-        self._received_ids.append(told)
-        self._ids.append(told if told and told not in self._ids else f"call_{self._earlier + number}")
+        self._received_ids.append(call_id)
+        self._ids.append(call_id if call_id and call_id not in self._ids else f"call_{self._earlier + number}")
         return number
 
 
@@ -405,10 +405,10 @@ def _build_usage(usage: _ChatUsage) -> Usage:
     prompt = usage.prompt_tokens or 0
     output = usage.completion_tokens or 0
     reasoning = (usage.completion_tokens_details or _ChatOutputDetails()).reasoning_tokens or 0
-    beside = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
+    is_separate = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
     return Usage(
         input=max(0, prompt - read - write),
-        output=output if beside else output - reasoning,
+        output=output if is_separate else output - reasoning,
         cache_read=read,
         cache_write=write,
         reasoning=reasoning,

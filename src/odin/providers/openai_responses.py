@@ -335,25 +335,25 @@ class _ResponsesReader:
     def _end_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         """Finish an item, adding what no delta contained."""
         item = event.item or _ResponsesItem()
-        heard = event.output_index in self._received_items
+        was_streamed = event.output_index in self._received_items
         if item.type == "function_call":
             yield from self._begin_item(event)
-            text = "" if heard else encode_arguments(item.arguments)
+            text = "" if was_streamed else encode_arguments(item.arguments)
             yield CallChunk(self._calls[event.output_index], json=text, done=True)
         elif item.type == "reasoning":
             yield from self._seal_reasoning(item, event.output_index in self._summaries)
-        elif item.type == "message" and not heard:
+        elif item.type == "message" and not was_streamed:
             for part in item.content or ():
                 self._refused = self._refused or bool(part.refusal)
                 if part.text or part.refusal:
                     yield TextChunk(part.text or part.refusal or "")
 
-    def _seal_reasoning(self, item: _ResponsesItem, heard: bool) -> Iterator[Chunk]:
+    def _seal_reasoning(self, item: _ResponsesItem, was_streamed: bool) -> Iterator[Chunk]:
         text = "\n\n".join(part.text for part in (item.summary or item.content or ()) if part.text)
         signature = ""
         if item.encrypted_content:
             signature = msgspec.json.encode(_SealedReasoning(item.id or "", item.encrypted_content)).decode()
-        if signature or (text and not heard):
+        if signature or (text and not was_streamed):
             yield ThinkingChunk(final=text, signature=signature)
 
     def _finish_response(self, event: _ResponsesEvent) -> None:

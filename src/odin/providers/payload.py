@@ -67,8 +67,8 @@ def render_without_images(holder: ToolResult | PromptMessage) -> str:
 class ImageSelection:
     """The images of one request."""
 
-    def __init__(self, sees: bool, shown: dict[ImageKey, str], why: dict[ImageKey, str]) -> None:
-        self._is_enabled = sees
+    def __init__(self, enabled: bool, shown: dict[ImageKey, str], why: dict[ImageKey, str]) -> None:
+        self._is_enabled = enabled
         self._shown = shown
         self._reasons = why
         self.paths: set[str] = set()

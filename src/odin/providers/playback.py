@@ -132,8 +132,8 @@ class RecordedProvider:
         same = [
             agent for agent, task in self._tasks.items() if task == first.text and self._replies.get((agent, agent))
         ]
-        told = [agent for agent in same if self._reply_counts.get(agent, 0) == answered]
-        return (told or same or [""])[0]
+        current = [agent for agent in same if self._reply_counts.get(agent, 0) == answered]
+        return (current or same or [""])[0]
 
 
 def _job_of(request: Request) -> str:

@@ -174,22 +174,22 @@ class ReasoningCalls:
         await self._provider.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
-        heard = _ReplySoFar()
+        reply = _ReplySoFar()
         stream = self._provider.stream(request)
         closing = aclosing(cast("AsyncGenerator[Chunk]", stream)) if hasattr(stream, "aclose") else nullcontext(stream)
         async with closing as chunks:
             async for chunk in chunks:
-                if isinstance(chunk, StopChunk) and self._should_search(heard, chunk, request):
-                    for last in _finish_reply(heard, chunk, request.tools):
+                if isinstance(chunk, StopChunk) and self._should_search(reply, chunk, request):
+                    for last in _finish_reply(reply, chunk, request.tools):
                         yield last
                 else:
-                    heard.add(chunk)
+                    reply.add(chunk)
                     yield chunk
 
-    def _should_search(self, heard: "_ReplySoFar", stop: StopChunk, request: Request) -> bool:
-        silent = not heard.has_text and not heard.has_call
-        return bool(request.tools and heard.thoughts and stop.reason == "end_turn") and (
-            silent or (self._always and not heard.has_call)
+    def _should_search(self, reply: "_ReplySoFar", stop: StopChunk, request: Request) -> bool:
+        silent = not reply.has_text and not reply.has_call
+        return bool(request.tools and reply.thoughts and stop.reason == "end_turn") and (
+            silent or (self._always and not reply.has_call)
         )
 
 
@@ -221,11 +221,11 @@ class _ReplySoFar:
             self._block_start = len(self.thoughts)
 
 
-def _finish_reply(heard: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ...]) -> list[Chunk]:
+def _finish_reply(reply: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ...]) -> list[Chunk]:
     """Return the calls and the stop chunk. Raise UnreadableCall if the only content is a call that cannot be parsed."""
     from odin.providers.text_calls import CALL_TAGS, find_calls
 
-    thought = "".join(heard.thoughts)
+    thought = "".join(reply.thoughts)
     found = find_calls(thought, tools)
     if found.calls:
         calls = [
@@ -233,7 +233,7 @@ def _finish_reply(heard: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ..
             for index, (name, args) in enumerate(found.calls)
         ]
         return [*calls, StopChunk("tool_use", stop.model)]
-    if not heard.has_text and re.search(_CALL_MARKERS.format("|".join(CALL_TAGS)), thought):
+    if not reply.has_text and re.search(_CALL_MARKERS.format("|".join(CALL_TAGS)), thought):
         raise UnreadableCall("The model wrote a tool call into its reasoning that cannot be read.", "Ask it again.")
     return [stop]
 

@@ -38,19 +38,19 @@ class ReplayStuck(Exception):
 
 
 class Player:
-    """`log` is the log of the replayed session; `tell` prints progress."""
+    """`log` is the log of the replayed session; `report` prints progress."""
 
     def __init__(
         self,
         recording: Recording,
         open_session: OpenSession,
         log: Path,
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._recording = recording
         self._log = log
         self._open_session = open_session
-        self._tell = tell
+        self._report = report
         self._actions = actions_of(recording.envelopes)
         script = script_of(recording.envelopes)
         stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
@@ -138,7 +138,7 @@ class Player:
         self._progress.set()
 
     async def _perform(self, action: UserAction) -> None:
-        self._tell(f"{action.seq:>6}  {action.op if isinstance(action.op, str) else type(action.op).__name__}")
+        self._report(f"{action.seq:>6}  {action.op if isinstance(action.op, str) else type(action.op).__name__}")
         if action.op == "open":
             await self._close()
             await self._open(self._recording.header.session)
@@ -188,9 +188,9 @@ class Player:
             self._running_turn = event.id
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._ended_turns += event.id == self._running_turn
-            self._tell(f"        turn {event.id} ended: {event.reason}")
+            self._report(f"        turn {event.id} ended: {event.reason}")
         elif isinstance(event, ToolStarted):
-            self._tell(f"        {event.name} {event.description}")
+            self._report(f"        {event.name} {event.description}")
         elif isinstance(event, PermissionAsked):
             answer = self._answers.answer_permission(event)
             if answer is not None:

@@ -136,7 +136,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
     scratch: str = ""
 
 
-async def replay_session(options: ReplayOptions, tell: Callable[[str], None] = lambda line: None) -> ReplayReport:
+async def replay_session(options: ReplayOptions, report: Callable[[str], None] = lambda line: None) -> ReplayReport:
     recording = find_recording(options.session, options.cwd)
     if options.until:
         recording = truncate_recording(recording, options.until)
@@ -144,13 +144,13 @@ async def replay_session(options: ReplayOptions, tell: Callable[[str], None] = l
 
     if options.keep:
         base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
-        return await _play_recording(recording, base, options, tell)
+        return await _play_recording(recording, base, options, report)
     with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
-        return await _play_recording(recording, Path(os.path.realpath(folder)), options, tell)
+        return await _play_recording(recording, Path(os.path.realpath(folder)), options, report)
 
 
 async def _play_recording(
-    recording: Recording, base: Path, options: ReplayOptions, tell: Callable[[str], None]
+    recording: Recording, base: Path, options: ReplayOptions, report: Callable[[str], None]
 ) -> ReplayReport:
     scratch = _ScratchSession(recording, base)
     check_location(recording)
@@ -166,7 +166,7 @@ async def _play_recording(
         return await scratch.open(played, model, skipped_calls, resumed)
 
     log = scratch.session / LOG_NAME
-    stuck = await Player(played, open_client, log, tell).play()
+    stuck = await Player(played, open_client, log, report).play()
     now = tuple(read_log(log)) if log.exists() else ()
     rename = make_path_mover({str(scratch.project): PROJECT_PATH, str(scratch.session): SESSION_PATH})
     cut = script_of(played.envelopes).cut_turns

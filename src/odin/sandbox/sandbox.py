@@ -233,6 +233,23 @@ class Sandbox:
             raise SandboxUnavailable(0, problem)
         return self.kind != "none"
 
+    def explain_unconfined(self, command: str = "") -> str:
+        """Return why a command would not be confined to the project without network, as a clause, or ""."""
+        if self._options.backend == "off":
+            return "the sandbox is off (sandbox.backend)"
+        if self._options.network:
+            return "sandboxed commands may use the network (sandbox.network)"
+        if command and self._is_exempt(command):
+            return "this one runs without it (sandbox.unsandboxed_commands)"
+        if self.kind is None:
+            self._probe_again()
+        probe = self._load_probe()
+        if self.problem:
+            return self.problem[:1].lower() + self.problem[1:].rstrip(".")
+        if probe is None or probe.candidate.kind == "none":
+            return "no sandbox works on this machine (`odin doctor` says why)"
+        return "this sandbox cannot switch the network off on this kernel" if probe.leaks else ""
+
     def _is_exempt(self, command: str | Sequence[str]) -> bool:
         """True if `unsandboxed_commands` names it and it has no shell syntax."""
         if not isinstance(command, str) or _SHELL_SYNTAX.search(command):

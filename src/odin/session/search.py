@@ -46,7 +46,7 @@ def words_of(query: str) -> list[str]:
     return list(dict.fromkeys(word.lower() for word in query.split()))[:MAX_WORDS]
 
 
-def search_sessions(folder: Path, query: str, *, ripgrep: str = "", most: int = 100) -> tuple[SessionMatch, ...]:
+def search_sessions(folder: Path, query: str, *, ripgrep: str = "", limit: int = 100) -> tuple[SessionMatch, ...]:
     """Return the sessions that contain all words of the query, latest first, each with its best match."""
     words = words_of(query)
     if not words:
@@ -59,7 +59,7 @@ def search_sessions(folder: Path, query: str, *, ripgrep: str = "", most: int = 
         match = _search_log(folder / summary.id / LOG_NAME, summary, words)
         if match is not None:
             matches.append(match)
-            if len(matches) >= most:
+            if len(matches) >= limit:
                 break
     return tuple(matches)
 
@@ -232,7 +232,7 @@ class _PromptLine(msgspec.Struct):
 _prompt_decoder = msgspec.json.Decoder(_PromptLine)
 
 
-def read_recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
+def read_recent_prompts(folder: Path, limit: int) -> tuple[str, ...]:
     """Return the prompts as typed, latest first, without duplicates, read from the logs."""
     prompts: dict[str, None] = {}
     logs = sorted(scan_logs(folder), key=lambda log: -log[2].st_mtime_ns)
@@ -241,7 +241,7 @@ def read_recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
             continue
         for prompt in reversed(list(_read_prompts(path, info.st_size))):
             prompts.setdefault(prompt)
-            if len(prompts) >= most:
+            if len(prompts) >= limit:
                 return tuple(prompts)
     return tuple(prompts)
 

@@ -100,8 +100,8 @@ def parse_head(head: bytes, now: float) -> RawRequest:
         if not colon:
             raise HttpParseError("A header has no colon.")
         headers[name.strip().lower()] = value.strip()
-    wish = headers.get("connection", "").lower()
-    keep_alive = wish != "close" if version == "HTTP/1.1" else wish == "keep-alive"
+    connection = headers.get("connection", "").lower()
+    keep_alive = connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     length = headers.get("content-length", "0")
     if not length.isdecimal():

@@ -287,10 +287,10 @@ def fold_case(text: str) -> str:
 def _match_prefixes(text: str, low: str, query: str) -> Iterator[PathHit]:
     """Yield lines whose file name starts with or equals the query."""
     for edge in ("/", "\n"):
-        sought = edge + query
-        at = low.find(sought)
+        wanted = edge + query
+        at = low.find(wanted)
         while at >= 0:
-            after = at + len(sought)
+            after = at + len(wanted)
             end = low.find("\n", after)
             if end < 0:
                 break
@@ -299,7 +299,7 @@ def _match_prefixes(text: str, low: str, query: str) -> Iterator[PathHit]:
                 kind = EXACT if low[after:end] in ("", "/") else PREFIX
                 yield kind, end - start, text[start:end]
                 after = end
-            at = low.find(sought, after)
+            at = low.find(wanted, after)
 
 
 def _match_parts(text: str, low: str, query: str) -> Iterator[PathHit]:

@@ -76,12 +76,14 @@ def _parse_sdk_answer(question: Question, given: Any) -> tuple[str, ...]:
 class Allow(Struct, frozen=True):
     """Allow the call. `updated_input` replaces its arguments, which are then judged again.
 
-    `remember` adds an allow rule: `rule`, or else the narrowest rule that the request offers.
+    `remember` adds an allow rule: `rule`, or else the narrowest rule that the request offers. `permission_mode` is one
+    of the modes that the request offers; the session then has it from now on.
     """
 
     updated_input: dict[str, Any] | None = None
     rule: str = ""
     remember: RememberScope | None = None
+    permission_mode: str = ""
 
 
 class Deny(Struct, frozen=True):
@@ -162,7 +164,13 @@ def _make_permission_answer(ask: PermissionAsked, verdict: Permission) -> Op:
     rule = (verdict.rule or next(iter(ask.rules), "")) if verdict.remember else ""
     if isinstance(verdict, Allow):
         return AnswerPermission(
-            ask.ask_id, allow=True, args=verdict.updated_input, by="api", rule=rule, remember=verdict.remember
+            ask.ask_id,
+            allow=True,
+            args=verdict.updated_input,
+            by="api",
+            rule=rule,
+            remember=verdict.remember,
+            permission_mode=verdict.permission_mode,
         )
     return AnswerPermission(
         ask.ask_id,

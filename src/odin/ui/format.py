@@ -68,6 +68,11 @@ def shorten_home(path: str) -> str:
     return path
 
 
+def permission_mode_label_of(mode: str) -> str:
+    """Return a permission mode as it is shown to users."""
+    return "auto: sandboxed" if mode == "auto" else mode
+
+
 def model_name_of(ref: str) -> str:
     """Return a model ref without its provider: `claude-x` for `anthropic/claude-x`."""
     return ref.rsplit("/", 1)[-1] or ref

@@ -27,9 +27,9 @@ _HOMOGLYPH_SIGN = re.compile(
 
 
 def format_headline(ask: PermissionAsked, agent: str = "") -> str:
-    who = f"The sub-agent {escape_hidden(agent)}" if agent else "Odin"
-    what = "run this again outside the sandbox" if ask.unsandboxed else f"use {escape_hidden(ask.name)}"
-    return f"{who} asks to {what}:"
+    asker = f"The sub-agent {escape_hidden(agent)}" if agent else "Odin"
+    action = "run this again outside the sandbox" if ask.unsandboxed else f"use {escape_hidden(ask.name)}"
+    return f"{asker} asks to {action}:"
 
 
 def subject_of(ask: PermissionAsked) -> str:

@@ -1,7 +1,7 @@
 """What single programs would do, as one sentence each, and how dangerous that is.
 
-For permission requests only: nothing here decides whether a command may run. A program that is not known "can change
-files".
+For permission requests, and for the permission mode `auto`, in which the sandbox confines what nothing here knows. A
+program that is not known "can change files".
 """
 
 import re
@@ -23,6 +23,12 @@ class Effect(Struct, frozen=True):
 
 _MAX_SHOWN = 60
 _MAX_NAMED = 2
+_REMOVING_CODE = re.compile(
+    r"\b(?:rmtree|unlink(?:Sync)?|rmdir(?:Sync)?|rm_rf?|rmSync|rimraf|truncate|remove(?:_dir(?:_all)?|Sync|dirs|_tree)?)"
+    r"\s*[( ]"
+)
+"""Calls in code of any language that delete files. `list.remove(x)` matches, too: better asked than lost."""
+
 _INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|deno|bun|osascript|tclsh|Rscript)[\d.]*")
 
 
@@ -46,6 +52,8 @@ def describe_program(part: ExtractedCommand, *, as_root: bool) -> Effect:
 def _describe_interpreter(part: ExtractedCommand) -> Effect:
     texts = part.texts[1:]
     if any(re.fullmatch(r"-[A-Za-z]*[ceE]|--eval|--command", text) for text in texts):
+        if any(_REMOVING_CODE.search(text) for text in texts):
+            return Effect("hard_to_undo", f"Runs code given to {part.name} that deletes files.")
         return Effect("changes_files", f"Runs code given to {part.name}, which can change files.")
     script = next((text for text in texts if not text.startswith("-")), "")
     what = f"the script {shorten(script)}" if script else f"code that {part.name} reads from its input"
@@ -244,6 +252,8 @@ def _describe_cloud(words: Sequence[ShellWord]) -> Effect:
 def _describe_variables(words: Sequence[ShellWord]) -> Effect:
     if any("=" in word.text for word in words):
         return Effect("harmless", "Sets variables for the commands after it.")
+    if any(re.match(r"[-+]\w", word.text) and "p" not in word.text for word in words):
+        return Effect("harmless", "Sets options of the shell or of variables.")
     return Effect("credentials", "Prints environment variables, which may contain secrets.")
 
 

@@ -13,12 +13,13 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from odin.core.policy import CallbackHook, HookCall, HookPoint
+from odin.core.text import describe_mismatch, suggest_similar
 from odin.core.tool import ALIASES, canonical_name_of
 
 DEFAULT_TIMEOUT = 30.0
@@ -207,7 +208,7 @@ class _HookReader:
         try:
             return [msgspec.convert(entry, shape) for shape in shapes]
         except msgspec.ValidationError as error:
-            self._warn(f"{where} is ignored: {_describe_error(error)}.")
+            self._warn(_describe_invalid_field(entry, shapes, where) or f"{where} is ignored: {error}.")
             return None
 
 
@@ -223,17 +224,18 @@ def _describe_unknown_event(event: str) -> str:
 
 
 def _suggest_key(key: str, known: "Sequence[str] | Mapping[str, Any]") -> str:
-    from difflib import get_close_matches
-
-    folded = {name.casefold().replace("_", ""): name for name in known}
-    close = get_close_matches(key.casefold().replace("_", "").replace("-", ""), folded, 1)
-    return f' Did you mean "{folded[close[0]]}"?' if close else ""
+    return suggest_similar(key, known, '"{}"')
 
 
-def _describe_error(error: msgspec.ValidationError) -> str:
-    text, _, at = str(error).replace("`", "").partition(" - at $")
-    key = at.lstrip(".")
-    return f"{key}: {text[:1].lower()}{text[1:]}" if key else f"{text[:1].lower()}{text[1:]}"
+def _describe_invalid_field(entry: Mapping[str, Any], shapes: tuple[type[Struct], ...], where: str) -> str:
+    """Return a warning about the first field whose value does not fit, or ""."""
+    hints = {name: kind for shape in shapes for name, kind in get_type_hints(shape, include_extras=True).items()}
+    for name, value in entry.items():
+        try:
+            msgspec.convert(value, hints.get(name, Any))
+        except msgspec.ValidationError:
+            return f"{where} is ignored: {name} {describe_mismatch(value, hints[name])}"
+    return ""
 
 
 def _shorten(text: str, limit: int = 60) -> str:

@@ -60,8 +60,8 @@ def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> H
         reason = _limit_text(done.errors.strip() or _find_reason(done.data))
         return _make_result(_make_block_verdict(call, reason or f"The hook {hook.name} gave no reason."))
     if done.code != 0:
-        how = f"exit code {done.code}" if done.code > 0 else f"killed by signal {-done.code}"
-        return HookResult(outcome="failed", problem=f"{how}. {_limit_text(done.errors.strip(), 500)}".strip())
+        ending = f"exit code {done.code}" if done.code > 0 else f"killed by signal {-done.code}"
+        return HookResult(outcome="failed", problem=f"{ending}. {_limit_text(done.errors.strip(), 500)}".strip())
     return _interpret_output(hook, call, done.data)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.policy.commands.analysis import analyze_command, is_step_read_only
 from odin.policy.commands.destructive.embedded_code import INTERPRETERS, TEXT_PROGRAMS, find_delegated_texts
-from odin.policy.commands.git_aliases import may_be_alias
+from odin.policy.commands.git_lookup import may_be_alias
 from odin.policy.commands.programs import SHELLS, WRAPPERS
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
 from odin.policy.commands.readonly.options import TooManyMatches, find_matches

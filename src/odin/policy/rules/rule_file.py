@@ -244,8 +244,8 @@ class RuleFile:
                     value["rules"] = change(_entries_of(value.get("rules", [])))
                 else:
                     projects = self._projects_of(value)
-                    mine = change(_entries_of(projects.pop(self._root, [])))
-                    value["projects"] = {**projects, self._root: mine} if mine else projects
+                    own = change(_entries_of(projects.pop(self._root, [])))
+                    value["projects"] = {**projects, self._root: own} if own else projects
                 self._write(value)
         except OSError as error:
             why = error.strerror or error

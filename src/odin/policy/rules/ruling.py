@@ -141,7 +141,12 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
     ]
     if not all(_is_literal_with_variables(word.text, analysis) for word in words if word.expands):
         return False
-    return not any(_is_sensitive(form, "/", call.root) for form in call.list_path_forms())
+    return not find_sensitive_form(call)
+
+
+def find_sensitive_form(call: PolicyCall) -> str:
+    """Return the first path of a call that is protected or may contain secrets, or ""."""
+    return next((form for form in call.list_path_forms() if _is_sensitive(form, "/", call.root)), "")
 
 
 def _is_literal_with_variables(text: str, analysis: CommandAnalysis) -> bool:

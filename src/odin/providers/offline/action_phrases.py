@@ -75,10 +75,10 @@ def _match_replace(clause: str, words: QuotedRequest) -> PlannerTask | None:
             old, scope = inner.rest, PlaceScope("", inner.path, inner.globs, scope.everywhere or inner.everywhere)
     if verb in ("change", "turn", "update", "correct") and not (_is_single_word(old) and _is_single_word(new)):
         return None
-    term, how = clean_term(old, words)
+    term, variant = clean_term(old, words)
     if verb == "rename" and is_path_like(term) and is_path_like(words.unquote(new)):
         return PlannerTask("move", path=term, new=words.unquote(new))
-    return _make_replacement(term, words.unquote(new), scope, "word" if verb == "rename" or how == "word" else "")
+    return _make_replacement(term, words.unquote(new), scope, "word" if verb == "rename" or variant == "word" else "")
 
 
 def _is_single_word(fragment: str) -> bool:
@@ -86,56 +86,56 @@ def _is_single_word(fragment: str) -> bool:
     return re.fullmatch(rf"(?:the (?:word|name|text|string) )?(?:{QUOTED}|\S+)", fragment, re.IGNORECASE) is not None
 
 
-def _make_replacement(term: str, new: str, scope: PlaceScope, how: str) -> PlannerTask | None:
+def _make_replacement(term: str, new: str, scope: PlaceScope, variant: str) -> PlannerTask | None:
     if not term:
         return None
     path = LAST_FILE if scope.path.lower() in _PRONOUNS else scope.path
     return PlannerTask(
-        "replace", term, new, path, scope.globs, variant=how, everywhere=scope.everywhere or bool(scope.globs)
+        "replace", term, new, path, scope.globs, variant=variant, everywhere=scope.everywhere or bool(scope.globs)
     )
 
 
-def _make_removal(said: PhraseMatch) -> PlannerTask | None:
-    scope = cut_scope(f"x {said.get_raw('scope')}", said.words)
+def _make_removal(match: PhraseMatch) -> PlannerTask | None:
+    scope = cut_scope(f"x {match.get_raw('scope')}", match.words)
     if not scope.is_given or scope.rest != "x":
         return None
-    return _make_replacement(said["what"], "", scope, "")
+    return _make_replacement(match["what"], "", scope, "")
 
 
-def _make_deletion(said: PhraseMatch) -> PlannerTask | None:
-    path = said.get_path()
-    named = re.search(r" (?:file|folder|directory) ", said.clause)
+def _make_deletion(match: PhraseMatch) -> PlannerTask | None:
+    path = match.get_path()
+    named = re.search(r" (?:file|folder|directory) ", match.clause)
     return PlannerTask("delete", path=path) if named or path == LAST_FILE or is_path_like(path) else None
 
 
-def _make_move(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("move", path=said["path"], new=said["new"])
+def _make_move(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("move", path=match["path"], new=match["new"])
 
 
-def _make_mkdir(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("mkdir", path=said["path"])
+def _make_mkdir(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("mkdir", path=match["path"])
 
 
-def _make_creation(said: PhraseMatch) -> PlannerTask | None:
+def _make_creation(match: PhraseMatch) -> PlannerTask | None:
     """Return the task for a new file, empty or with literal content. Content to be invented needs a model."""
-    if not said.get_raw("noun") and not is_path_like(said["path"]):
+    if not match.get_raw("noun") and not is_path_like(match["path"]):
         return None
-    if not said.get_raw("tail"):
-        return PlannerTask("create", path=said["path"])
-    content = _match_content(said.get_raw("tail"), said.words)
-    return PlannerTask("invent") if content is None else PlannerTask("create", path=said["path"], new=content.new)
+    if not match.get_raw("tail"):
+        return PlannerTask("create", path=match["path"])
+    content = _match_content(match.get_raw("tail"), match.words)
+    return PlannerTask("invent") if content is None else PlannerTask("create", path=match["path"], new=content.new)
 
 
-def _make_quoted_content(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("create", new=said["what"])
+def _make_quoted_content(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("create", new=match["what"])
 
 
-def _make_typed_content(said: PhraseMatch) -> PlannerTask | None:
-    what = said.get_raw("what")
+def _make_typed_content(match: PhraseMatch) -> PlannerTask | None:
+    what = match.get_raw("what")
     return (
         None
         if re.match(_INVENTED_START, what, re.IGNORECASE)
-        else PlannerTask("create", new=said.words.restore_quotes(what))
+        else PlannerTask("create", new=match.words.restore_quotes(what))
     )
 
 
@@ -156,16 +156,16 @@ _match_content = PhraseTable(
 )
 
 
-def _make_write(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("create", path=said.get_path(), new=said["what"], variant="write")
+def _make_write(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("create", path=match.get_path(), new=match["what"], variant="write")
 
 
-def _make_overwrite(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("create", path=said.get_path(), new=said["what"], variant="overwrite")
+def _make_overwrite(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("create", path=match.get_path(), new=match["what"], variant="overwrite")
 
 
-def _make_append(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("append", path=said.get_path(), new=said["what"])
+def _make_append(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("append", path=match.get_path(), new=match["what"])
 
 
 _TO_FILE = f"[a|the] [new] [{_FILE_NOUN}] {_CALLED_PHRASE} {{path:file}} [file]"
@@ -217,34 +217,34 @@ _TESTS = (
 _TEST_FILE = r"test_.*\.py|.*_test\.(?:py|go)|.*\.(?:test|spec)\.\w+|tests?/?"
 
 
-def _make_tests(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("tests", path=said.get_path())
+def _make_tests(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("tests", path=match.get_path())
 
 
-def _make_quoted_command(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("run", command=said["command"].strip())
+def _make_quoted_command(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("run", command=match["command"].strip())
 
 
-def _make_script(said: PhraseMatch) -> PlannerTask | None:
-    path = said.get_path()
+def _make_script(match: PhraseMatch) -> PlannerTask | None:
+    path = match.get_path()
     if not is_path_like(path) or path.startswith(("./", "/")):
         return None
     is_test = re.fullmatch(_TEST_FILE, path.rstrip("/").rsplit("/", 1)[-1])
     return PlannerTask("tests" if is_test else "script", path=path)
 
 
-def _make_command(said: PhraseMatch) -> PlannerTask:
-    typed = said.words.restore_quotes(said.get_raw("command"))
+def _make_command(match: PhraseMatch) -> PlannerTask:
+    typed = match.words.restore_quotes(match.get_raw("command"))
     return PlannerTask("run", command=typed) if is_command(typed) else PlannerTask("which-command", source_text=typed)
 
 
-def _make_typed_command(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("run", command=said.words.restore_quotes(said.clause))
+def _make_typed_command(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("run", command=match.words.restore_quotes(match.clause))
 
 
-def _make_backtick_command(said: PhraseMatch) -> PlannerTask | None:
-    in_backticks = said.words.restore_quotes(said.get_raw("command")).startswith("`")
-    return _make_quoted_command(said) if in_backticks and is_command(said["command"]) else None
+def _make_backtick_command(match: PhraseMatch) -> PlannerTask | None:
+    in_backticks = match.words.restore_quotes(match.get_raw("command")).startswith("`")
+    return _make_quoted_command(match) if in_backticks and is_command(match["command"]) else None
 
 
 def is_command(text: str) -> bool:
@@ -290,31 +290,31 @@ _REPO = "(repo|repository|project)"
 _MAX_COMMITS = 200
 
 
-def _make_diff(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("git", variant="diff", path=said.get_path())
+def _make_diff(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("git", variant="diff", path=match.get_path())
 
 
-def _make_log(said: PhraseMatch) -> PlannerTask:
-    path = said.get_path()
-    count = said.parse_number("n") if said.get_raw("n") else 10
+def _make_log(match: PhraseMatch) -> PlannerTask:
+    path = match.get_path()
+    count = match.parse_number("n") if match.get_raw("n") else 10
     whole = path in ("git", "repo", "project")
     return PlannerTask("git", variant="log", first=max(1, min(count, _MAX_COMMITS)), path="" if whole else path)
 
 
-def _make_last_commit(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("git", variant="log", first=1, path=said.get_path())
+def _make_last_commit(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("git", variant="log", first=1, path=match.get_path())
 
 
-def _make_who(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("git", variant="who", path=said.get_path())
+def _make_who(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("git", variant="who", path=match.get_path())
 
 
-def _make_typed_git(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("git", variant="typed", command=said.words.restore_quotes(said.clause))
+def _make_typed_git(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("git", variant="typed", command=match.words.restore_quotes(match.clause))
 
 
-def _make_show(said: PhraseMatch) -> PlannerTask | None:
-    revision = said["revision"]
+def _make_show(match: PhraseMatch) -> PlannerTask | None:
+    revision = match["revision"]
     return (
         PlannerTask("git", variant="show", term=revision)
         if revision.replace("~", "").replace("^", "").isalnum()
@@ -392,33 +392,33 @@ match_git = PhraseTable(
 _TODO_LIST = "[the|my] [current] (todos|todo list)"
 
 
-def _make_todo_list(said: PhraseMatch) -> PlannerTask | None:
+def _make_todo_list(match: PhraseMatch) -> PlannerTask | None:
     """ "show TODOs" in capitals means markers in the code; the task list is written in lowercase."""
-    return None if re.search(r"\bTODOs?\b", said.clause) else PlannerTask("todo", variant="show")
+    return None if re.search(r"\bTODOs?\b", match.clause) else PlannerTask("todo", variant="show")
 
 
-def _make_todo_item(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("todo", variant="add", new=said["what"])
+def _make_todo_item(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("todo", variant="add", new=match["what"])
 
 
-def _make_todo_done(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("todo", variant="done", term=said["which"].lstrip("#"))
+def _make_todo_done(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("todo", variant="done", term=match["which"].lstrip("#"))
 
 
-def _repeat_there(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("again", path=said["what"])
+def _repeat_there(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("again", path=match["what"])
 
 
-def _repeat_about(said: PhraseMatch) -> PlannerTask:
+def _repeat_about(match: PhraseMatch) -> PlannerTask:
     """Repeat the last task with another path or another term."""
-    what = said["what"]
+    what = match["what"]
     if what.lower() == "everywhere":
         return PlannerTask("again", everywhere=True)
     return PlannerTask("again", path=what) if is_path_like(what) else PlannerTask("again", term=what)
 
 
-def _repeat_on_path(said: PhraseMatch) -> PlannerTask | None:
-    return PlannerTask("again", path=said["what"]) if is_path_like(said["what"]) else None
+def _repeat_on_path(match: PhraseMatch) -> PlannerTask | None:
+    return PlannerTask("again", path=match["what"]) if is_path_like(match["what"]) else None
 
 
 match_talk = PhraseTable(

@@ -226,15 +226,15 @@ def report_tests(tests: ProjectTests, result: ToolResult) -> str:
     if results.was_refused(result):
         return f"The tests were not run: {extract_reason(result.text)}"
     tally = tally_of(result.text)
-    said = f": {tally}" if tally else ""
+    counts = f": {tally}" if tally else ""
     code = results.exit_code_of(result)
     because = f", because there is {tests.because}" if tests.because else ""
     if code == 0:
-        return f"The tests pass{said}. I ran `{tests.command}`{because}."
+        return f"The tests pass{counts}. I ran `{tests.command}`{because}."
     end = format_code_block(keep_last_lines(results.output_of(result) or "(no output)", _TAIL_LINES))
     if code == 127 or re.search(r"command not found|No module named pytest", result.text):
         return f"The tests did not run: `{tests.command}` cannot be started here.\n\n{end}"
-    return f"The tests fail{said}. I ran `{tests.command}`{because}. It {_describe_exit(code)}:\n\n{end}"
+    return f"The tests fail{counts}. I ran `{tests.command}`{because}. It {_describe_exit(code)}:\n\n{end}"
 
 
 def tally_of(text: str) -> str:

@@ -50,8 +50,8 @@ def gist_of(gathered: CollectedContext, limit: int = GIST_CHARS) -> str:
     """Return each item's title and its most relevant lines for the focus, in equal shares."""
     share = max(160, limit // max(1, len(gathered.items)))
     wanted = words_of(gathered.focus)
-    told = [f"- {title}\n{_pick_lines(body, wanted, share - len(title))}" for title, body in gathered.items]
-    return "\n".join(["(No model summarized this: the lines below are extracts.)", *told])
+    extracts = [f"- {title}\n{_pick_lines(body, wanted, share - len(title))}" for title, body in gathered.items]
+    return "\n".join(["(No model summarized this: the lines below are extracts.)", *extracts])
 
 
 def _pick_lines(body: str, wanted: set[str], room: int) -> str:
@@ -181,7 +181,7 @@ def judge_edit(review: EditReview) -> Sufficiency:
     parts: list[tuple[int, str]] = [
         (first, _normalize_line_ends(text)) for first, text in split_line_headers(review.cached_content)
     ]
-    said: list[str] = []
+    places_seen: list[str] = []
     for edit in review.edits:
         old, new = _normalize_line_ends(edit.old_string), _normalize_line_ends(edit.new_string)
         if not old:
@@ -193,9 +193,9 @@ def judge_edit(review: EditReview) -> Sufficiency:
             return Sufficiency(
                 False, f"The text to replace was seen {len(places)} times; more context must tell which is meant."
             )
-        said.append(f"on line {places[0]}" if len(places) == 1 else f"in {len(places)} places")
+        places_seen.append(f"on line {places[0]}" if len(places) == 1 else f"in {len(places)} places")
         parts = [(first, text.replace(old, new)) for first, text in parts]
-    return Sufficiency(True, f"What is to be replaced was seen {', '.join(said)}.")
+    return Sufficiency(True, f"What is to be replaced was seen {', '.join(places_seen)}.")
 
 
 def _normalize_line_ends(text: str) -> str:

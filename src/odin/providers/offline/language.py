@@ -489,23 +489,23 @@ _BEFORE_A_TERM = (
 
 def clean_term(text: str, words: QuotedRequest) -> tuple[str, str]:
     """Return the bare term of "all uses of the function 'foo'", and how to match it: "word", "regex" or ""."""
-    how = ""
+    variant = ""
     fragment = text.strip()
     if re.fullmatch(r"all|(?:the|that|this|those|these) (?:term|word|text|match|matches|ones?|hits?)", fragment, re.I):
-        return LAST_TERM, how
+        return LAST_TERM, variant
     for _ in range(6):
         before = fragment
         for meant, pattern in _BEFORE_A_TERM:
             found = re.match(rf"{pattern}(?=\S)", fragment, re.IGNORECASE)
             if found:
                 fragment = fragment[found.end() :]
-                how = meant or how
+                variant = meant or variant
         if fragment == before:
             break
     if re.fullmatch(r"(?:it|them|those|these)(?: all)?|that|this", fragment, re.IGNORECASE):
-        return LAST_TERM, how
+        return LAST_TERM, variant
     quoted = re.fullmatch(rf"({QUOTED})(?: (?:comments?|markers?|calls?|uses|lines?))?", fragment, re.IGNORECASE)
     if quoted:
-        return words.unquote(quoted[1]), how
+        return words.unquote(quoted[1]), variant
     marker = re.fullmatch(r"([A-Z_]{2,}s?) (?:comments?|markers?|notes?|tags?)", fragment)
-    return to_singular(marker[1] if marker else words.unquote(fragment)), how
+    return to_singular(marker[1] if marker else words.unquote(fragment)), variant

@@ -34,30 +34,30 @@ _THINGS = (
 _TREE = "[folder|directory|file|project|source|code] (tree|structure|layout|hierarchy)"
 
 
-def _make_listing(said: PhraseMatch) -> PlannerTask:
-    path = said.get_path()
+def _make_listing(match: PhraseMatch) -> PlannerTask:
+    path = match.get_path()
     if path == LAST_FILE:
         path = LAST_PLACE
     return PlannerTask("read", path=path) if is_file_like(path) else PlannerTask("list", path=path)
 
 
-def _make_typed_listing(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("list", path=said["path"], variant="tree" if re.search(r"^tree| -\w*R", said.clause) else "")
+def _make_typed_listing(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("list", path=match["path"], variant="tree" if re.search(r"^tree| -\w*R", match.clause) else "")
 
 
-def _make_tree(said: PhraseMatch) -> PlannerTask | None:
-    return None if is_file_like(said["path"]) else PlannerTask("list", path=said["path"], variant="tree")
+def _make_tree(match: PhraseMatch) -> PlannerTask | None:
+    return None if is_file_like(match["path"]) else PlannerTask("list", path=match["path"], variant="tree")
 
 
-def _make_bare_listing(said: PhraseMatch) -> PlannerTask | None:
-    path = said["path"]
+def _make_bare_listing(match: PhraseMatch) -> PlannerTask | None:
+    path = match["path"]
     if re.search(r"[*?]|^(?:all|every|any|todos?)$", path, re.IGNORECASE) or re.fullmatch(r"[A-Z]{2,}s?", path):
         return None
     return None if is_file_like(path) else PlannerTask("list", path=path)
 
 
-def _make_folder_listing(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("list", path=said["path"])
+def _make_folder_listing(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("list", path=match["path"])
 
 
 match_folders = PhraseTable(
@@ -104,28 +104,28 @@ _FIND = (
 _THAT = "[that|which] [are|is]"
 
 
-def _find_by_name(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("find", globs=(glob_of_name(said["name"]),))
+def _find_by_name(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("find", globs=(glob_of_name(match["name"]),))
 
 
-def _find_by_part(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("find", globs=(f"**/*{said['part']}*",))
+def _find_by_part(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("find", globs=(f"**/*{match['part']}*",))
 
 
-def _find_by_start(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("find", globs=(f"**/{said['part'].rstrip('*')}*",))
+def _find_by_start(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("find", globs=(f"**/{match['part'].rstrip('*')}*",))
 
 
-def _find_by_end(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("find", globs=(f"**/*{said['part'].lstrip('*')}",))
+def _find_by_end(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("find", globs=(f"**/*{match['part'].lstrip('*')}",))
 
 
-def _find_by_extension(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("find", globs=(f"**/*.{said['part'].lstrip('*.')}",))
+def _find_by_extension(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("find", globs=(f"**/*.{match['part'].lstrip('*.')}",))
 
 
-def _find_by_kind(said: PhraseMatch) -> PlannerTask | None:
-    kind = said["kind"].lower()
+def _find_by_kind(match: PhraseMatch) -> PlannerTask | None:
+    kind = match["kind"].lower()
     if kind in (
         "all",
         "the",
@@ -149,15 +149,15 @@ def _find_by_kind(said: PhraseMatch) -> PlannerTask | None:
     endings = extensions_of(kind)
     if endings:
         return PlannerTask("find", kind, globs=tuple(f"**/*.{ending}" for ending in endings))
-    return PlannerTask("find", globs=(glob_of_name(said["kind"]),))
+    return PlannerTask("find", globs=(glob_of_name(match["kind"]),))
 
 
-def _find_one_file(said: PhraseMatch) -> PlannerTask | None:
-    name = said["name"]
-    globbing = re.search(r"[*?]", name) and not said.is_quoted("name")
-    sure = said.clause.lower().startswith("locate ") or said.get_raw("noun")
+def _find_one_file(match: PhraseMatch) -> PlannerTask | None:
+    name = match["name"]
+    globbing = re.search(r"[*?]", name) and not match.is_quoted("name")
+    sure = match.clause.lower().startswith("locate ") or match.get_raw("noun")
     if globbing or is_path_like(name) or (sure and not re.search(r"\s", name)):
-        return _find_by_name(said)
+        return _find_by_name(match)
     return None
 
 
@@ -261,36 +261,36 @@ class LineRequest(Struct, frozen=True):
     last: int = 0
 
 
-def _is_clear(said: PhraseMatch) -> bool:
+def _is_clear(match: PhraseMatch) -> bool:
     """True if the field is certainly a file, for verbs with other meanings."""
-    path = said.get_path()
-    return said.is_quoted("path") or path != said["path"] or is_path_like(path)
+    path = match.get_path()
+    return match.is_quoted("path") or path != match["path"] or is_path_like(path)
 
 
-def _make_outline(said: PhraseMatch) -> PlannerTask | None:
-    sure = _is_clear(said) or "outline" in said.clause.lower()
-    return PlannerTask("outline", path=said.get_path()) if sure else None
+def _make_outline(match: PhraseMatch) -> PlannerTask | None:
+    sure = _is_clear(match) or "outline" in match.clause.lower()
+    return PlannerTask("outline", path=match.get_path()) if sure else None
 
 
-def _make_summary(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("summary", path=said.get_path())
+def _make_summary(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("summary", path=match.get_path())
 
 
-def _make_description(said: PhraseMatch) -> PlannerTask | None:
-    return PlannerTask("summary", path=said.get_path()) if _is_clear(said) else None
+def _make_description(match: PhraseMatch) -> PlannerTask | None:
+    return PlannerTask("summary", path=match.get_path()) if _is_clear(match) else None
 
 
-def _make_read(said: PhraseMatch) -> PlannerTask:
-    path = said.get_path()
+def _make_read(match: PhraseMatch) -> PlannerTask:
+    path = match.get_path()
     return PlannerTask("list", path=path) if path.endswith("/") else PlannerTask("read", path=path)
 
 
-def _make_clear_read(said: PhraseMatch) -> PlannerTask | None:
-    return _make_read(said) if _is_clear(said) else None
+def _make_clear_read(match: PhraseMatch) -> PlannerTask | None:
+    return _make_read(match) if _is_clear(match) else None
 
 
-def _make_contents_read(said: PhraseMatch) -> PlannerTask | None:
-    path = said.get_path()
+def _make_contents_read(match: PhraseMatch) -> PlannerTask | None:
+    path = match.get_path()
     return PlannerTask("read", path=path) if path == LAST_FILE or is_file_like(path) else None
 
 
@@ -429,7 +429,7 @@ def _ignore_case(task: PlannerTask) -> PlannerTask:
     )
 
 
-def _make_search(text: str, words: QuotedRequest, how: str) -> PlannerTask | None:
+def _make_search(text: str, words: QuotedRequest, variant: str) -> PlannerTask | None:
     """Return the search for a term with its location at the end."""
     scope = cut_scope(text, words)
     if not scope.rest:
@@ -441,52 +441,52 @@ def _make_search(text: str, words: QuotedRequest, how: str) -> PlannerTask | Non
     if not term or (not re.search(QUOTED, scope.rest) and _is_too_vague(scope.rest)):
         return None
     whole = words.restore_quotes(text) if scope.path and not re.search(QUOTED, text) else ""
-    return PlannerTask("search", term, path=scope.path, globs=scope.globs, variant=how or meant, whole_term=whole)
+    return PlannerTask("search", term, path=scope.path, globs=scope.globs, variant=variant or meant, whole_term=whole)
 
 
 def _is_too_vague(fragment: str) -> bool:
     return len(fragment.split()) > _MAX_TERM_WORDS or bool(re.fullmatch(_VAGUE_TERM, fragment, re.IGNORECASE))
 
 
-def _text_of(said: PhraseMatch) -> str:
+def _text_of(match: PhraseMatch) -> str:
     """Return the term and its location as one fragment."""
-    return f"{said.get_raw('term')} {said.get_raw('place')}".strip()
+    return f"{match.get_raw('term')} {match.get_raw('place')}".strip()
 
 
-def _make_definition_search(said: PhraseMatch) -> PlannerTask | None:
-    return _make_search(_text_of(said), said.words, "definition")
+def _make_definition_search(match: PhraseMatch) -> PlannerTask | None:
+    return _make_search(_text_of(match), match.words, "definition")
 
 
-def _make_files_search(said: PhraseMatch) -> PlannerTask | None:
-    kind = said["kind"].lower()
-    text = f"{_text_of(said)} in {kind} files" if kind and kind not in ("of", "all", "the") else _text_of(said)
-    return _make_search(text, said.words, "files")
+def _make_files_search(match: PhraseMatch) -> PlannerTask | None:
+    kind = match["kind"].lower()
+    text = f"{_text_of(match)} in {kind} files" if kind and kind not in ("of", "all", "the") else _text_of(match)
+    return _make_search(text, match.words, "files")
 
 
-def _make_line_count(said: PhraseMatch) -> PlannerTask:
-    return PlannerTask("count-lines", path=said.get_path())
+def _make_line_count(match: PhraseMatch) -> PlannerTask:
+    return PlannerTask("count-lines", path=match.get_path())
 
 
-def _make_count(said: PhraseMatch) -> PlannerTask | None:
-    return _make_search(_text_of(said), said.words, "count")
+def _make_count(match: PhraseMatch) -> PlannerTask | None:
+    return _make_search(_text_of(match), match.words, "count")
 
 
-def _make_uses_search(said: PhraseMatch) -> PlannerTask | None:
-    return _make_search(re.sub(r" (?:any|some)where\b", "", _text_of(said)), said.words, "word")
+def _make_uses_search(match: PhraseMatch) -> PlannerTask | None:
+    return _make_search(re.sub(r" (?:any|some)where\b", "", _text_of(match)), match.words, "word")
 
 
-def _make_any_search(said: PhraseMatch) -> PlannerTask | None:
-    one = re.fullmatch(rf"(?:{QUOTED}|\S+)(?: comments?| markers?| calls?)?", said.get_raw("term"))
-    return _make_search(_text_of(said), said.words, "") if one else None
+def _make_any_search(match: PhraseMatch) -> PlannerTask | None:
+    one = re.fullmatch(rf"(?:{QUOTED}|\S+)(?: comments?| markers?| calls?)?", match.get_raw("term"))
+    return _make_search(_text_of(match), match.words, "") if one else None
 
 
-def _make_plain_search(said: PhraseMatch) -> PlannerTask | None:
-    return _make_search(_text_of(said), said.words, "")
+def _make_plain_search(match: PhraseMatch) -> PlannerTask | None:
+    return _make_search(_text_of(match), match.words, "")
 
 
-def _make_place_search(said: PhraseMatch) -> PlannerTask | None:
+def _make_place_search(match: PhraseMatch) -> PlannerTask | None:
     """Match "search src for x", and "search the code for x", which searches everywhere."""
-    if said["path"].lower() in (
+    if match["path"].lower() in (
         "code",
         "codebase",
         "project",
@@ -496,26 +496,26 @@ def _make_place_search(said: PhraseMatch) -> PlannerTask | None:
         "everything",
         "everywhere",
     ):
-        return _make_plain_search(said)
-    return _make_search(f"{said.get_raw('term')} in {said.get_raw('path')}", said.words, "")
+        return _make_plain_search(match)
+    return _make_search(f"{match.get_raw('term')} in {match.get_raw('path')}", match.words, "")
 
 
-def _make_marker_search(said: PhraseMatch) -> PlannerTask | None:
+def _make_marker_search(match: PhraseMatch) -> PlannerTask | None:
     """Match "show all TODOs": only quoted or capitalized words are search terms."""
     one = re.fullmatch(
-        rf"(?:{QUOTED}|[A-Z_]{{3,}}s?)(?: comments?| markers?)?(?: (?:in|under) .+)?", said.get_raw("term")
+        rf"(?:{QUOTED}|[A-Z_]{{3,}}s?)(?: comments?| markers?)?(?: (?:in|under) .+)?", match.get_raw("term")
     )
-    return _make_search(_text_of(said), said.words, "") if one else None
+    return _make_search(_text_of(match), match.words, "") if one else None
 
 
-def _make_grep(said: PhraseMatch) -> PlannerTask | None:
+def _make_grep(match: PhraseMatch) -> PlannerTask | None:
     """Match grep with its most common options."""
-    flags = said.get_raw("flags")
-    text = _text_of(said)
+    flags = match.get_raw("flags")
+    text = _text_of(match)
     typed = re.fullmatch(rf"({QUOTED}|\S+) ({QUOTED}|[^\s,;]+)", text)
     if typed and typed[2] not in ("in", "for"):
         text = f"{typed[1]} in {typed[2]}"
-    task = _make_search(text, said.words, "word" if re.search(r"-\w*w", flags) else "")
+    task = _make_search(text, match.words, "word" if re.search(r"-\w*w", flags) else "")
     return _ignore_case(task) if task and re.search(r"-\w*i", flags) else task
 
 

@@ -438,12 +438,12 @@ def match_whole_word(term: str) -> str:
 
 
 def pattern_of(task: PlannerTask) -> str:
-    how = task.variant.removesuffix("-i").strip()
-    if how == "regex":
+    variant = task.variant.removesuffix("-i").strip()
+    if variant == "regex":
         return task.term
-    if how == "definition":
+    if variant == "definition":
         return _DEFINITION_PATTERN.format(escape_literal(task.term))
-    return match_whole_word(task.term) if how == "word" else escape_literal(task.term)
+    return match_whole_word(task.term) if variant == "word" else escape_literal(task.term)
 
 
 def make_grep_call(
@@ -465,8 +465,8 @@ def make_grep_call(
 
 
 def plan_text_search(task: PlannerTask, context: PlanContext) -> Plan:
-    how = task.variant.removesuffix("-i").strip()
-    mode = "count" if how == "count" else "content"
+    variant = task.variant.removesuffix("-i").strip()
+    mode = "count" if variant == "count" else "content"
     reached = yield from _run_grep(pattern_of(task), task, context, mode)
     if reached.problem and task.whole_term and not is_path_like(task.path):
         task = PlannerTask("search", task.whole_term, globs=task.globs, variant=task.variant)
@@ -526,10 +526,10 @@ def _format_counts(task: PlannerTask, reached: PathResult, context: PlanContext)
     total = format_count(sum(counts.values()), "line")
     place = _describe_place(task, reached.path, context)
     head = f"`{task.term}` is on {total} in {format_count(len(counts), 'file')}{place}"
-    most = results.sort_by_count(counts)
-    lines = [f"- {context.display_path(path)}: {counts[path]}" for path in most[:_FILES_SHOWN]]
-    if len(most) > _FILES_SHOWN:
-        lines.append(f"- and {format_count(len(most) - _FILES_SHOWN, 'more file', 'more files')}")
+    ranked = results.sort_by_count(counts)
+    lines = [f"- {context.display_path(path)}: {counts[path]}" for path in ranked[:_FILES_SHOWN]]
+    if len(ranked) > _FILES_SHOWN:
+        lines.append(f"- and {format_count(len(ranked) - _FILES_SHOWN, 'more file', 'more files')}")
     return f"{head}:\n\n" + "\n".join(lines)
 
 

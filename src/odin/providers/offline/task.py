@@ -129,11 +129,11 @@ STOPPED = (
 )
 
 
-def make_needs_model(said: str, invent: bool, some_done: bool) -> NeedsModel:
+def make_needs_model(request: str, invent: bool, some_done: bool) -> NeedsModel:
     """Return the error for a request that was not understood. If a part of it was done, name the other part."""
     if not some_done:
         return NeedsModel(INVENT if invent else UNKNOWN, CONNECT_HINT)
-    quoted = said if len(said) <= 100 else f"{said[:99]}…"
+    quoted = request if len(request) <= 100 else f"{request[:99]}…"
     reason = "needs a model, and none is connected" if invent else "I did not understand"
     rest = f'"{quoted}" {reason}' if invent else f'{reason} "{quoted}"'
     return NeedsModel(f"{rest}, so I left it and whatever came after it.", CONNECT_HINT)

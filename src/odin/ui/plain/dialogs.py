@@ -82,8 +82,8 @@ def format_question(asked: Question, place: str = "") -> str:
         detail = f" ({escape_hidden(option.detail)})" if option.detail else ""
         lines.append(f"  {number}. {escape_hidden(option.label)}{detail}")
     numbers = "numbers such as 1,2" if asked.multiple else "a number"
-    how = f"{numbers}, free text, or Enter for 1; " if asked.options else ""
-    return "\n".join([*lines, f"Answer ({how}Ctrl-D cancels): "])
+    hint = f"{numbers}, free text, or Enter for 1; " if asked.options else ""
+    return "\n".join([*lines, f"Answer ({hint}Ctrl-D cancels): "])
 
 
 def _default_label_of(asked: Question) -> str:

@@ -22,7 +22,7 @@ from odin.ui.plain import editors
 from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.plain.keyboard import Keyboard, complete
 from odin.ui.plain.turn_output import TurnView
-from odin.ui.slash_commands.actions import resolve_synonym
+from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import is_dumb, write_line, write_text
 
@@ -316,7 +316,7 @@ class _PlainRepl:
             await self._commands.user_shell.start(self._client, text.lstrip()[1:])
             return
         word, _, rest = line.partition(" ")
-        known = find_slash_command(word) if word.startswith("/") else None
+        known = find_slash_command(word) if text.startswith("/") else None
         name, rest = resolve_synonym(known.name, rest) if known is not None else ("stats" if line == "$" else "", rest)
         if name in MODES:
             self._commands.mode, text = MODES[name], rest
@@ -326,6 +326,8 @@ class _PlainRepl:
         elif self._commands.has_command(name):
             await self._run_command(name, rest)
             return
+        if known is None:
+            await refuse_unknown_command(self._client, text)
         if text.strip():
             await self._send_prompt(text)
 

@@ -5,12 +5,14 @@ these actions and add their own handlers only for commands that draw something: 
 """
 
 import os
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from msgspec import Struct
 
 from odin.core.client import Client, Sessions
+from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.op import (
     CancelCompaction,
@@ -22,7 +24,8 @@ from odin.core.op import (
     SetLoop,
     SetModel,
 )
-from odin.core.slash_commands import make_argument_error, make_usage_error
+from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
+from odin.core.text import suggest_similar
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, find_rule, parse_rule
 from odin.ui.slash_commands.prompts import change_queued_prompt, describe_loop_status, find_prompt
@@ -53,6 +56,28 @@ class CommandContext(Struct, frozen=True):
 
 
 Action = Callable[[CommandContext, str], Awaitable[str]]
+
+
+_COMMAND_WORD = re.compile(r"/[A-Za-z][\w:-]*")
+
+
+async def refuse_unknown_command(client: Client, text: str) -> None:
+    """Raise UsageError if the text starts like a slash command, but there is none of that name.
+
+    A path such as `/tmp/log` or `/etc` begins a prompt, and so does a space before the slash.
+    """
+    word = text.split(None, 1)[0] if text[:1] == "/" and text.strip() else ""
+    if not _COMMAND_WORD.fullmatch(word) or find_slash_command(word) is not None or os.path.lexists(word):
+        return
+    custom = [command.name for command in await client.list_commands()]
+    if word[1:].casefold() in map(str.casefold, custom):
+        return
+    names = (name for command in SLASH_COMMANDS for name in (command.name, *command.aliases))
+    suggestion = suggest_similar(word[1:], (*names, *custom), "/{}")
+    raise UsageError(
+        f"Unknown command {word}.{suggestion}",
+        "/help lists the commands. To send it to the model, type a space before the slash.",
+    )
 
 
 # --- the running turn, the queue and the conversation ---

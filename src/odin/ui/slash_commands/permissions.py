@@ -58,7 +58,7 @@ def find_rule(rules: Sequence[RuleLine], text: str) -> RuleLine:
 
 
 BYPASS = "bypassPermissions"
-PERMISSION_MODES = "default, acceptEdits, plan, dontAsk, bypassPermissions"
+PERMISSION_MODES = "default, acceptEdits, auto, plan, dontAsk, bypassPermissions"
 
 
 class PermissionModeSwitch:

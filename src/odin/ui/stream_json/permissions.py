@@ -190,6 +190,9 @@ def _describe_request(event: AskEvent) -> Raw:
         "unsandboxed": event.unsandboxed,
         "asked_paths": list(event.asked_paths),
         "allowed_paths": list(event.allowed_paths),
+        "danger": event.danger,
+        "effect": event.effect,
+        "permission_modes": list(event.permission_modes),
     }
     what = "run this again outside the sandbox" if event.unsandboxed else f"use {event.name}"
     return {

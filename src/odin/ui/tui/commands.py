@@ -198,7 +198,7 @@ class DisplayCommands:
             rest = "light" if self._app.current_theme.dark else "dark"
         name = _THEMES.get(rest.casefold())
         if name is None:
-            raise UsageError(f"Unknown theme {rest!r}.", "Usage: /theme [auto|dark|light]")
+            raise make_argument_error("theme", rest)
         self._app.choose_theme(name)
 
     async def _set_mouse(self, rest: str) -> None:
@@ -211,8 +211,8 @@ class DisplayCommands:
         on = _parse_on_off(rest, not self._app.settings.vim, "vim")
         self._app.settings = replace(self._app.settings, vim=on)
         stop, write = self._app.keys.label_of("stop"), self._app.keys.label_of("write")
-        how = f"Vim-style navigation is on: {stop} leaves the prompt, {write} returns to it."
-        self._app.show_toast(how if on else "Vim-style navigation is off.")
+        hint = f"Vim-style navigation is on: {stop} leaves the prompt, {write} returns to it."
+        self._app.show_toast(hint if on else "Vim-style navigation is off.")
 
     async def _open_editor(self, rest: str) -> None:
         await self._app.composer.run_action("edit_outside")

@@ -18,6 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from odin.core.errors import UsageError
+from odin.core.text import suggest_similar
 
 _PUNCTUATION = {_character_to_key(char): char for char in string.punctuation}
 """`slash` is `/`."""
@@ -259,7 +260,10 @@ class KeyTable:
         own = dict(chosen or {})
         unknown = sorted(set(own) - {key.name for key in KEYS})
         if unknown:
-            raise UsageError(f"Unknown action {unknown[0]!r} in tui.keys.", "F1 in the app lists the names.")
+            suggestion = suggest_similar(unknown[0], (key.name for key in KEYS))
+            raise UsageError(
+                f"Unknown action {unknown[0]!r} in tui.keys.{suggestion}", "F1 in the app lists the names."
+            )
         ours = {name: ",".join(map(parse_key, split_keys(keys))) for name, keys in own.items()}
         self.keys = tuple(replace(key, keys=ours.get(key.name, key.keys)) for key in KEYS)
         self._actions: dict[tuple[KeyScope, str], str] = {}

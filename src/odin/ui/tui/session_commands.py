@@ -151,9 +151,9 @@ class NavigationCommands:
         elif turn:
             from odin.ui.tui.dialogs.sessions import RewindScopePicker, make_rewind
 
-            def chosen(how: str | None) -> None:
-                if how:
-                    self._app.run_in_background(self.rewind(make_rewind(turn, how)))
+            def chosen(choice: str | None) -> None:
+                if choice:
+                    self._app.run_in_background(self.rewind(make_rewind(turn, choice)))
 
             self._app.push_screen(RewindScopePicker(turn), chosen)
 

@@ -3,10 +3,8 @@
 This is an allow list: a program, option or spelling that is not known needs approval.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 
 from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.programs import is_assignment
@@ -14,6 +12,12 @@ from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM
 from odin.policy.commands.readonly.files import FILE_COMMANDS, SEARCH_COMMANDS, TEXT_COMMANDS
 from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
 from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
+from odin.policy.commands.readonly.program_lookup import (
+    find_shim,
+    find_version_file,
+    is_project_program,
+    is_system_program,
+)
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
 from odin.policy.commands.syntax import CommandStep, Redirect, ShellScript, ShellWord, SimpleCommand, split_names
 from odin.policy.paths import resolve_path
@@ -172,23 +176,12 @@ def _strip_system_folder(name: str, scope: ReadScope) -> str:
 
 
 def _is_system_program(name: str, scope: ReadScope) -> bool:
-    """True if the name cannot mean a program of the project: no project folder on PATH contains this name."""
+    """True if the name, and those of the programs it runs, can mean neither a program of the project nor a shim."""
     if "/" in name:
         return False
     if name in _BUILTINS:
         return True
-    folders = _find_project_folders(os.environ.get("PATH", ""), scope.cwd, scope.root)
-    programs = (name, *_HELPER_PROGRAMS.get(name, ()))
-    return not any(os.path.lexists(f"{folder}/{one}") for folder in folders for one in programs)
-
-
-@lru_cache(maxsize=256)
-def _find_project_folders(search: str, cwd: str, root: str) -> tuple[str, ...]:
-    """Return the folders on PATH that lie in the project or depend on the current directory."""
-    resolved = ((folder, resolve_path(folder or ".", cwd)) for folder in search.split(":"))
-    return tuple(
-        path or cwd for folder, path in resolved if not folder.startswith("/") or not path or contains(root, path)
-    )
+    return all(is_system_program(one, scope.cwd, scope.root) for one in (name, *_HELPER_PROGRAMS.get(name, ())))
 
 
 _MAX_SHOWN = 40
@@ -199,6 +192,7 @@ def explain_doubt(
     script: ShellScript,
     steps: Iterable[CommandStep],
     is_read_only: Callable[[SimpleCommand, str], bool],
+    root: str,
     *,
     every: bool,
 ) -> str:
@@ -212,14 +206,19 @@ def explain_doubt(
                 return f"the value of {_quote_short(word)} is only known when it runs"
     if not script.plain:
         return "it is more than a list of simple commands"
-    return next((_explain_part(simple, every) for simple, folder in steps if not is_read_only(simple, folder)), "")
+    return next(
+        (_explain_part(simple, folder, root, every) for simple, folder in steps if not is_read_only(simple, folder)), ""
+    )
 
 
-def _explain_part(simple: SimpleCommand, every: bool) -> str:
+def _explain_part(simple: SimpleCommand, folder: str, root: str, every: bool) -> str:
     words = list(simple.words)
     while words and is_assignment(words[0]):
         words.pop(0)
     texts = [word.text for word in words]
+    lookup = _explain_lookup(texts[0], folder, root) if texts and words[0].literal else ""
+    if lookup:
+        return lookup
     name = (
         " ".join(texts[:2]) if texts[:1] == ["git"] and texts[1:2] and texts[1] in GIT_COMMANDS else "".join(texts[:1])
     )
@@ -237,6 +236,29 @@ def _explain_part(simple: SimpleCommand, every: bool) -> str:
     if name in _SEARCHES:
         return f"{name} may open files that contain secrets or lie outside the project, or too many files to check"
     return f"{name} is not known to be read-only with these arguments"
+
+
+def _explain_lookup(name: str, folder: str, root: str) -> str:
+    """Return why a known name may mean another program, as a clause, or ""."""
+    if "/" in name or name in _BUILTINS or not _is_read_only_name(name):
+        return ""
+    if is_project_program(name, folder, root):
+        return f"{name} is a program of the project"
+    shim = next((path for one in (name, *_HELPER_PROGRAMS.get(name, ())) if (path := find_shim(one, folder, root))), "")
+    return (
+        f"{shim} is a shim of a version manager, which runs what {find_version_file(folder, root)} names"
+        if shim
+        else ""
+    )
+
+
+def _is_read_only_name(name: str) -> bool:
+    return (
+        name in READ_ONLY_COMMANDS
+        or name in _WORD_CHECKS
+        or name in _HELPFUL_PROGRAMS
+        or find_tool_check(name) is not None
+    )
 
 
 def _find_unknown_option(known: ReadOnlyCommand, texts: Sequence[str]) -> str:

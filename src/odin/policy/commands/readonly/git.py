@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.git_config import has_safe_git_config
+from odin.policy.commands.git_lookup import find_git_folder
 from odin.policy.commands.readonly.options import (
     OperandCheck,
     ParsedOptions,
@@ -58,12 +59,16 @@ def _check_revisions(parsed: ParsedOptions, scope: ReadScope) -> bool:
 
 
 def _is_safe_revision(word: str, scope: ReadScope) -> bool:
-    return scope.is_within(word) and not is_secret_path(word.rpartition(":")[2])
+    """True if a word stays inside and names no secret file, neither itself nor the file that it links to."""
+    if not scope.is_within(word) or is_secret_path(word.rpartition(":")[2]):
+        return False
+    path = join_path(scope.cwd, word)
+    return not is_secret_path(path) and not is_secret_path(resolve_path(path, "/") or path)
 
 
 def _check_diff(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    """With --no-index git compares two files outside of any repository and prints them."""
-    if parsed.has("no-index") and not all(
+    """With --no-index, and outside of a repository, git compares any two files and prints them."""
+    if (parsed.has("no-index") or not find_git_folder(scope.cwd)) and not all(
         scope.allows_content(word) and not is_folder(join_path(scope.cwd, word)) for word in parsed.operands
     ):
         return False

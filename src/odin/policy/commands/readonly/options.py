@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.core.path_names import contains, is_secret_folder, is_secret_name, is_secret_path
 from odin.policy.commands.syntax import ShellWord
-from odin.policy.paths import is_folder, is_special_file, resolve_path
+from odin.policy.paths import is_folder, is_special_file, join_path, resolve_path
 
 _MAX_ENTRIES = 20_000
 """Directory entries to check before a tree counts as too large."""
@@ -49,7 +49,7 @@ class ReadScope(Struct, frozen=True):
         resolved = resolve_path(path, self.cwd)
         if resolved is None or not contains(self.root, resolved) or is_special_file(path, self.cwd):
             return False
-        return not is_secret_path(path) and not is_secret_path(resolved)
+        return not is_secret_path(join_path(self.cwd, path)) and not is_secret_path(resolved)
 
     def is_within(self, path: str) -> bool:
         """True if a word, read as a path, stays inside the root."""
@@ -307,6 +307,7 @@ _MAX_MATCHES = 500
 _MAX_GLOB_ENTRIES = 5_000
 _MAX_PARTS = 6
 _MAGIC = re.compile(r"[*?\[]")
+_LETTER_BRACKETS = re.compile(r"\[(?:\w-\w|\w)+\]", re.ASCII)
 _BRACKETS = re.compile(r"\[[^/]*\]")
 
 
@@ -345,7 +346,25 @@ def find_matches(pattern: str, cwd: str) -> list[str]:
         matches.append(name + "/" if pattern.endswith("/") else name)
         if len(matches) > _MAX_MATCHES:
             raise TooManyMatches
-    return matches
+    return [*matches, *_find_climbing_forms(parts)]
+
+
+def _find_climbing_forms(parts: Sequence[str]) -> Iterator[str]:
+    """Yield the pattern with `..` in place of a part that may match it, whether or not anything is there now."""
+    for index, part in enumerate(parts):
+        if _may_climb(part):
+            yield "/".join([*parts[:index], "..", *parts[index + 1 :]])
+
+
+def _may_climb(part: str) -> bool:
+    """True if a part of a glob may match `..`, as it does in shells without `globskipdots`."""
+    if not part.startswith(".") or not _MAGIC.search(part):
+        return False
+    return _compile_part(_LETTER_BRACKETS.sub("x", part)).match("..") is not None
+
+
+def _compile_part(part: str) -> "re.Pattern[str]":
+    return re.compile(translate(_BRACKETS.sub("*", part).replace("[", "[[]")))
 
 
 def _walk_pattern(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]) -> Iterator[str]:
@@ -359,8 +378,9 @@ def _walk_pattern(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]
         if os.path.lexists(path if path.startswith("/") else f"{cwd}/{path}"):
             yield from _walk_pattern(path, rest, cwd, budget)
         return
-    fits = re.compile(translate(_BRACKETS.sub("*", part).replace("[", "[[]")))
-    for name in _list_folder(prefix if prefix.startswith("/") else f"{cwd}/{prefix}", budget):
+    fits = _compile_part(part)
+    names = _list_folder(prefix if prefix.startswith("/") else f"{cwd}/{prefix}", budget)
+    for name in (*((".", "..") if _may_climb(part) else ()), *names):
         if (not name.startswith(".") or part.startswith(".")) and fits.match(name):
             yield from _walk_pattern(f"{prefix}{glue}{name}", rest, cwd, budget)
 

@@ -169,7 +169,7 @@ SYSTEM_COMMANDS: dict[str, ReadOnlyCommand] = {
         "list-name list-full full count newest oldest exact ignore-case euid= uid= parent= pgroup= delimiter=",
     ),
     "pidof": ReadOnlyCommand(has_only_names, "sxo:"),
-    "lsof": ReadOnlyCommand(_check_lsof, "i?nPp:tu:c:as?UlRw", ""),
+    "lsof": ReadOnlyCommand(_check_lsof, "i?nPp:tu:c:as?UlRwv", ""),
     "fuser": ReadOnlyCommand(has_inside_paths, "vum", "verbose user"),
     "pstree": ReadOnlyCommand(has_only_names, "aAcglhnpsStuU"),
     "pwdx": ReadOnlyCommand(has_only_names),

@@ -181,15 +181,15 @@ class PromptHistory:
         self._edited = {}
         self._shorten()
 
-    def search(self, words: str, most: int) -> list[PromptDraft]:
+    def search(self, words: str, limit: int) -> list[PromptDraft]:
         """Return drafts that contain the words, newest first, then fuzzy matches."""
         newest = list(reversed(self._past))
         if not words.strip():
-            return newest[:most]
+            return newest[:limit]
         scored = [(score_match(words, draft.text), draft) for draft in newest]
         exact = [draft for score, draft in scored if score >= EXACT_PART_SCORE]
         fuzzy = [draft for score, draft in scored if 0 < score < EXACT_PART_SCORE]
-        return [*exact, *fuzzy][:most]
+        return [*exact, *fuzzy][:limit]
 
     def _go(self, at: int, to: int, current: PromptDraft) -> PromptDraft:
         self._edited[at] = current

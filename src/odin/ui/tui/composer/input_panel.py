@@ -14,6 +14,7 @@ from odin.core.errors import OdinError
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
 from odin.core.slash_commands import find_slash_command
+from odin.ui.slash_commands.actions import refuse_unknown_command
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.draft import PromptDraft, draft_of_prompt, join_drafts
@@ -76,6 +77,10 @@ class SubmitQueue:
             await self._open.wait()
             await self._send(submitted)
 
+    async def send_first(self, draft: PromptDraft) -> None:
+        """Submit the prompt of the command line, before all drafts."""
+        await self._send(SubmittedDraft(draft, None, None))
+
     async def _send(self, submitted: SubmittedDraft) -> None:
         text = submitted.draft.expand()
         try:
@@ -101,6 +106,7 @@ class SubmitQueue:
         """
         word, _, rest = text.partition(" ") if "\n" not in text.split(" ", 1)[0] else ("", "", "")
         if not word.startswith("/") or find_slash_command(word) is None:
+            await refuse_unknown_command(self._app.client, text)
             return False
         done = asyncio.Event()
         self._app.run_worker(
@@ -161,7 +167,7 @@ class SubmitQueue:
         return ()
 
 
-PERMISSION_CYCLE = ("default", "acceptEdits", "plan")
+PERMISSION_CYCLE = ("default", "acceptEdits", "auto", "plan")
 """The permission modes a key cycles through. Bypassing permissions requires the command /yolo."""
 
 
@@ -200,8 +206,8 @@ class InputPanel(Vertical):
 
     async def begin(self, first: str) -> None:
         """The first session is open: submit the prompt `first`, then the drafts written so far."""
-        if first and not await self.odin.send_prompt(first):
-            self.composer.restore_draft(PromptDraft(first))
+        if first:
+            await self.submit_queue.send_first(PromptDraft(first))
         self.submit_queue.begin()
         self.composer.prompt_history.add_older(await self.submit_queue.load_history())
 
@@ -217,9 +223,12 @@ class InputPanel(Vertical):
             self.queue.focus()
 
     async def switch_permission_mode(self) -> None:
+        """Set the next permission mode that the session accepts; say why it refuses one."""
         current = self.composer.permission_mode
-        index = PERMISSION_CYCLE.index(current) + 1 if current in PERMISSION_CYCLE else 0
-        await self.odin.submit(SetPermissionMode(PERMISSION_CYCLE[index % len(PERMISSION_CYCLE)]))
+        start = PERMISSION_CYCLE.index(current) + 1 if current in PERMISSION_CYCLE else 0
+        for mode in (*PERMISSION_CYCLE[start:], *PERMISSION_CYCLE[:start]):
+            if await self.odin.submit(SetPermissionMode(mode)):
+                return
 
     # --- messages of the widgets ---
 

@@ -7,6 +7,7 @@ from textual.theme import Theme
 
 from odin.core.client import QueuedPrompt
 from odin.core.event_values import Delivery, Mode
+from odin.ui.format import permission_mode_label_of
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.keys import KeyTable
@@ -58,7 +59,7 @@ def format_mode(theme: Theme, mode: Mode, permission: str) -> Text:
     if permission == BYPASS:
         text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
     elif permission not in ("", "default"):
-        text.append(f" · {escape_hidden(permission)}", Style(color=theme.warning))
+        text.append(f" · {escape_hidden(permission_mode_label_of(permission))}", Style(color=theme.warning))
     return text
 
 

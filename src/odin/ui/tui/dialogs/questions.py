@@ -62,14 +62,14 @@ class AnswersDraft:
 
     def toggle(self, option: int) -> None:
         """Select or unselect an option; a single-choice question keeps only this one."""
-        mine = self._picked[self.number]
+        picked = self._picked[self.number]
         if not self.question.multiple:
             self._picked[self.number], self._own_words[self.number] = [option], ""
-        elif option in mine:
-            mine.remove(option)
+        elif option in picked:
+            picked.remove(option)
         else:
-            mine.append(option)
-            mine.sort()
+            picked.append(option)
+            picked.sort()
 
     def settle(self) -> None:
         """Select the option under the cursor if nothing is selected yet or only one can be."""
@@ -86,9 +86,9 @@ class AnswersDraft:
 
     def go_to(self, number: int) -> None:
         self.number = max(0, min(number, len(self.questions)))
-        mine = [] if self.is_reviewing else self._picked[self.number]
-        self.cursor = mine[0] if mine else 0
-        if not self.is_reviewing and self.own_words and not mine:
+        picked = [] if self.is_reviewing else self._picked[self.number]
+        self.cursor = picked[0] if picked else 0
+        if not self.is_reviewing and self.own_words and not picked:
             self.cursor = len(self.question.options)
 
     def answer_of(self, number: int) -> tuple[str, ...]:
@@ -142,12 +142,12 @@ class QuestionsDialog(RequestDialog[None]):
 
     def retitle(self) -> None:
         draft = self._draft
-        who = f"The sub-agent {escape_hidden(self._agent)}" if self._agent else "Odin"
+        asker = f"The sub-agent {escape_hidden(self._agent)}" if self._agent else "Odin"
         if draft.is_reviewing:
             text = "Your answers"
         else:
             several = len(draft.questions) > 1
-            text = f"{who} asks" + (f" ({draft.number + 1} of {len(draft.questions)})" if several else "")
+            text = f"{asker} asks" + (f" ({draft.number + 1} of {len(draft.questions)})" if several else "")
             text += f": {escape_hidden(draft.question.header)}" if draft.question.header else ""
         self.query_one("#title", Static).update(text + self.describe_wait())
 

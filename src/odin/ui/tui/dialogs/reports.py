@@ -237,8 +237,8 @@ class ErrorsDialog(PickerDialog[ErrorEntry]):
     async def describe(self, item: ErrorEntry) -> Text:
         colors = self.palette
         text = Text().append(f"{escape_hidden(item.kind)}\n", colors.bad)
-        whose = escape_hidden(item.agent) or "main agent"
-        text.append(f"{_format_clock(item.ts)} · {whose}\n\n", colors.dim)
+        agent = escape_hidden(item.agent) or "main agent"
+        text.append(f"{_format_clock(item.ts)} · {agent}\n\n", colors.dim)
         text.append(sanitize(item.detail), colors.text)
         return text
 
@@ -257,8 +257,8 @@ def _format_clock(ts: float) -> str:
 
 
 def _format_error(item: ErrorEntry) -> str:
-    whose = f" ({item.agent})" if item.agent else ""
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(item.ts))} {item.kind}{whose}\n{item.detail}"
+    agent = f" ({item.agent})" if item.agent else ""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(item.ts))} {item.kind}{agent}\n{item.detail}"
 
 
 class _Range(NamedTuple):

@@ -347,8 +347,8 @@ class RewindScopePicker(PickerDialog[_RewindScope]):
         self.on_rows_marked()
 
 
-def make_rewind(turn: str, how: str) -> Rewind:
+def make_rewind(turn: str, choice: str) -> Rewind:
     """Build the operation from the results of RewindPicker and RewindScopePicker."""
-    name, _, force = how.partition(" ")
+    name, _, force = choice.partition(" ")
     scope = next(item for item in _REWIND_SCOPES if item.name == name)
     return Rewind(turn, files=scope.files, chat=scope.chat, force=bool(force))

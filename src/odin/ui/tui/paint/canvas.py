@@ -218,11 +218,11 @@ SHORT_OUTPUT = 12
 """Lines of a result that are shown until it is unfolded."""
 
 
-def paint_output(text: str, canvas: Canvas, *, most: int = 0, indent: int = 2) -> list[Strip]:
-    """Paint all lines, or the first `most` lines and the number of lines left out."""
+def paint_output(text: str, canvas: Canvas, *, max_lines: int = 0, indent: int = 2) -> list[Strip]:
+    """Paint all lines, or the first `max_lines` lines and the number of lines left out."""
     palette = canvas.palette
     lines = parse_ansi(text.rstrip("\n"), palette.dim)
-    shown = lines[:most] if most else lines
+    shown = lines[:max_lines] if max_lines else lines
     strips: list[Strip] = []
     for line in shown:
         strips += indent_lines(wrap_cells(line, canvas.width - indent), indent)

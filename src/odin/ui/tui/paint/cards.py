@@ -164,7 +164,7 @@ def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]
                     ("  ", None), (count_of(shown.rstrip("\n").count("\n") + 1, "line"), canvas.palette.dim)
                 )
             )
-        lines += paint_output(shown, canvas, most=0 if whole else SHORT_OUTPUT)
+        lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT)
     for image in block.images:
         lines += paint_image(image, canvas)
     return lines
@@ -240,7 +240,9 @@ def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Str
         (f"{mark} ", palette.accent), (sanitize_line(block.command), palette.strong), (state, palette.dim)
     )
     body = (
-        paint_tail(block.tail, canvas) if block.live else paint_output(block.output, canvas, most=SHORT_OUTPUT * folded)
+        paint_tail(block.tail, canvas)
+        if block.live
+        else paint_output(block.output, canvas, max_lines=SHORT_OUTPUT * folded)
     )
     return with_gap([head, *body])
 

@@ -11,7 +11,15 @@ from rich.text import Text
 from textual.timer import Timer
 
 from odin.core.event_values import Mode
-from odin.ui.format import count_of, format_count, format_seconds, format_usd, model_name_of, shorten_home
+from odin.ui.format import (
+    count_of,
+    format_count,
+    format_seconds,
+    format_usd,
+    model_name_of,
+    permission_mode_label_of,
+    shorten_home,
+)
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
@@ -129,7 +137,8 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette) -> list[StatusPa
     parts = [StatusPart(MODE_LABELS[mode], palette.strong, 0)]
     if facts.permission_mode not in ("default", ""):
         permissions = escape_hidden(facts.permission_mode)
-        parts.append(StatusPart(f"permissions: {permissions}", palette.warn, 2, permissions))
+        label = permission_mode_label_of(permissions)
+        parts.append(StatusPart(f"permissions: {label}", palette.warn, 2, permissions))
     if facts.loop is not None:
         loop = facts.loop
         parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))

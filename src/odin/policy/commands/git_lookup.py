@@ -1,4 +1,4 @@
-"""Whether a git subcommand is an alias: configuration can give any name to any git command."""
+"""Where git finds a repository, and whether a subcommand is an alias: configuration can rename any git command."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def _list_config_files(folder: str) -> Iterator[str]:
     elif home:
         yield f"{home}/.gitconfig"
         yield f"{os.environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/git/config"
-    store = _find_store(folder)
+    store = find_git_folder(folder)
     if store:
         yield f"{store}/config"
         yield f"{store}/config.worktree"
@@ -38,7 +38,7 @@ def _list_config_files(folder: str) -> Iterator[str]:
             yield os.path.join(store, common, "config")  # noqa: PTH118 (an absolute part replaces those before it)
 
 
-def _find_store(folder: str) -> str:
+def find_git_folder(folder: str) -> str:
     """Return the git directory of the repository around a folder, or ""."""
     while True:
         path = f"{folder}/.git"

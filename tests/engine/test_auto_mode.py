@@ -1,0 +1,106 @@
+"""The permission mode `auto` in a session: commands run unasked in the sandbox, and an answer can switch to it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded
+from odin.core.errors import UsageError
+from odin.core.event import PermissionModeChanged, Warned
+from odin.core.op import AnswerPermission, SetPermissionMode
+from odin.testing import call, say
+
+from .conftest import Start
+
+ASKING: dict[str, Any] = {"yes": False, "can_ask": True}
+OFF = {"sandbox": {"backend": "off"}}
+
+
+def run(command: str, id: str = "r") -> Any:
+    return call("ExecuteCommand", {"command": command}, id=id)
+
+
+def write(path: Path, id: str = "w") -> Any:
+    return call("WriteFile", {"file_path": str(path), "content": "x\n"}, id=id)
+
+
+async def auto(start: Start, script: list[Any], **more: Any) -> Any:
+    talk = await start(script, permission_mode="auto", **ASKING, **more)
+    warnings = (await talk.client.get_info()).warnings
+    if any("needs a sandbox" in warning for warning in warnings):
+        pytest.skip("no sandbox works here")
+    return talk
+
+
+async def test_commands_and_edits_run_unasked_and_stay_inside(start: Start, workspace: Path) -> None:
+    outside = workspace.parent / "canary"
+    script = [
+        write(workspace / "a.txt", "1"),
+        run('python3 -c \'open("made", "w").write("x")\'', "2"),
+        run(f'python3 -c \'open("{outside.parent}" + chr(47) + "canary", "w")\'', "3"),
+        say("ok"),
+    ]
+    talk = await auto(start, script)
+    talk.answers = [AnswerPermission("", False)]
+    await talk.say("go")
+    assert [event.status for event in talk.all(ToolEnded)] == ["success", "success", "error"]
+    assert (workspace / "a.txt").exists() and (workspace / "made").exists() and not outside.exists()
+    assert all(asked.unsandboxed for asked in talk.all(PermissionAsked))
+
+
+async def test_hard_to_undo_asks(start: Start, workspace: Path) -> None:
+    (workspace / "src").mkdir()
+    talk = await auto(start, [run("rm -rf src"), say("ok")])
+    talk.answers = [AnswerPermission("", False)]
+    await talk.say("go")
+    assert [asked.effect for asked in talk.all(PermissionAsked)] == ["Deletes src recursively."]
+    assert (workspace / "src").exists()
+
+
+async def test_an_answer_switches_the_mode_for_the_rest(start: Start, workspace: Path) -> None:
+    talk = await start([write(workspace / "a", "1"), write(workspace / "b", "2"), say("ok")], **ASKING)
+    talk.answers = [AnswerPermission("", True, permission_mode="acceptEdits")]
+    await talk.say("go")
+    (asked,) = talk.all(PermissionAsked)
+    assert asked.permission_modes[0] == "acceptEdits"
+    assert [event.mode for event in talk.all(PermissionModeChanged)] == ["acceptEdits"]
+    assert (await talk.client.get_info()).permission_mode == "acceptEdits"
+    assert (workspace / "a").exists() and (workspace / "b").exists()
+
+
+@pytest.mark.parametrize("mode", ["bypassPermissions", "auto", "nonsense"])
+async def test_a_mode_that_was_not_offered_is_not_set(start: Start, workspace: Path, mode: str) -> None:
+    talk = await start([run("git push"), say("ok")], **ASKING)
+    talk.answers = [AnswerPermission("", True, permission_mode=mode), AnswerPermission("", False)]
+    await talk.say("go")
+    assert not talk.all(PermissionModeChanged)
+    assert any("was not offered" in event.text for event in talk.all(Warned))
+    assert talk.all(PermissionAnswered)[0].allowed
+
+
+async def test_a_no_does_not_switch(start: Start, workspace: Path) -> None:
+    talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+    talk.answers = [AnswerPermission("", False, permission_mode="acceptEdits")]
+    await talk.say("go")
+    assert not talk.all(PermissionModeChanged)
+
+
+async def test_without_a_sandbox_the_mode_is_refused_with_a_reason(start: Start, workspace: Path) -> None:
+    talk = await start([run("touch made"), say("ok")], config=OFF, **ASKING)
+    with pytest.raises(UsageError, match=r"needs a sandbox, and the sandbox is off \(sandbox.backend\)"):
+        await talk.client.submit(SetPermissionMode("auto"))
+    assert (await talk.client.get_info()).permission_mode == "default"
+    talk.answers = [AnswerPermission("", False)]
+    await talk.say("go")
+    (asked,) = talk.all(PermissionAsked)
+    assert asked.permission_modes == ()
+
+
+async def test_started_in_auto_without_a_sandbox_commands_ask(start: Start, workspace: Path) -> None:
+    talk = await start([run("touch made"), say("ok")], config=OFF, permission_mode="auto", **ASKING)
+    assert any("auto needs a sandbox" in warning for warning in (await talk.client.get_info()).warnings)
+    talk.answers = [AnswerPermission("", False)]
+    await talk.say("go")
+    assert "sandboxed commands only" in talk.all(PermissionAsked)[0].reason
+    assert not (workspace / "made").exists()

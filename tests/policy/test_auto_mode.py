@@ -1,0 +1,166 @@
+"""The permission mode `auto`: what a sandbox confines runs unasked, what it cannot undo or contain does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.tool import Kind, Subject
+from odin.policy.policy import Policy, Verdict
+from tests.policy.policies import make_policy
+from tests.table import each
+
+
+class Confining:
+    """A sandbox that confines every command, except for the reason it is given."""
+
+    def __init__(self, why: str = "") -> None:
+        self.why = why
+
+    def explain_unconfined(self, command: str = "") -> str:
+        return self.why
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "a.py").write_text("x = 1\n")
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".env").write_text("KEY=1\n")
+    return root
+
+
+def auto(project: Path, why: str = "", **settings: Any) -> Policy:
+    return make_policy(root=str(project), permission_mode="auto", confinement=Confining(why), **settings)
+
+
+def judge(policy: Policy, command: str, mode: str = "edit_mode") -> Verdict:
+    return policy.judge("ExecuteCommand", "execute", Subject(command=command), mode)  # pyright: ignore[reportArgumentType]
+
+
+@each(
+    "command",
+    [
+        "pytest -q",
+        "npm test",
+        "python3 -c 'print(1)'",
+        "python3 -m pytest tests/test_a.py -k 'x or y'",
+        "make build && ./bin/check",
+        "cd src && python3 a.py",
+        "set -euo pipefail; make",
+        "PYTHONPATH=. pytest",
+        "timeout 60 cargo test",
+        "echo hi > src/b.py",
+        "mkdir -p out && cp src/a.py out/",
+        "sed -i s/1/2/ src/a.py",
+        "git add -A && git commit -m 'a change'",
+        "git checkout -b topic",
+        "ruff check --fix .",
+        "for f in src/*.py; do python3 -m py_compile $f; done",
+    ],
+)
+def test_ordinary_commands_run_unasked(project: Path, command: str) -> None:
+    assert judge(auto(project), command).action == "allow"
+
+
+@each(
+    ("command", "says"),
+    [
+        ("rm -rf src", "Deletes src recursively."),
+        ("rm src/a.py", "Deletes"),
+        ("find . -name '*.pyc' -delete", "Deletes"),
+        ("git reset --hard", ""),
+        ("git clean -fd", ""),
+        ("git checkout -- .", ""),
+        ("git stash drop", ""),
+        ("git push", "Pushes commits to a remote."),
+        ("git push --force", "can overwrite its history"),
+        ("git commit --amend", "Replaces the last commit."),
+        ("git config core.hooksPath x", "git configuration"),
+        ("pip install requests", "Downloads and installs packages"),
+        ("curl https://example.org", "Downloads from"),
+        ("npm publish", "Publishes"),
+        ("cp src/a.py ~/a.py", "outside the project"),
+        ("echo x > ../x", "outside the project"),
+        ("sudo make install", ""),
+        ("docker run x", ""),
+        ("cat .env", ""),
+        ("echo x > .git/hooks/pre-commit", "protected"),
+        ("cp src/a.py .vscode/tasks.json", "protected"),
+        ("$CMD -rf src", ""),
+        ("x=rm; $x -rf src", ""),
+        ("echo src | xargs rm -rf", ""),
+        ("bash -c 'rm -rf src'", ""),
+        ("python3 -c 'import shutil; shutil.rmtree(\"src\")'", ""),
+        ('eval "$X"', ""),
+        ("pytest && rm -rf src", ""),
+    ],
+)
+def test_what_is_hard_to_undo_or_leads_outside_asks(project: Path, command: str, says: str) -> None:
+    verdict = judge(auto(project), command)
+    assert verdict.action == "ask"
+    assert says in verdict.reason
+
+
+def test_rules_go_before_the_mode(project: Path) -> None:
+    denied = auto(project, disallowed_tools=["Bash(pytest:*)"])
+    assert judge(denied, "pytest -q").action == "deny"
+    assert judge(denied, "sh -c 'pytest -q'").action == "deny"
+    assert judge(denied, "$X -q").action == "ask"
+    restricted = auto(project, restrict_to_workspace=True)
+    assert judge(restricted, "cp src/a.py ~/a.py").action == "deny"
+    assert judge(auto(project), "rm -rf .").action == "deny"
+
+
+def test_without_a_sandbox_every_command_asks_and_says_why(project: Path) -> None:
+    verdict = judge(auto(project, "no sandbox works on this machine"), "pytest")
+    assert verdict.action == "ask"
+    expected = "The permission mode auto allows sandboxed commands only, and no sandbox works on this machine."
+    assert verdict.reason == expected
+    assert judge(make_policy(root=str(project), permission_mode="auto"), "pytest").action == "ask"
+    assert judge(auto(project, "no sandbox"), "ls src").action == "allow"
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+def test_modes_that_change_nothing_stay_as_they_are(project: Path, mode: str) -> None:
+    assert judge(auto(project), "pytest", mode).action == "ask"
+
+
+@each(
+    ("kind", "name", "path", "action"),
+    [
+        ("edit", "EditTool", "src/a.py", "allow"),
+        ("edit", "WriteFile", "src/new.py", "allow"),
+        ("edit", "WriteFile", ".git/hooks/pre-commit", "ask"),
+        ("edit", "WriteFile", "odinconfig.json", "ask"),
+        ("edit", "WriteFile", "../other/x", "ask"),
+        ("read", "Read", ".env", "ask"),
+    ],
+)
+def test_edits_are_as_in_accept_edits(project: Path, kind: Kind, name: str, path: str, action: str) -> None:
+    subject = Subject(paths=(str(project / path),))
+    assert auto(project).judge(name, kind, subject, "edit_mode").action == action
+
+
+def test_the_network_asks(project: Path) -> None:
+    assert auto(project).judge("WebFetch", "network", Subject(url="https://x.org/"), "edit_mode").action == "ask"
+
+
+@each(
+    ("start", "name", "kind", "subject", "modes"),
+    [
+        ("default", "EditTool", "edit", "src/a.py", ("acceptEdits", "auto")),
+        ("default", "ExecuteCommand", "execute", "pytest", ("auto",)),
+        ("acceptEdits", "ExecuteCommand", "execute", "pytest", ("auto",)),
+        ("default", "ExecuteCommand", "execute", "git push", ()),
+        ("default", "WriteFile", "edit", ".git/hooks/x", ()),
+        ("auto", "ExecuteCommand", "execute", "rm -rf src", ()),
+    ],
+)
+def test_a_request_offers_the_modes_that_would_not_ask(
+    project: Path, start: str, name: str, kind: Kind, subject: str, modes: tuple[str, ...]
+) -> None:
+    policy = make_policy(root=str(project), permission_mode=start, confinement=Confining())
+    about = Subject(command=subject) if kind == "execute" else Subject(paths=(str(project / subject),))
+    assert policy.suggest_modes(name, kind, about, "edit_mode") == modes

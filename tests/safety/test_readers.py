@@ -1,0 +1,184 @@
+"""Readers that run unasked print nothing from outside the project and nothing secret.
+
+Each table is judged; what runs unasked is then run for real, and the canaries must not be in its output.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from odin.core.tool import Subject
+from odin.policy.policy import Policy, Verdict
+from tests.table import each
+
+CANARY = "canary-7f3a"
+
+
+@pytest.fixture
+def project(workspace: Path, home: Path) -> Path:
+    """A project without a repository, with a secret file in it and a file outside beside it."""
+    (workspace.parent / "outside.txt").write_text(f"{CANARY}\n")
+    (workspace / ".env").write_text(f"TODO={CANARY}\n")
+    (workspace / "notes.txt").write_text("TODO notes\n")
+    (workspace / "other.txt").write_text("TODO other\n")
+    (workspace / "src").mkdir()
+    (workspace / "src" / "app.py").write_text("# TODO app\n")
+    (workspace / ".hidden").mkdir()
+    (workspace / ".hidden" / "x.txt").write_text("TODO hidden\n")
+    return workspace
+
+
+def judge(root: Path, command: str, permission_mode: str = "default") -> Verdict:
+    policy = Policy(root=str(root), permission_mode=permission_mode)
+    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+
+
+def output_of(command: str, folder: Path, shell: str = "/bin/sh") -> str:
+    done = subprocess.run([shell, "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=20)
+    return done.stdout + done.stderr
+
+
+# --- globs that match the folder above ---
+
+CLIMBING = [
+    "cat .*/outside.txt",
+    "cat .?/outside.txt",
+    "cat ..*/outside.txt",
+    "cat .[.]/outside.txt",
+    "cat .[!a]/outside.txt",
+    'cat "."*/outside.txt',
+    "head -5 src/.*/.*/outside.txt",
+    "cd src && cat ../.*/outside.txt",
+    "grep -h . .*/outside.txt",
+    "cat .*/not-there-yet.txt",
+    "ls .*",
+    "wc -l .*/*.txt",
+]
+
+
+@each("command", CLIMBING)
+def test_a_glob_that_may_match_the_folder_above_is_asked_about(command: str, project: Path) -> None:
+    assert judge(project, command).action == "ask"
+
+
+@each("command", ["cat *.txt", "cat src/*.py", "ls -d .h*", "cat .hid*/x.txt", "cat .[a-z]*/x.txt"])
+def test_other_globs_run(command: str, project: Path) -> None:
+    assert judge(project, command).action == "allow"
+    assert CANARY not in output_of(command, project)
+
+
+def test_dash_really_climbs(project: Path) -> None:
+    if not Path("/bin/dash").exists():
+        pytest.skip("no dash here")
+    assert CANARY in output_of("cat .*/outside.txt", project, "/bin/dash")
+
+
+# --- git outside of a repository reads any two files ---
+
+COMPARING = [
+    "git diff .env notes.txt",
+    "git diff notes.txt .env",
+    "git diff --no-index notes.txt .env",
+    "git diff --no-index -- .env /dev/null",
+    "git diff linked notes.txt",
+    "git diff --no-index linked notes.txt",
+    "git diff src/../.env notes.txt",
+    "git diff --stat -p .env notes.txt",
+    "cd src && git diff ../.env app.py",
+    "git -C src diff ../.env app.py",
+    "git diff . src",
+    "git diff ../outside.txt notes.txt",
+    "git --no-pager diff -U0 .env notes.txt",
+]
+
+
+@each("command", COMPARING)
+@each("repository", ["none", "project"])
+def test_git_diff_of_a_secret_file_is_asked_about(command: str, repository: str, project: Path) -> None:
+    (project / "linked").unlink(missing_ok=True)
+    (project / "linked").symlink_to(".env")
+    shutil.rmtree(project / ".git", ignore_errors=True)
+    if repository == "project":
+        subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+        if command == "git diff . src":  # in a repository these are pathspecs
+            return
+    assert judge(project, command).action == "ask"
+
+
+@each("command", ["git diff notes.txt other.txt", "git diff --no-index notes.txt other.txt", "git diff --stat"])
+def test_git_diff_of_ordinary_files_runs(command: str, project: Path) -> None:
+    assert judge(project, command).action == "allow"
+    assert CANARY not in output_of(command, project)
+
+
+# --- version managers run what project files name ---
+
+VERSION_FILES = [".tool-versions", "mise.toml", ".node-version", ".prototools", "package.json", ".nvmrc"]
+MANAGERS = [
+    (".asdf/shims", "#!/usr/bin/env bash\n# asdf-plugin: nodejs 1\nexec asdf exec 'node' \"$@\"\n"),
+    (".local/share/mise/shims", '#!/bin/sh\nexec mise x -- node "$@"\n'),
+    (".pyenv/shims", "#!/bin/sh\n"),
+    (".rbenv/shims", "#!/bin/sh\n"),
+    (".nodenv/shims", "#!/bin/sh\n"),
+    (".volta/bin", "#!/bin/sh\n"),
+    (".proto/bin", "#!/bin/sh\n"),
+    (".local/share/aquaproj-aqua/bin", "#!/bin/sh\n"),
+    ("tools/bin", '#!/usr/bin/env bash\nexec "/opt/pyenv/libexec/pyenv" exec "$program" "$@"\n'),
+    ("own/bin", "-> .local/bin/mise"),
+]
+QUERIES = ["node --version", "node -v", "npm ls", "python3 --version", "pip list", "go version", "jq --version", "ls"]
+
+
+@each("folder, text", MANAGERS)
+@each("file", VERSION_FILES)
+@each("command", QUERIES)
+def test_a_program_behind_a_shim_is_asked_about(
+    command: str, file: str, folder: str, text: str, project: Path, home: Path
+) -> None:
+    shims = home / folder
+    shutil.rmtree(shims, ignore_errors=True)
+    shims.mkdir(parents=True)
+    names = [command.split()[0], *(["node"] if command.startswith("npm") else [])]
+    for name in names:
+        if text.startswith("-> "):
+            target = home / text[3:]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text("#!/bin/sh\n")
+            target.chmod(0o755)
+            (shims / name).symlink_to(target)
+        else:
+            (shims / name).write_text(text)
+            (shims / name).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{shims}:{os.environ['PATH']}")
+        assert judge(project, command).action == "allow", "nothing in the project tells the shim what to run"
+        (project / file).write_text("nodejs path:./evil\n")
+        for line in (command, f"cd src && {command}"):
+            verdict = judge(project, line)
+            assert (verdict.action, "shim" in verdict.reason, file in verdict.reason) == ("ask", True, True)
+        (project / file).unlink()
+
+
+def test_a_program_that_links_into_the_project_is_asked_about(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "node").write_text("#!/bin/sh\ntouch PWNED\n")
+    (project / "node").chmod(0o755)
+    (home / "bin").mkdir()
+    (home / "bin" / "node").symlink_to(project / "node")
+    monkeypatch.setenv("PATH", f"{home}/bin:{os.environ['PATH']}")
+    verdict = judge(project, "node --version")
+    assert (verdict.action, "program of the project" in verdict.reason) == ("ask", True)
+
+
+@each("folder", [".nvm/versions/node/v22/bin", ".pyenv/versions/3.12/bin", ".asdf/installs/nodejs/22/bin", "bin"])
+def test_a_real_program_of_a_version_manager_runs(folder: str, project: Path, home: Path) -> None:
+    (home / folder).mkdir(parents=True)
+    (home / folder / "node").write_text("#!/bin/sh\necho v22\n")
+    (home / folder / "node").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{home / folder}:{os.environ['PATH']}")
+        assert judge(project, "node --version").action == "allow"
