@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,11 +35,14 @@ from odin.testing import ScriptedServer
 from ..sandbox.processes import alive, running, wait_until
 from .files import Files
 from .model import Model
+from .nursery import ROOT, Child, nursery
 from .victim import Death, Life
 from .wires import refusals
 
 PATIENCE = 90.0
-VICTIM = Path(__file__).parent / "victim.py"
+PATHS = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+
+Process = Child | subprocess.Popen[bytes]
 
 How = Literal["step", "torn", "size", "piece", "time", "program", "fork", "full"]
 HOWS: list[How] = ["step", "step", "torn", "size", "piece", "piece", "time", "program", "fork", "full"]
@@ -95,7 +97,8 @@ class Chain:
         self.server = ScriptedServer(self.model)
         self.lives = 0
         self.torn = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
+        self._out = home / "printed"
         self._seen = b""
         self._inode = 0
         self._seq = -1
@@ -125,8 +128,10 @@ class Chain:
         if how == "piece":
             self.model.strike(self.random.randrange(1, 4), lambda: self._kill(group), self.random.randrange(12))
         room = len(self._seen) + self.random.randrange(8000) if how == "full" else -1
-        argv = self._program(how) if how in ("program", "fork") else self._victim(death, prompts=3, room=room)
-        self._process = process = self._begin(argv)
+        if how in ("program", "fork"):
+            self._process = process = self._begin_program(how)
+        else:
+            self._process = process = self._begin_victim(death, prompts=3, room=room)
         if how == "size":
             self._await(process, self._grown(self.random.randrange(1, 12_000)))
             self._kill(group)
@@ -137,7 +142,7 @@ class Chain:
         out = self._wait(process)
         self.model.spare()
         assert b"TimeoutError" not in out, (self.where(), out[-3000:])
-        if argv[2] == "tests.crash.victim" and how != "full":
+        if isinstance(process, Child) and how != "full":
             assert process.returncode in (0, -signal.SIGKILL), (self.where(), out[-3000:])
         self.torn += how in ("torn", "full")
         self.check(process.pid)
@@ -147,7 +152,7 @@ class Chain:
         """A last life that nobody ends. What was there before is there when it begins."""
         self.lives += 1
         expected = Restored.of(list(read_log(self.log)))
-        self._process = process = self._begin(self._victim(Death(), prompts=2, lively=False))
+        self._process = process = self._begin_victim(Death(), prompts=2, lively=False)
         out = self._wait(process)
         assert process.returncode == 0, (self.where(), process.returncode, out[-2000:])
         self.check(process.pid)
@@ -164,39 +169,39 @@ class Chain:
             return Death("torn", self.random.randrange(2, 40), self.random.choice([0, 1, 10, 100, 100_000]))
         return Death()
 
-    def _victim(self, death: Death, prompts: int, *, lively: bool = True, room: int = -1) -> list[str]:
+    def _begin_victim(self, death: Death, prompts: int, *, lively: bool = True, room: int = -1) -> Child:
         resume = bool(self._seen)
         life = Life(self.session, resume, str(self.root), self.random.randrange(10**9), prompts, death, lively, room)
         told = self.home / "life.json"
         told.write_bytes(msgspec.json.encode(life))
-        return [sys.executable, "-m", "tests.crash.victim", str(told)]
+        return nursery(PATHS).begin(told, self._surroundings(), self._out)
 
-    def _program(self, how: How) -> list[str]:
+    def _begin_program(self, how: How) -> "subprocess.Popen[bytes]":
         """Odin as a user starts it, in the session or in a copy of it."""
         which = ["--resume" if self._seen else "--session-id", self.session]
         which += ["--fork-session"] if how == "fork" and self._seen else []
         prompt = f"prompt of life {self.lives}"
-        return [sys.executable, "-m", "odin", "-p", prompt, "--yes", *which, "--output-format", "json"]
+        argv = [sys.executable, "-m", "odin", "-p", prompt, "--yes", *which, "--output-format", "json"]
+        with self._out.open("wb") as out:
+            return subprocess.Popen(
+                argv,
+                cwd=self.root,
+                env=self._surroundings(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
-    def _begin(self, argv: list[str]) -> "subprocess.Popen[bytes]":
+    def _surroundings(self) -> dict[str, str]:
+        """The settings and the environment of a life."""
         api, model = self.random.choice(MODELS)
         config: dict[str, Any] = {"retry": {"base_s": 0.01}, "allowed_tools": EDITS if self.seed % 2 else []}
         config |= {"max_context": 9000, "max_tokens": 500} if self.seed % 3 else {}
         folder = self.home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "odinconfig.json").write_text(json.dumps(config))
-        here = str(VICTIM.parent.parent.parent)
-        env = {**os.environ, **self.server.env(api, model), "PYTHONPATH": f"{here}{os.pathsep}{here}/src"}
-        cwd = self.root if "odin" in argv else here
-        return subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return {**os.environ, **self.server.env(api, model), "PYTHONPATH": PATHS}
 
     def _kill(self, group: bool) -> None:
         process = self._process
@@ -221,23 +226,16 @@ class Chain:
 
         return grown
 
-    def _await(self, process: "subprocess.Popen[bytes]", condition: Callable[[], bool]) -> None:
+    def _await(self, process: Process, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while process.poll() is None and not condition():
             assert time.monotonic() < deadline, self.where()
             time.sleep(0.0005)
 
-    def _wait(self, process: "subprocess.Popen[bytes]") -> bytes:
-        """Its end. What it starts may hold its output open, so that is not read to the end before."""
-        assert process.stdout is not None
-        chunks: list[bytes] = []
-        stdout = process.stdout
-        reader = threading.Thread(target=lambda: chunks.append(stdout.read()), daemon=True)
-        reader.start()
+    def _wait(self, process: Process) -> bytes:
+        """Its end, and what it printed."""
         process.wait(PATIENCE)
-        reader.join(PATIENCE)
-        stdout.close()
-        return b"".join(chunks)
+        return self._out.read_bytes()
 
     # --- what must be true ---
 

@@ -1,6 +1,7 @@
 """A program that works with one session until it is killed: prompts, a queue, answers, interrupts, rewinds.
 
-It is told what to do, and perhaps at which of its own steps to die, as JSON. The argument names the file that holds it.
+It is told what to do, and perhaps at which of its own steps to die, as JSON in a file. The program forks a worker for
+every line of its input, which is faster than to start and load a new one each time (see nursery.py).
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import random
 import resource
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Literal
 
@@ -245,9 +247,55 @@ async def live(life: Life) -> None:
         await host.close()
 
 
-if __name__ == "__main__":
-    told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Life)
+def begin(path: str) -> None:
+    """The whole life that is described in this file."""
+    told = msgspec.json.decode(Path(path).read_bytes(), type=Life)
     prepare(told.death)
     if told.room >= 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (told.room, resource.RLIM_INFINITY))
     asyncio.run(live(told))
+
+
+class Birth(msgspec.Struct, frozen=True):
+    """A life to begin: the file that describes it, its surroundings, and where it prints to."""
+
+    told: str
+    env: dict[str, str]
+    cwd: str
+    out: str
+
+
+def serve() -> None:
+    """Begin one life after the other; tell the number of each process when it begins and its code when it is over."""
+    for line in sys.stdin:
+        birth = msgspec.json.decode(line, type=Birth)
+        pid = os.fork()
+        if not pid:
+            _begin_forked(birth)
+        os.write(1, b"%d\n" % pid)
+        _, status = os.waitpid(pid, 0)
+        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _begin_forked(birth: Birth) -> None:
+    os.setsid()
+    os.chdir(birth.cwd)
+    os.environ.clear()
+    os.environ.update(birth.env)
+    nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(birth.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for fd, as_fd in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(fd, as_fd)
+    code = 1
+    try:
+        begin(birth.told)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()
