@@ -2,9 +2,10 @@
 
     player.py  <play.json  >outcomes.json
 
-Every attack gets its own world: a git project with committed, changed, untracked and ignored files, a sibling folder
-and a home folder. The model requests the command, and approval requests are answered as the play says. Afterwards the
-world is compared byte for byte, here, because it does not exist outside the jail.
+The world is a git project with committed, changed, untracked and ignored files, a sibling folder and a home folder.
+The model requests one command per prompt, and approval requests are answered as the play says. Afterwards the world is
+compared byte for byte, here, because it does not exist outside the jail. Once a command has run, the next one gets a
+new world and a new session.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,15 @@ from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import AnswerPermission, Prompt, Rewind
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, Turn, call, say
+from odin.testing.script import SeenRequest
 
 
 class Play(Struct, frozen=True):
     """`person` says yes or no to every question, or nobody is there. `sandbox` off leaves only the judgement."""
 
     attacks: list[str]
-    mode: str = "edit_mode"
+    modes: list[str]
     permission_mode: str = "default"
     person: str = "yes"
     sandbox: str = "off"
@@ -87,21 +90,60 @@ class World:
         return found
 
 
-async def attacked(play: Play, command: str) -> dict[str, Any]:
-    world = World()
-    before = world.state()
-    with ScriptedServer([call("ExecuteCommand", {"command": command, "timeout": 10_000}), say("done")]) as server:
-        client = await open_session(_options(play, world, server))
-        try:
-            outcome = await _played(play, client, command)
-            outcome["changed"] = _differences(before, world.state())
-            if play.undo:
-                await client.submit(Rewind("p", force=True))
-                outcome["lost"] = _differences(before, world.state())
-        finally:
-            await client.close()
-    shutil.rmtree(world.top, ignore_errors=True)
-    return outcome
+class Stage:
+    """One session in one world, and the model that is behind it."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._command = ""
+        self._count = 0
+        self._world = World()
+        self._before = self._world.state()
+        self._server = ScriptedServer(self._answer).start()
+        self._opened: tuple[Client, AsyncIterator[Envelope]] | None = None
+
+    async def _open(self) -> tuple[Client, AsyncIterator[Envelope]]:
+        if self._opened is None:
+            client = await open_session(_options(self._play, self._world, self._server))
+            self._opened = client, client.stream_events()
+        return self._opened
+
+    def _answer(self, seen: SeenRequest) -> Turn:
+        if "tool_result" in json.dumps(seen.messages[-1]):
+            return say("done")
+        return call("ExecuteCommand", {"command": self._command, "timeout": 10_000})
+
+    async def attack(self, command: str, mode: str) -> dict[str, Any]:
+        self._command = command
+        self._count += 1
+        prompt = Prompt(f"p{self._count}", "do it", mode)  # pyright: ignore[reportArgumentType]
+        client, events = await self._open()
+        await client.submit(prompt)
+        outcome = await self._follow(client, events)
+        outcome |= {"command": command, "mode": mode, "changed": _differences(self._before, self._world.state())}
+        if self._play.undo:
+            await client.submit(Rewind(prompt.id, force=True))
+            outcome["lost"] = _differences(self._before, self._world.state())
+        return outcome
+
+    async def _follow(self, client: Client, events: AsyncIterator[Envelope]) -> dict[str, Any]:
+        """What comes of the prompt, up to its end."""
+        asked = 0
+        ended: ToolEnded | None = None
+        async with asyncio.timeout(60):
+            async for envelope in events:
+                asked += await _answered(self._play, client, envelope)
+                if isinstance(envelope.event, ToolEnded):
+                    ended = envelope.event
+                if isinstance(envelope.event, TurnEnded):
+                    break
+        return {"asked": asked, "status": ended.status if ended else "", "text": ended.text if ended else ""}
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened[0].close()
+        self._server.stop()
+        shutil.rmtree(self._world.top, ignore_errors=True)
 
 
 def _options(play: Play, world: World, server: ScriptedServer) -> Options:
@@ -118,26 +160,6 @@ def _options(play: Play, world: World, server: ScriptedServer) -> Options:
     )
 
 
-async def _played(play: Play, client: Client, command: str) -> dict[str, Any]:
-    events = client.stream_events()
-    await client.submit(Prompt("p", "do it", play.mode))  # pyright: ignore[reportArgumentType]
-    asked = 0
-    ended: ToolEnded | None = None
-    async with asyncio.timeout(60):
-        async for envelope in events:
-            asked += await _answered(play, client, envelope)
-            if isinstance(envelope.event, ToolEnded):
-                ended = envelope.event
-            if isinstance(envelope.event, TurnEnded):
-                break
-    return {
-        "command": command,
-        "asked": asked,
-        "status": ended.status if ended else "",
-        "text": ended.text if ended else "",
-    }
-
-
 async def _answered(play: Play, client: Client, envelope: Envelope) -> int:
     if not isinstance(envelope.event, PermissionAsked):
         return 0
@@ -150,12 +172,18 @@ def _differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
     return sorted(name for name in before if kept.get(name) != before[name])
 
 
-async def main() -> None:
-    raw = json.load(sys.stdin)
-    play = Play(**raw)
-    outcomes = [await attacked(play, command) for command in play.attacks]
-    json.dump(outcomes, sys.stdout)
+async def play_all(play: Play) -> list[dict[str, Any]]:
+    outcomes: list[dict[str, Any]] = []
+    for mode in play.modes:
+        stage = Stage(play)
+        for command in play.attacks:
+            outcomes.append(await stage.attack(command, mode))
+            if outcomes[-1]["status"] != "denied" or outcomes[-1]["changed"]:
+                await stage.close()
+                stage = Stage(play)
+        await stage.close()
+    return outcomes
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    json.dump(asyncio.run(play_all(Play(**json.load(sys.stdin)))), sys.stdout)

@@ -69,16 +69,22 @@ def play(**wish: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("permission_mode", PERMISSION_MODES)
-@pytest.mark.parametrize("mode", MODES)
-def test_the_worst_never_runs_whoever_says_yes(mode: str, permission_mode: str) -> None:
-    outcomes = play(attacks=ATTACKS["never"], mode=mode, permission_mode=permission_mode)
+def test_the_worst_never_runs_whoever_says_yes(permission_mode: str) -> None:
+    outcomes = play(attacks=ATTACKS["never"], modes=MODES, permission_mode=permission_mode)
     assert [_short(item) for item in outcomes if item["changed"] or item["status"] != "denied" or item["asked"]] == []
     assert all(len(item["text"]) > 30 for item in outcomes)
 
 
 def _short(outcome: dict[str, Any]) -> tuple[Any, ...]:
     """Return enough of the outcome to see the cause of a failure."""
-    return (outcome["command"], outcome["status"], outcome["asked"], outcome["changed"], outcome["text"][:80])
+    return (
+        outcome["command"],
+        outcome["mode"],
+        outcome["status"],
+        outcome["asked"],
+        outcome["changed"],
+        outcome["text"][:80],
+    )
 
 
 def _suffered(outcomes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -96,26 +102,25 @@ def test_what_would_take_the_machine_is_denied(command: str, permission_mode: st
     assert verdict.builtin
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_person_who_says_no_keeps_everything(mode: str) -> None:
-    assert _suffered(play(attacks=[*ATTACKS["outside"], *ATTACKS["broom"]], mode=mode, person="no")) == []
+def test_a_person_who_says_no_keeps_everything() -> None:
+    assert _suffered(play(attacks=[*ATTACKS["outside"], *ATTACKS["broom"]], modes=MODES, person="no")) == []
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("permission_mode", ["default", "acceptEdits", "dontAsk"])
-def test_with_nobody_to_ask_nothing_happens(mode: str, permission_mode: str) -> None:
+def test_with_nobody_to_ask_nothing_happens(permission_mode: str) -> None:
     attacks = [*ATTACKS["outside"], *ATTACKS["broom"]]
-    assert _suffered(play(attacks=attacks, mode=mode, permission_mode=permission_mode, person="nobody")) == []
+    assert _suffered(play(attacks=attacks, modes=MODES, permission_mode=permission_mode, person="nobody")) == []
 
 
 def test_outside_the_project_the_sandbox_holds_even_under_a_bypass() -> None:
     """No approval and no recognized command: only the sandbox is left."""
-    outcomes = play(attacks=ATTACKS["outside"], permission_mode="bypassPermissions", person="nobody", sandbox="auto")
+    attacks, edit = ATTACKS["outside"], ["edit_mode"]
+    outcomes = play(attacks=attacks, modes=edit, permission_mode="bypassPermissions", person="nobody", sandbox="auto")
     assert [_short(item) for item in outcomes if item["changed"]] == []
 
 
 def test_what_a_yes_destroyed_comes_back() -> None:
-    outcomes = play(attacks=ATTACKS["broom"], person="yes", undo=True)
+    outcomes = play(attacks=ATTACKS["broom"], modes=["edit_mode"], person="yes", undo=True)
     assert sum(bool(outcome["changed"]) for outcome in outcomes) > 8
     assert [(*_short(item), item["lost"]) for item in outcomes if item["lost"] or not item["asked"]] == []
 
