@@ -5,6 +5,7 @@ from pathlib import Path
 from odin.core.policy import Danger
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
+from tests.policy.everyday import make_repository
 from tests.table import each
 
 COMMANDS: list[tuple[str, Danger, str]] = [
@@ -82,3 +83,14 @@ def test_an_address_is_named(workspace: Path):
 def test_an_ordinary_change_is_asked_about_with_what_it_does(workspace: Path):
     verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command="touch a"), "edit_mode")
     assert (verdict.action, verdict.reason) == ("ask", "Creates or touches a.")
+
+
+def test_a_repository_that_names_a_program_is_described_by_that_setting(workspace: Path):
+    make_repository(workspace)
+    with (workspace / ".git/config").open("a") as config:
+        config.write("[core]\n\tfsmonitor = ./evil.sh\n")
+    verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command="git status"), "edit_mode")
+    assert verdict.action == "ask"
+    assert verdict.reason == (
+        "Runs git in a repository that is not trusted: .git/config sets core.fsmonitor, which may name a program."
+    )

@@ -13,6 +13,7 @@ from odin.policy import paths
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
 from odin.policy.commands.effects import Effect, describe_program, list_names, shorten
 from odin.policy.commands.programs import WRAPPERS, is_assignment
+from odin.policy.commands.readonly.git import explain_distrust
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, SimpleCommand, split_names
 from odin.policy.policy_call import PolicyCall
 
@@ -90,6 +91,9 @@ def _describe_parts(analysis: CommandAnalysis, cwd: str, root: str) -> Iterator[
             continue
         if is_step_read_only(SimpleCommand(part.words), cwd, root):
             yield Effect("harmless", "Only reads.")
+        elif part.name == "git" and (reason := explain_distrust(part.texts[1:], cwd, root)):
+            reason = reason.replace(f"{root}/", "")
+            yield Effect("changes_files", f"Runs git in a repository that is not trusted: {reason}.")
         elif part.name not in WRAPPERS or not _name_wrapped(part):
             yield describe_program(part, as_root=as_root)
     for part in elevated:

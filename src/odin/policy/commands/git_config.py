@@ -1,90 +1,21 @@
-"""Checks that git can read a repository without running a program that the repository configures.
+"""Checks that git can read a repository without running a program that it names, and prints nothing but its content.
 
 A repository can make `git status` run anything: a file system monitor, diff drivers, filters, hooks. So its
 configuration is read as text, and git counts as read-only only if every key is known to be safe. The same holds for
-its submodules, which are listed in the index. A result is cached until one of the files changes.
+its submodules, which are listed in the index. Its objects and refs must be its own: neither linked nor borrowed. A
+repository that does not parse exactly is not trusted. A result is cached until one of the files changes.
 """
 
 import os
 import re
 import stat
-import struct
-from pathlib import Path
+
+from msgspec import Struct
 
 from odin.core.path_names import contains
+from odin.policy.commands.git_index import list_submodules
+from odin.policy.commands.git_storage import FolderTimes, find_link, is_settled, times_of
 from odin.policy.paths import is_folder, resolve_path
-
-_MAX_INDEX_BYTES = 50_000_000
-_GITLINK_MODE = b"\x00\x00\xe0\x00"
-"""The mode of an index entry that is a submodule."""
-
-_ID_WIDTHS = (20, 32)
-_FIXED_BYTES = 40
-_EXTENDED_FLAG = 0x4000
-_NAME_LENGTH_MASK = 0xFFF
-
-
-def list_submodules(path: str) -> list[str] | None:
-    """Return the paths of all submodules in an index file, or None if it cannot be read."""
-    try:
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_INDEX_BYTES:
-            return None
-        data = Path(path).read_bytes()
-    except OSError:
-        return None
-    if _GITLINK_MODE not in data:
-        return [] if data[:4] == b"DIRC" else None
-    for width in _ID_WIDTHS:
-        links = _read_gitlinks(data, width)
-        if links is not None:
-            return links
-    return None
-
-
-def _read_gitlinks(data: bytes, width: int) -> list[str] | None:
-    """Return the submodule paths if object ids have this many bytes, or None if the index does not match that."""
-    if len(data) < 12 or data[:4] != b"DIRC":
-        return None
-    version, count = struct.unpack(">II", data[4:12])
-    if version not in (2, 3, 4):
-        return None
-    at, name, links = 12, b"", list[str]()
-    for _ in range(count):
-        start = at
-        head = at + _FIXED_BYTES + width
-        if head + 2 > len(data):
-            return None
-        mode = data[at + 24 : at + 28]
-        (flags,) = struct.unpack(">H", data[head : head + 2])
-        at = head + (4 if flags & _EXTENDED_FLAG and version > 2 else 2)
-        prefix = 0
-        if version == 4:
-            dropped, at = _read_offset(data, at)
-            prefix = len(name) - dropped
-        end = data.find(b"\0", at)
-        if end < 0 or prefix < 0:
-            return None
-        name = name[:prefix] + data[at:end]
-        at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
-        if mode[:2] != b"\0\0" or min(len(name), _NAME_LENGTH_MASK) != flags & _NAME_LENGTH_MASK:
-            return None
-        if mode == _GITLINK_MODE:
-            links.append(name.decode("utf-8", "surrogateescape"))
-    return links
-
-
-def _read_offset(data: bytes, at: int) -> tuple[int, int]:
-    """Return a variable-length number in git's offset encoding, and the position after it."""
-    byte = data[at] if at < len(data) else 0
-    value = byte & 127
-    at += 1
-    while byte & 128 and at < len(data):
-        byte = data[at]
-        value = ((value + 1) << 7) | (byte & 127)
-        at += 1
-    return value, at
-
 
 _MAX_CHARS = 100_000
 _MAX_REPOSITORIES = 50
@@ -153,25 +84,78 @@ _SAFE_KEYS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-_REDIRECTING_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE")
+_REDIRECTING_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+    "GIT_REF_STORAGE",
+    "GIT_DEFAULT_HASH",
+    "GIT_ATTR_SOURCE",
+    "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+)
+
+_HEAD = re.compile(r"(ref: refs/[^\s\x00-\x1f\x7f~^:?*\[\\]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+_ID_BYTES = {"sha1": 20, "sha256": 32}
+_SPACE = " \t\r"
 
 FileStamp = tuple[int, int, int, int] | None
-_verdicts: dict[tuple[str, str], tuple[dict[str, FileStamp], bool]] = {}
+
+
+class _Verdict(Struct, frozen=True):
+    """The result of a check, valid while all files and folders are as they were."""
+
+    problem: str
+    stamps: dict[str, FileStamp]
+    folders: dict[str, FolderTimes | None]
+
+    def is_current(self) -> bool:
+        return all(_stamp_of(path) == stamp for path, stamp in self.stamps.items()) and all(
+            times_of(path) == times for path, times in self.folders.items()
+        )
+
+    def is_settled(self) -> bool:
+        """True if every later change of these files and folders will show in their times."""
+        files = (stamp[1] for stamp in self.stamps.values() if stamp is not None)
+        folders = (times[1] for times in self.folders.values() if times is not None)
+        return all(map(is_settled, files)) and all(map(is_settled, folders))
+
+
+_verdicts: dict[tuple[str, str], _Verdict] = {}
 
 
 def has_safe_git_config(cwd: str, root: str) -> bool:
-    """True if the repository that git finds from `cwd` lies within the root and configures no program."""
-    if any(os.environ.get(name) for name in _REDIRECTING_VARIABLES):
-        return False
-    cached = _verdicts.get((cwd, root))
-    if cached is not None and all(_stamp_of(path) == stamp for path, stamp in cached[0].items()):
-        return cached[1]
+    """True if the repository that git finds from `cwd` lies within the root, is whole and configures no program."""
+    return not find_git_problem(cwd, root)
+
+
+def find_git_problem(cwd: str, root: str) -> str:
+    """Return why git must not read the repository it finds from `cwd` without approval, or ""."""
+    for name in _REDIRECTING_VARIABLES:
+        if os.environ.get(name):
+            return f"{name} is set"
+    known = _verdicts.get((cwd, root))
+    if known is not None and known.is_current():
+        return known.problem
     check = _RepositoryCheck(root)
-    verdict = check.check_from(cwd)
+    try:
+        check.check_from(cwd)
+        problem = ""
+    except RepositoryDistrusted as error:
+        problem = str(error)
+    verdict = _Verdict(problem, check.stamps, check.folders)
     if len(_verdicts) >= _MAX_CACHED:
         _verdicts.clear()
-    _verdicts[cwd, root] = (check.stamps, verdict)
-    return verdict
+    _verdicts.pop((cwd, root), None)
+    if verdict.is_settled():
+        _verdicts[cwd, root] = verdict
+    return problem
 
 
 def _stamp_of(path: str) -> FileStamp:
@@ -185,25 +169,36 @@ def _stamp_of(path: str) -> FileStamp:
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
+class RepositoryDistrusted(Exception):
+    """Git must not read this repository without approval. The message says why."""
+
+
 class _RepositoryCheck:
-    """One check of a repository and its submodules. `stamps` records every file that was read or looked for."""
+    """One check of a repository and its submodules. It records every file that was read or looked for.
+
+    The methods raise RepositoryDistrusted.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.stamps: dict[str, FileStamp] = {}
+        self.folders: dict[str, FolderTimes | None] = {}
         self._repositories: set[str] = set()
 
-    def check_from(self, cwd: str) -> bool:
+    def check_from(self, cwd: str) -> None:
         """Check the repository that git finds from `cwd` upward. None at all is safe; one above the root is not."""
         folder = cwd
         while True:
-            inside = contains(self.root, folder)
             if self._exists(f"{folder}/.git"):
-                return inside and self._check_worktree(folder)
+                if not contains(self.root, folder):
+                    raise RepositoryDistrusted("the repository lies above the project")
+                return self._check_worktree(folder)
             if self._exists(f"{folder}/HEAD") and self._exists(f"{folder}/objects"):
-                return False
+                raise RepositoryDistrusted(f"{folder or '/'} is a repository without a worktree")
             if not folder:
-                return contains(self.root, cwd)
+                if not contains(self.root, cwd):
+                    raise RepositoryDistrusted("the folder lies outside the project")
+                return None
             folder = folder.rpartition("/")[0]
 
     def _exists(self, path: str) -> bool:
@@ -214,40 +209,43 @@ class _RepositoryCheck:
         """Return the text of a small regular file, or None."""
         self._exists(path)
         try:
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                return None
-            with Path(path).open(encoding="utf-8") as file:
-                text = file.read(_MAX_CHARS + 1)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(fd, "rb") as file:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    return None
+                data = file.read(_MAX_CHARS + 1)
+            return data.decode("utf-8") if len(data) <= _MAX_CHARS else None
         except (OSError, ValueError):
             return None
-        return text if len(text) <= _MAX_CHARS else None
 
-    def _check_worktree(self, folder: str) -> bool:
+    def _check_worktree(self, folder: str) -> None:
         """Check a folder with a `.git` in it, and its submodules."""
         git_path = f"{folder}/.git"
-        if Path(git_path).is_symlink():
-            return False
+        if os.path.islink(git_path):  # noqa: PTH114
+            raise RepositoryDistrusted(f"{git_path} is a link")
         store = git_path if is_folder(git_path) else self._resolve_git_file(folder)
-        if store is None:
-            return False
         if store in self._repositories:
-            return True
+            return
         self._repositories.add(store)
         if len(self._repositories) > _MAX_REPOSITORIES:
-            return False
-        return self._check_store(store, folder) and self._check_submodules(store, folder)
+            raise RepositoryDistrusted("it has too many submodules")
+        common = self._find_common_store(store)
+        self._check_form(store, common)
+        self._check_storage(store, common)
+        id_bytes = self._check_settings(store, common, folder)
+        self._check_submodules(store, folder, id_bytes)
 
-    def _resolve_git_file(self, folder: str) -> str | None:
+    def _resolve_git_file(self, folder: str) -> str:
         """Return the git directory named in a `.git` file, if it is in the root or names this folder as worktree."""
         text = self._read_text(f"{folder}/.git")
-        if text is None or not text.startswith("gitdir: ") or "\n" in text.rstrip("\n"):
-            return None
+        if text is None or not text.startswith("gitdir: ") or _CONTROL.search(text) or "\n" in text.rstrip("\n"):
+            raise RepositoryDistrusted(f"{folder}/.git cannot be read")
         store = resolve_path(text[len("gitdir: ") :].rstrip("\n"), folder)
         if store is None or not is_folder(store):
-            return None
-        if contains(self.root, store):
-            return store
-        return store if self._is_claimed_by(store, folder) else None
+            raise RepositoryDistrusted(f"{folder}/.git names no folder")
+        if not contains(self.root, store) and not self._is_claimed_by(store, folder):
+            raise RepositoryDistrusted(f"{folder}/.git leads out of the project")
+        return store
 
     def _is_claimed_by(self, store: str, folder: str) -> bool:
         """True if a git directory outside the root names this folder as its worktree."""
@@ -259,75 +257,109 @@ class _RepositoryCheck:
             resolve_path(value.strip(), store) == folder for value in re.findall(r"(?m)^\s*worktree\s*=(.*)$", text)
         )
 
-    def _check_store(self, store: str, folder: str) -> bool:
-        """Check the settings and hooks of a repository. A linked worktree uses those of the main one."""
-        common = store
-        if self._exists(f"{store}/commondir"):
-            text = self._read_text(f"{store}/commondir")
-            common = (resolve_path(text.rstrip("\n"), store) or "") if text else ""
-            if common != store.rpartition("/worktrees/")[0]:
-                return False
-        if any(self._exists(f"{directory}/hooks/post-index-change") for directory in (store, common)):
-            return False
-        if self._exists(f"{store}/config.worktree") and not self._check_settings(
-            f"{store}/config.worktree", store, folder
-        ):
-            return False
-        return self._check_settings(f"{common}/config", store, folder)
+    def _find_common_store(self, store: str) -> str:
+        """Return the git directory that holds objects, refs and settings: for a linked worktree, the main one's."""
+        if not self._exists(f"{store}/commondir"):
+            return store
+        text = self._read_text(f"{store}/commondir")
+        common = resolve_path(text.rstrip("\n"), store) if text else None
+        if common is None or common != store.rpartition("/worktrees/")[0]:
+            raise RepositoryDistrusted(f"{store}/commondir names another repository")
+        return common
 
-    def _check_settings(self, path: str, store: str, folder: str) -> bool:
+    def _check_form(self, store: str, common: str) -> None:
+        """Check that git takes this for a repository. Otherwise it would look for one further up."""
+        head = self._read_text(f"{store}/HEAD")
+        folders = (f"{common}/objects", f"{common}/refs")
+        if head is None or not _HEAD.fullmatch(head) or not all(self._exists(path) for path in folders):
+            raise RepositoryDistrusted(f"{store} is no complete repository")
+        if not all(is_folder(path) and os.access(path, os.X_OK) for path in folders):
+            raise RepositoryDistrusted(f"{store} is no complete repository")
+
+    def _check_storage(self, store: str, common: str) -> None:
+        """Check that objects, refs and all else that git prints are stored here and not behind links or elsewhere."""
+        for directory in dict.fromkeys((store, common)):
+            link = find_link(directory, self._note_folder)
+            if link:
+                raise RepositoryDistrusted(f"{link} is a link")
+        for name in ("alternates", "http-alternates"):
+            path = f"{common}/objects/info/{name}"
+            if self._exists(path) and (self._read_text(path) or "?").strip():
+                raise RepositoryDistrusted(f"{path} adds the objects of another repository")
+
+    def _note_folder(self, path: str) -> None:
+        self.folders[path] = times_of(path)
+
+    def _check_settings(self, store: str, common: str, folder: str) -> int:
+        """Check the settings and hooks of a repository. Return the size of its object ids in bytes."""
+        for directory in (store, common):
+            if self._exists(f"{directory}/hooks/post-index-change"):
+                raise RepositoryDistrusted(f"the hook {directory}/hooks/post-index-change would run")
+        if self._exists(f"{store}/config.worktree"):
+            settings = self._read_settings(f"{store}/config.worktree", store, folder)
+            if any(key.startswith("extensions.") for key in settings):
+                raise RepositoryDistrusted(f"{store}/config.worktree changes the format of the repository")
+        settings = self._read_settings(f"{common}/config", store, folder)
+        version = settings.get("core.repositoryformatversion", "0")
+        formats = settings.get("extensions.objectformat", "sha1")
+        if version not in ("0", "1") or formats not in _ID_BYTES or (version == "0" and formats != "sha1"):
+            raise RepositoryDistrusted(f"{common}/config has an unknown format of objects")
+        if settings.get("extensions.refstorage", "files") not in ("files", "reftable"):
+            raise RepositoryDistrusted(f"{common}/config has an unknown format of refs")
+        return _ID_BYTES[formats]
+
+    def _read_settings(self, path: str, store: str, folder: str) -> dict[str, str]:
         text = self._read_text(path)
-        return text is not None and _are_settings_safe(text, store, folder)
+        if text is None or _CONTROL.search(text):
+            raise RepositoryDistrusted(f"{path} cannot be read")
+        return _parse_settings(text, path, store, folder)
 
-    def _check_submodules(self, store: str, folder: str) -> bool:
+    def _check_submodules(self, store: str, folder: str, id_bytes: int) -> None:
         """Check all submodules: git reads the state of each, with its own settings."""
         index = f"{store}/index"
-        shared = [f"{store}/{name}" for name in _list_names(store) if name.startswith("sharedindex.")]
-        for path in (index, *shared):
-            if not self._exists(path):
-                continue
-            submodules = list_submodules(path)
-            if submodules is None:
-                return False
-            if not all(self._check_submodule(f"{folder}/{name}") for name in submodules):
-                return False
-        return True
+        if not self._exists(index):
+            return
+        submodules = list_submodules(index, id_bytes)
+        if submodules is None:
+            raise RepositoryDistrusted(f"{index} is damaged, split, sparse, very large or in an unknown format")
+        for name in submodules:
+            self._check_submodule(f"{folder}/{name}")
 
-    def _check_submodule(self, folder: str) -> bool:
+    def _check_submodule(self, folder: str) -> None:
         if resolve_path(folder, "/") != folder:
-            return False
-        return not self._exists(f"{folder}/.git") or self._check_worktree(folder)
+            raise RepositoryDistrusted(f"the submodule {folder} is behind a link")
+        if self._exists(f"{folder}/.git"):
+            self._check_worktree(folder)
 
 
-def _list_names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208 (only names are needed)
-    except OSError:
-        return []
-
-
-def _are_settings_safe(text: str, store: str, folder: str) -> bool:
-    section = ""
+def _parse_settings(text: str, path: str, store: str, folder: str) -> dict[str, str]:
+    """Return the settings that decide about the format. Raise RepositoryDistrusted if one may name a program."""
+    section, subsection = "", None
+    found: dict[str, str] = {}
     for line in text.split("\n"):
-        bare = line.strip()
+        bare = line.strip(_SPACE)
         if not bare or bare[0] in "#;":
             continue
-        if bare.endswith("\\"):
-            return False
         header = _SECTION.fullmatch(line)
         if header:
-            section = header[1].lower()
+            section, subsection = header[1].lower(), header[2]
             continue
         key = _KEY.fullmatch(line)
-        if key is None:
-            return False
-        name, value = key[1].lower(), (key[2] or "")[1:].strip()
-        if (section, name) == ("core", "worktree"):
-            if resolve_path(value, store) != folder:
-                return False
-        elif name == "ignorerevsfile":
-            if section != "blame" or not contains(folder, resolve_path(value.strip('"'), folder) or "/"):
-                return False
-        elif name not in _SAFE_KEYS.get(section, frozenset()) or re.search(r'%[-+ "\\]*G|signature', value):
-            return False
-    return True
+        if key is None or bare.endswith("\\"):
+            raise RepositoryDistrusted(f"{path} has a line that is not understood: {bare[:60]}")
+        name, value = key[1].lower(), (key[2] or "")[1:].strip(_SPACE)
+        if not _is_setting_safe(section, name, value, store, folder):
+            raise RepositoryDistrusted(f"{path} sets {section}.{key[1]}, which may name a program")
+        if section == "extensions" or (section, name) == ("core", "repositoryformatversion"):
+            if subsection is not None or f"{section}.{name}" in found:
+                raise RepositoryDistrusted(f"{path} sets {section}.{key[1]} in an unusual way")
+            found[f"{section}.{name}"] = value
+    return found
+
+
+def _is_setting_safe(section: str, name: str, value: str, store: str, folder: str) -> bool:
+    if (section, name) == ("core", "worktree"):
+        return resolve_path(value, store) == folder
+    if name == "ignorerevsfile":
+        return section == "blame" and contains(folder, resolve_path(value.strip('"'), folder) or "/")
+    return name in _SAFE_KEYS.get(section, frozenset()) and not re.search(r'%[-+ "\\]*G|signature', value)

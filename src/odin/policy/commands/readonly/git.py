@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from odin.core.path_names import contains, is_secret_path
-from odin.policy.commands.git_config import has_safe_git_config
+from odin.policy.commands.git_config import find_git_problem, has_safe_git_config
 from odin.policy.commands.git_lookup import find_git_folder
 from odin.policy.commands.readonly.options import (
     OperandCheck,
@@ -318,6 +318,18 @@ _HELP_CALLS = (
 def check_git(words: Sequence[str], scope: ReadScope) -> bool:
     if list(words) in _HELP_CALLS or (len(words) == 2 and words[0] in GIT_COMMANDS and words[1] == "-h"):
         return True
+    folder = _find_read_folder(words, scope)
+    return bool(folder) and has_safe_git_config(folder, scope.root)
+
+
+def explain_distrust(words: Sequence[str], cwd: str, root: str) -> str:
+    """Return why a git command that only reads needs approval in this repository, or ""."""
+    folder = _find_read_folder(words, ReadScope(cwd, root))
+    return find_git_problem(folder, root) if folder else ""
+
+
+def _find_read_folder(words: Sequence[str], scope: ReadScope) -> str:
+    """Return the folder where a git command only reads, given a repository that can be trusted; else ""."""
     rest = list(words)
     while rest:
         if rest[0] in _GLOBAL_OPTIONS:
@@ -327,15 +339,15 @@ def check_git(words: Sequence[str], scope: ReadScope) -> bool:
         elif rest[0] == "-C" and len(rest) > 1:
             folder = resolve_path(rest[1], scope.cwd)
             if not rest[1] or folder is None or not contains(scope.root, folder) or not is_folder(folder):
-                return False
+                return ""
             scope = ReadScope(folder, scope.root)
             del rest[:2]
         else:
             break
     known = GIT_COMMANDS.get(rest[0]) if rest else None
     if rest[:1] == ["stash"] and rest[1:2] not in (["list"], ["show"]):
-        return False  # `git stash -OPTION` means `stash push`
-    return known is not None and known.accepts(rest[1:], scope) and has_safe_git_config(scope.cwd, scope.root)
+        return ""  # `git stash -OPTION` means `stash push`
+    return scope.cwd if known is not None and known.accepts(rest[1:], scope) else ""
 
 
 GIT_CHECKS: dict[str, Callable[[Sequence[str], ReadScope], bool]] = {"git": check_git}
