@@ -1,5 +1,6 @@
 """The pages: all can be found, and every Python example of the API page runs as it stands, without a model."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -7,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+import odin
+
 PAGE = Path(__file__).parent.parent.parent / "docs" / "python-api.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 PRINTED = [
     "auth.py",
     "success end_turn 2\n",
+    "DONE",
     "hello, checked\n",
     "['ExecuteCommand']\n",
     "calls ExecuteCommand\nended ExecuteCommand success\n",
-    "DONE",
     "True\n",
     "You said: good morning\n",
 ]
@@ -37,6 +40,24 @@ def test_the_index_names_every_page_and_every_link_leads_somewhere() -> None:
 
 def test_every_example_is_known() -> None:
     assert len(EXAMPLES) == len(PRINTED)
+
+
+def test_documented_signatures_are_those_of_the_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    tables = re.split(r"\n\| of a `(Query|Session)` \|", page)
+    owners = [(odin, rf"`odin\.({name})\((.*?)\)` (?:starts|returns)", page) for name in ("query", "new")]
+    owners += [
+        (getattr(odin, name), r"`(?:await )?(\w+)\((.*?)\)`(?=[^|\n]*\|)", table.split("\n\n")[0])
+        for name, table in zip(tables[1::2], tables[2::2], strict=True)
+    ]
+    checked = 0
+    for owner, pattern, text in owners:
+        for name, written in re.findall(pattern, text):
+            found = [param for param in inspect.signature(getattr(owner, name)).parameters if param != "self"]
+            names = [word.split("=")[0].strip(" *") for word in re.split(r",\s*(?![^()]*\))", written)]
+            assert [word for word in names if word] == found, name
+            checked += 1
+    assert checked >= 12
 
 
 @pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=False)), ids=PRINTED)

@@ -197,7 +197,7 @@ class _Layers:
 
 
 def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Config:
-    """Return the configuration for a session in `cwd`. `flags` are keys by their Python names: `Options.flags()`.
+    """Return the configuration for a session in `cwd`. `flags` are keys by their Python names: `Options.to_flags()`.
 
     `trust`: the user trusts the folder for this run, whatever it contains.
     """
