@@ -480,3 +480,32 @@ async def test_everything_durable_can_be_read_again(start: Start, workspace: Pat
     assert kinds(again, PermissionAnswered) == [replace(talk.all(PermissionAnswered)[0])]
     (ended,) = kinds(again, ToolEnded)
     assert (ended.audit.by, ended.audit.summary, ended.audit.effective) == ("phone", "elsewhere", args)
+
+
+class TestWhatCannotWork:
+    async def test_nobody_is_asked_about_an_edit_that_cannot_apply(self, start: Start, workspace: Path) -> None:
+        file, unread = workspace / "a", workspace / "b"
+        file.write_text("one\n")
+        unread.write_text("one\n")
+        edit = {"file_path": str(file), "old_string": "two", "new_string": "2"}
+        script = [
+            call("Read", {"file_path": str(file)}),
+            call("EditTool", edit, id="missing"),
+            call("EditTool", {**edit, "file_path": str(unread), "old_string": "one"}, id="unread"),
+            call("WriteFile", {"file_path": str(file), "content": "one\n"}, id="same"),
+            call("Delete", {"paths": [str(workspace)], "reason": "old"}, id="folder"),
+            call("EditTool", {**edit, "old_string": "one"}, id="fits"),
+            say("ok"),
+        ]
+        talk = await start(script, **ASKING)
+        talk.answers = [AnswerPermission("", True)]
+        await talk.say("go")
+        assert [event.args["old_string"] for event in talk.all(PermissionAsked)] == ["one"]
+        results = talk.server.requests[-1].results
+        assert results["missing"].startswith("old_string was not found")
+        assert results["unread"].startswith("Must read file first")
+        assert "already has exactly this content" in results["same"]
+        assert file.read_text() == "2\n" and unread.read_text() == "one\n"
+        ended = {event.call_id: event for event in talk.all(ToolEnded)}
+        assert (ended["unread"].status, ended["unread"].error_kind) == ("error", "UnreadFile")
+        assert ended["folder"].status in ("error", "denied")

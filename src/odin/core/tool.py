@@ -249,6 +249,13 @@ class Tool(ABC, Generic[A]):
         """Return why this call can never make sense, or "". Such a call is refused without asking."""
         return ""
 
+    async def find_failure(self, args: A, ctx: ToolContext) -> ToolOutput | None:
+        """Return the error that this call would give now, or None if it may work. Nothing is changed.
+
+        A call that would fail is not asked about; the model reads the error instead.
+        """
+        return None
+
     def can_speculate(self, args: A) -> bool:
         """Return True if this call may start while the reply is still streaming.
 

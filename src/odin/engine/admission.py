@@ -16,7 +16,7 @@ from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookVerdict, RememberScope, RuleAction
 from odin.core.text import to_valid_unicode
-from odin.core.tool import Subject, Tool
+from odin.core.tool import Subject, Tool, ToolContext, ToolOutput
 from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
 from odin.policy.policy import Verdict
@@ -191,6 +191,9 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
             return _admit_judged(call)
         if not deps.approvals.can_ask or deps.policy().permission_mode == "dontAsk":
             return call.refuse(_unaskable_text_of(call), "denied", error_type=NeedsConfirmation)
+        failure = await _find_failure(call, scope, deps)
+        if failure is not None:
+            return call.refuse_with(failure)
         answer = await _ask_permission(call, scope, deps)
         if answer is None:
             call = _judge(Call(call.request, audit=call.audit), call.tool, scope, deps)
@@ -204,6 +207,24 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
         if call.stage in ("admitted", "refused"):
             return call
     return call.refuse("Denied: its arguments were changed again and again.", "denied")
+
+
+async def _find_failure(call: Call, scope: CallScope, deps: CallDeps) -> ToolOutput | None:
+    """Return the error that the call would give now: the user is not asked about what cannot work."""
+    context = ToolContext(
+        cwd=scope.cwd,
+        root=scope.root,
+        session=deps.recorder.state.session,
+        agent=scope.agent,
+        call_id=call.id,
+        mode=scope.mode,
+        progress=lambda text: None,
+        judged=call.subject.resolved,
+    )
+    try:
+        return await call.tool.find_failure(call.args, context)
+    except Exception:  # the tool reports it when it runs
+        return None
 
 
 def _admit_judged(call: Call) -> Call:

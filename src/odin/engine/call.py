@@ -99,6 +99,10 @@ class Call(Struct, frozen=True):
         refusal = CallRefusal(text, status, discard_reason, error_type)
         return msgspec.structs.replace(self, stage="refused", refusal=refusal, output=fail(text), stops_turn=stops_turn)
 
+    def refuse_with(self, output: ToolOutput) -> "Call":
+        """Refuse the call with the error that its tool would give."""
+        return msgspec.structs.replace(self, stage="refused", refusal=CallRefusal(output.text), output=output)
+
 
 def _return_false() -> bool:
     return False

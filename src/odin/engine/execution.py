@@ -346,7 +346,7 @@ def _make_event(call: Call, output: ToolOutput, secrets: tuple[str, ...]) -> Too
         asynchronous=output.asynchronous,
         audit=call.audit,
         redacted=secrets,
-        error_kind=output.error_kind if call.refusal is None else call.refusal.error_kind,
+        error_kind=output.error_kind if call.refusal is None else call.refusal.error_kind or output.error_kind,
     )
 
 

@@ -212,10 +212,18 @@ def _clip_part(part: SeenPart, windows: list[LineSpan]) -> list[SeenPart]:
     return clipped
 
 
-async def edit_file(
-    files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: EditReviewer
-) -> ToolOutput:
-    """Apply all edits to a file, or none: read, check, edit in memory, then write atomically."""
+class _EditedFile(Struct, frozen=True):
+    """A file with its edits applied in memory: `text` replaces the `data` that was read."""
+
+    place: ResolvedPath
+    data: bytes
+    decoded: DecodedText
+    text: str
+    count: int
+
+
+def _apply_in_memory(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> _EditedFile:
+    """Read, check and edit a file without writing it. Raise Refusal."""
     place = find_judged(file_path, ctx)
     path, target = place.shown, place.path
     file, info = open_regular(place, ctx.cwd)
@@ -227,9 +235,19 @@ async def edit_file(
         raise Refusal(f"{path} is {kind} ({info.st_size} bytes); it cannot be edited as text. Use a command instead.")
     _check_was_read(files, place, data)
     text, count = _apply_edits(decoded, edits, files.list_unseen(target))
+    return _EditedFile(place, data, decoded, text, count)
+
+
+async def edit_file(
+    files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: EditReviewer
+) -> ToolOutput:
+    """Apply all edits to a file, or none: read, check, edit in memory, then write atomically."""
+    edited = _apply_in_memory(files, file_path, edits, ctx)
+    decoded, text, count = edited.decoded, edited.text, edited.count
+    path, target = edited.place.shown, edited.place.path
     after = decoded.encode(text)
     remark = await reviewer.review(target, decoded.text, edits)
-    mtime = replace_file(target, after, data)
+    mtime = replace_file(target, after, edited.data)
     remember_write(files, target, after, mtime, decoded, text)
     diff = compare(decoded.text, text, path)
     count_text = "1 replacement" if count == 1 else f"{count} replacements"
@@ -318,15 +336,21 @@ class EditTool(FileTool[EditArgs]):
     def can_speculate(self, args: EditArgs) -> bool:
         return True
 
+    def plan(self, args: EditArgs, ctx: ToolContext) -> object:
+        return _apply_in_memory(self._files, args.file_path, _edits_of(args), ctx)
+
     async def work(self, args: EditArgs, ctx: ToolContext) -> ToolOutput:
-        edit = Edit(args.old_string, args.new_string, args.replace_all)
-        return await edit_file(self._files, args.file_path, [edit], ctx, self._reviewer)
+        return await edit_file(self._files, args.file_path, _edits_of(args), ctx, self._reviewer)
 
 
 class EditItem(Struct, frozen=True, forbid_unknown_fields=True):
     old_string: str
     new_string: str
     replace_all: bool = False
+
+
+def _edits_of(*items: EditArgs | EditItem) -> list[Edit]:
+    return [Edit(item.old_string, item.new_string, item.replace_all) for item in items]
 
 
 class MultiEditArgs(Args, frozen=True):
@@ -352,6 +376,8 @@ class MultiEditTool(FileTool[MultiEditArgs]):
     def can_speculate(self, args: MultiEditArgs) -> bool:
         return True
 
+    def plan(self, args: MultiEditArgs, ctx: ToolContext) -> object:
+        return _apply_in_memory(self._files, args.file_path, _edits_of(*args.edits), ctx)
+
     async def work(self, args: MultiEditArgs, ctx: ToolContext) -> ToolOutput:
-        edits = [Edit(edit.old_string, edit.new_string, edit.replace_all) for edit in args.edits]
-        return await edit_file(self._files, args.file_path, edits, ctx, self._reviewer)
+        return await edit_file(self._files, args.file_path, _edits_of(*args.edits), ctx, self._reviewer)

@@ -64,16 +64,31 @@ class FileTool(Tool[A]):
     async def run(self, args: A, ctx: ToolContext) -> ToolOutput:
         try:
             return await self.work(args, ctx)
-        except Refusal as refusal:
-            return fail(to_printable(str(refusal)), refusal.kind)
-        except PathChanged as changed:
-            return fail(to_printable(str(changed)))
-        except OSError as error:
-            name = f" {error.filename}" if isinstance(error.filename, str) else ""
-            return fail(to_printable(f"The operating system refused it:{name} {error.strerror or error}."))
+        except (Refusal, OSError) as error:
+            return _describe_failure(error)
 
     @abstractmethod
     async def work(self, args: A, ctx: ToolContext) -> ToolOutput: ...
+
+    async def find_failure(self, args: A, ctx: ToolContext) -> ToolOutput | None:
+        try:
+            self.plan(args, ctx)
+        except (Refusal, OSError) as error:
+            return _describe_failure(error)
+        return None
+
+    def plan(self, args: A, ctx: ToolContext) -> object:
+        """Do everything that this call does before it changes something. Raise as it would."""
+        return None
+
+
+def _describe_failure(error: Refusal | OSError) -> ToolOutput:
+    if isinstance(error, Refusal):
+        return fail(to_printable(str(error)), error.kind)
+    if isinstance(error, PathChanged):
+        return fail(to_printable(str(error)))
+    name = f" {error.filename}" if isinstance(error.filename, str) else ""
+    return fail(to_printable(f"The operating system refused it:{name} {error.strerror or error}."))
 
 
 def to_printable(text: str) -> str:

@@ -6,7 +6,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
@@ -32,6 +32,17 @@ class WriteArgs(Args, frozen=True):
     content: str
 
 
+class _NewContent(Struct, frozen=True):
+    """What a file would contain: `text`, as bytes `after`, instead of `before`. `old` is None for a binary file."""
+
+    place: ResolvedPath
+    before: bytes | None
+    old: DecodedText | None
+    text: str
+    after: bytes
+    remark: str = ""
+
+
 class WriteFileTool(FileTool[WriteArgs]):
     """Create a file, or overwrite all of it."""
 
@@ -53,15 +64,20 @@ class WriteFileTool(FileTool[WriteArgs]):
     def title_of(self, args: WriteArgs) -> str:
         return args.file_path
 
-    async def work(self, args: WriteArgs, ctx: ToolContext) -> ToolOutput:
+    def plan(self, args: WriteArgs, ctx: ToolContext) -> "_NewContent":
         place = find_judged(args.file_path, ctx)
-        path, target = place.shown, place.path
         before = read_current_bytes(self._files, place, ctx.cwd, too_large="overwrite safely; remove it first")
         old = decode(before) if before is not None else DecodedText("")
         text, remark = _match_style(old, args.content)
         after = (old or DecodedText("")).encode(text)
         if after == before:
-            raise Refusal(f"{path} already has exactly this content; nothing was written.")
+            raise Refusal(f"{place.shown} already has exactly this content; nothing was written.")
+        return _NewContent(place, before, old, text, after, remark)
+
+    async def work(self, args: WriteArgs, ctx: ToolContext) -> ToolOutput:
+        new = self.plan(args, ctx)
+        before, old, text, after, remark = new.before, new.old, new.text, new.after, new.remark
+        path, target = new.place.shown, new.place.path
         mtime = replace_file(target, after, before)
         remember_write(self._files, target, after, mtime, old or DecodedText(""), text)
         diff = compare(old.text if old else "", text, path)
@@ -111,9 +127,9 @@ class AppendFileTool(FileTool[AppendArgs]):
     def can_speculate(self, args: AppendArgs) -> bool:
         return True
 
-    async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
+    def plan(self, args: AppendArgs, ctx: ToolContext) -> _NewContent:
         place = find_judged(args.file_path, ctx)
-        path, target = place.shown, place.path
+        path = place.shown
         before = read_current_bytes(self._files, place, ctx.cwd, too_large="append to safely; use a command instead")
         old = decode(before) if before is not None else DecodedText("")
         if old is None:
@@ -122,6 +138,12 @@ class AppendFileTool(FileTool[AppendArgs]):
         after = old.encode(text)
         if not after.startswith(before or b""):
             raise Refusal(f"Appending text would change the existing bytes of {path}. Use a command instead.")
+        return _NewContent(place, before, old, text, after)
+
+    async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
+        new = self.plan(args, ctx)
+        before, old, text, after = new.before, new.old or DecodedText(""), new.text, new.after
+        path, target = new.place.shown, new.place.path
         has_seen_all = self._has_seen_all(target, before)
         mtime = replace_file(target, after, before)
         if has_seen_all:
@@ -187,6 +209,23 @@ class DeleteTool(FileTool[DeleteArgs]):
     def can_speculate(self, args: DeleteArgs) -> bool:
         return True
 
+    def plan(self, args: DeleteArgs, ctx: ToolContext) -> None:
+        """Raise Refusal if nothing would be deleted and something blocks it."""
+        refusals: list[str] = []
+        for path in dict.fromkeys(args.paths):
+            try:
+                place = find_judged(path, ctx, on_links=True)
+                with open_parent(place.path) as folder:
+                    self._check(folder, place)
+            except Refusal as refusal:
+                refusals.append(str(refusal))
+            except OSError:
+                continue
+            else:
+                return
+        if refusals:
+            raise Refusal(_format_group("Blocked", refusals))
+
     async def work(self, args: DeleteArgs, ctx: ToolContext) -> ToolOutput:
         lines_by_status: dict[_DeleteStatus, list[str]] = {status: [] for status in get_args(_DeleteStatus)}
         deleted: list[str] = []
@@ -227,15 +266,19 @@ class DeleteTool(FileTool[DeleteArgs]):
         return "Deleted", place.shown
 
     def _delete_from(self, folder: OpenFolder, place: ResolvedPath) -> None:
-        name = name_in(place.path)
-        info = folder.status_of(name)
+        is_link = self._check(folder, place)
+        folder.unlink(name_in(place.path))
+        if not is_link:
+            self._files.forget(place.path)
+
+    def _check(self, folder: OpenFolder, place: ResolvedPath) -> bool:
+        """Raise Refusal if this may not be deleted. Return whether it is a link."""
+        info = folder.status_of(name_in(place.path))
         _check_kind(place, info)
-        if stat.S_ISLNK(info.st_mode):
-            folder.unlink(name)
-            return
-        self._check_unchanged(folder, place)
-        folder.unlink(name)
-        self._files.forget(place.path)
+        is_link = stat.S_ISLNK(info.st_mode)
+        if not is_link:
+            self._check_unchanged(folder, place)
+        return is_link
 
     def _check_unchanged(self, folder: OpenFolder, place: ResolvedPath) -> None:
         """Raise Refusal if a file that was read has changed since. Unread files are not checked."""
