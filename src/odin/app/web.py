@@ -18,21 +18,31 @@ class WebAccess:
     def __init__(self, settings: WebSettings, env: Mapping[str, str]) -> None:
         self._settings = settings
         self._env = env
-        self._fetcher: WebFetcher | None = None
+        self._fetchers: dict[bool, WebFetcher] = {}  # by whether they are guarded
         self.warning = ""
         self.search = self._make_engine(settings)
 
     async def fetch(self, url: str, **options: Any) -> FetchResponse:
-        if self._fetcher is None:
+        """Fetch a page. Names that lead into private networks are refused."""
+        return await self._get_fetcher(guarded=True).fetch(url, **options)
+
+    async def _fetch_results(self, url: str, **options: Any) -> FetchResponse:
+        """Fetch from the search engine, which the user has configured, wherever it is."""
+        return await self._get_fetcher(guarded=False).fetch(url, **options)
+
+    def _get_fetcher(self, *, guarded: bool) -> "WebFetcher":
+        if guarded not in self._fetchers:
+            from odin.providers.address_guard import AddressGuard
             from odin.providers.web_fetch import WebFetcher
 
             agent = self._settings.user_agent or f"odin/{__version__}"
-            self._fetcher = WebFetcher(self._env, agent, self._settings.timeout_s)
-        return await self._fetcher.fetch(url, **options)
+            guard = AddressGuard(self._settings.private_hosts) if guarded else None
+            self._fetchers[guarded] = WebFetcher(self._env, agent, self._settings.timeout_s, guard=guard)
+        return self._fetchers[guarded]
 
     async def close(self) -> None:
-        if self._fetcher is not None:
-            await self._fetcher.close()
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
 
     def _make_engine(self, settings: WebSettings) -> SearchEngine | None:
         search = settings.search
@@ -41,7 +51,7 @@ class WebAccess:
         from odin.providers.web_search import make_engine
 
         try:
-            return make_engine(search.backend, self.fetch, url=search.url, key=search.api_key)
+            return make_engine(search.backend, self._fetch_results, url=search.url, key=search.api_key)
         except ConfigError as error:
             self.warning = f"WebSearch is not available. {error.describe()}"
             return None

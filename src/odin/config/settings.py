@@ -79,6 +79,10 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 SearchBackend = Literal["none", "brave", "duckduckgo", "searxng"]
 
 
+NonEmptyText = Annotated[str, Meta(min_length=1)]
+NonEmptyTexts = tuple[NonEmptyText, ...]
+
+
 class SearchSettings(Struct, frozen=True, kw_only=True):
     backend: Annotated[
         SearchBackend, Meta(description="The search engine of WebSearch. With `none` the tool is not offered.")
@@ -92,13 +96,18 @@ class SearchSettings(Struct, frozen=True, kw_only=True):
 class WebSettings(Struct, frozen=True, kw_only=True):
     timeout_s: Annotated[float, Meta(description="Timeout of a page or search, in seconds.", gt=0, le=120)] = 30.0
     user_agent: Annotated[str, Meta(description="The User-Agent header. Empty: odin/VERSION.")] = ""
+    private_hosts: Annotated[
+        NonEmptyTexts,
+        Meta(
+            description="Hosts that WebFetch may read although their names lead to this machine or a private network: "
+            "names (`*` for anything), addresses, networks such as `10.0.0.0/8`."
+        ),
+    ] = ()
     search: Annotated[SearchSettings, Meta(description="Web search.")] = SearchSettings()
 
 
 ModeName = Literal["ask", "plan", "edit", "ask_mode", "plan_mode", "edit_mode"]
-NonEmptyText = Annotated[str, Meta(min_length=1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
-NonEmptyTexts = tuple[NonEmptyText, ...]
 
 
 def describe(text: str, **limits: Any) -> Meta:

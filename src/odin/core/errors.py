@@ -262,3 +262,7 @@ class BadReply(ProviderError):
 
 class TlsFailed(ProviderError):
     pass
+
+
+class PrivateAddress(ProviderError):
+    """A web page would have come from this machine or a private network."""

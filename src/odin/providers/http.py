@@ -20,9 +20,13 @@ from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
 if TYPE_CHECKING:
     import ssl
 
+    from odin.providers.address_guard import AddressGuard
+
 MAX_HEAD = 64 * 1024
 MAX_DECODED = 16 * 1024 * 1024
 _HIGH_WATER = 1024 * 1024
+_NEXT_ADDRESS_SECONDS = 3.0
+"""Seconds after which the next address of a host is tried."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -248,12 +252,15 @@ class HttpClient:
         header_timeout: float = DEFAULT_HEADER_TIMEOUT,
         keep_alive: float = 60.0,
         user_agent: str = "odin",
+        guard: "AddressGuard | None" = None,
     ) -> None:
+        """`guard` resolves the hosts and refuses some of their addresses."""
         self._env = os.environ if env is None else env
         self._connect_timeout = connect_timeout
         self._header_timeout = header_timeout
         self._keep_alive = keep_alive
         self._user_agent = user_agent
+        self._guard = guard
         self._idle: dict[str, list[HttpConnection]] = {}
         self._warming: dict[str, asyncio.Task[HttpConnection]] = {}
         self._draining: dict[asyncio.Task[None], HttpResponse] = {}
@@ -384,7 +391,9 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 to = route.proxy or route.to
-                wire = await self._dial(to, await self._get_tls_context(to))
+                if self._guard is not None and route.proxy is not None:
+                    await self._guard.check_for_proxy(route.to.host, route.to.port)
+                wire = await self._dial(to, await self._get_tls_context(to), guarded=route.proxy is None)
                 if route.proxy is not None and route.to.scheme == "https":
                     await self._open_tunnel(wire, route, route.proxy)
                 return wire
@@ -395,14 +404,20 @@ class HttpClient:
                 raise errors.make_unreachable_error(route, error) from None
             raise
 
-    async def _dial(self, to: Address, context: "ssl.SSLContext | None") -> HttpConnection:
+    async def _dial(self, to: Address, context: "ssl.SSLContext | None", *, guarded: bool) -> HttpConnection:
+        """Connect to a host; if it is guarded, to an address of it that was checked."""
         loop = asyncio.get_running_loop()
         named = to.host if context is not None else None
         race = None if to.is_loopback else 0.25  # a cancelled race may leave a socket behind, and here it gains nothing
-        _, wire = await loop.create_connection(
-            HttpConnection, to.host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=race
-        )
-        return wire
+        hosts = await self._guard.resolve(to.host, to.port) if guarded and self._guard is not None else [to.host]
+        for left, host in enumerate(hosts, 1 - len(hosts)):
+            with suppress(*([OSError] if left else [])):
+                async with asyncio.timeout(_NEXT_ADDRESS_SECONDS if left else None):
+                    _, wire = await loop.create_connection(
+                        HttpConnection, host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=race
+                    )
+                    return wire
+        raise OSError("it has no address")
 
     async def _open_tunnel(self, wire: HttpConnection, route: Route, proxy: Address) -> None:
         """Ask the proxy to connect, then start TLS with the server."""

@@ -1,7 +1,7 @@
 """Fetches web pages with the same client as model requests: same proxies, certificates and timeouts.
 
 Redirects are followed within one host only. A redirect to another host is reported, not followed, because the user
-approved only the first address.
+approved only the first address. With a guard, names that lead into private networks are refused, also after a redirect.
 """
 
 import asyncio
@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import quote, urljoin
 
-from odin.core.errors import AuthFailed, BadReply, OdinError, ProviderError, StreamStalled, TlsFailed
+from odin.core.errors import AuthFailed, BadReply, OdinError, PrivateAddress, ProviderError, StreamStalled, TlsFailed
 from odin.core.tool import FetchResponse
 from odin.providers.address import Address, parse_address
+from odin.providers.address_guard import AddressGuard
 from odin.providers.http import HttpClient, HttpResponse
 
 MAX_HOPS = 5
@@ -31,8 +32,9 @@ class WebFetcher:
         user_agent: str,
         timeout: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
+        guard: AddressGuard | None = None,
     ) -> None:
-        self._http = HttpClient(env, user_agent=user_agent)
+        self._http = HttpClient(env, user_agent=user_agent, guard=guard)
         self._timeout = timeout
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
@@ -136,6 +138,6 @@ def _is_same_host(one: Address, other: Address) -> bool:
 
 def _rewrite_error(error: ProviderError) -> ProviderError:
     """Return the same error without the hint about models."""
-    about_the_way = isinstance(error, TlsFailed | AuthFailed) or "proxy" in str(error)
+    about_the_way = isinstance(error, TlsFailed | AuthFailed | PrivateAddress) or "proxy" in str(error)
     kept = about_the_way or error.hint.startswith("This page")
     return type(error)(str(error), error.hint if kept else "Check the address, or try again later.")
