@@ -258,7 +258,7 @@ def test_a_folder_deleted_under_us(run_odin: Run, tmp_path: Path) -> None:
         done = subprocess.run(
             ["/bin/sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=60, check=False
         )
-        calm(done, 2, "does not exist any more")
+        calm(done, 2, "no longer exists")
         gone.mkdir()
 
 
@@ -276,7 +276,7 @@ def test_instructions_that_lead_out_of_the_project_are_not_used(run_odin: Run, w
     (workspace / "ODIN.md").symlink_to(tmp_path / "secret")
     with ScriptedServer([say("ok")]) as server:
         done = run_odin("-p", "go", env=server.env("anthropic"))
-    calm(done, 0, "leads out of the project")
+    calm(done, 0, "points outside the project")
     assert b"xyzzy" not in server.requests[0].body
 
 

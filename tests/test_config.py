@@ -188,9 +188,9 @@ def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: P
     assert config.max_turns == 5
     assert config.model == ""
     assert config.warnings == (
-        f'{where}: there is no key "modle"; it is ignored. Did you mean "model"?',
-        f'{where}: there is no key "allowedCommands"; it is ignored. Did you mean "AllowedCommands"?',
-        f'{where}: there is no key "retry.atempts"; it is ignored. Did you mean "attempts"?',
+        f'{where}: unknown key "modle" is ignored. Did you mean "model"?',
+        f'{where}: unknown key "allowedCommands" is ignored. Did you mean "AllowedCommands"?',
+        f'{where}: unknown key "retry.atempts" is ignored. Did you mean "attempts"?',
     )
 
 
@@ -564,7 +564,7 @@ def test_folders_we_make_are_private(tmp_path: Path):
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StateUnwritable, match="cannot be made"):
+    with pytest.raises(StateUnwritable, match="cannot be created"):
         make_private_folder(tmp_path / "file" / "state")
 
 

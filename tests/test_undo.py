@@ -118,7 +118,7 @@ def test_what_the_user_changed_is_left_alone_and_the_exit_code_says_so(here: Her
     file.write_text("mine\n")
     code, printed, _ = here("undo")
     assert (code, file.read_text()) == (1, "mine\n")
-    assert "skipped   a.txt (changed outside this session since)" in printed
+    assert "skipped   a.txt (changed outside this session)" in printed
     assert "`odin redo`, then `odin undo --force`" in printed
     assert here("redo")[0] == 0
     assert (here("undo", "--force")[0], file.read_text()) == (0, "one\n")

@@ -131,7 +131,7 @@ def test_a_stored_key_reaches_the_model(run_odin: Run, auth: Path) -> None:
 def test_a_file_that_others_could_read_is_made_private(run_odin: Run, auth: Path, mode: int) -> None:
     kept(auth, json.dumps({"anthropic": KEY}), mode)
     done = run_odin("auth")
-    assert "could be read by others; now only you can" in done.stderr and "sk-ant-…1234" in done.stdout
+    assert "was readable by other users" in done.stderr and "sk-ant-…1234" in done.stdout
     assert mode_of(auth) == 0o600
     assert run_odin("auth").stderr == ""
 

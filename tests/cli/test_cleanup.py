@@ -143,7 +143,7 @@ def test_links_are_not_followed(here: Here, full: SessionStore, state: Path, tmp
     (state / "logs").rename(state / "logs-before")
     (state / "logs").symlink_to(precious)
     code, printed, _ = here("cleanup", "logs", "--yes")
-    assert code == 1 and "leads outside Odin's folders, so it is not removed" in printed
+    assert code == 1 and "points outside Odin's folders, so it is not removed" in printed
     assert (precious / "odin.log").read_text() == "precious"
     removed = state / "worktrees" / full.folder.name / ".removed"
     removed.mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_sessions_behind_a_link_stay(here: Here, full: SessionStore, tmp_path: P
     (elsewhere / ".deleted-mine").mkdir()
     before = sorted(path.name for path in elsewhere.iterdir())
     code, printed, _ = here("cleanup", "sessions", "--older-than", "0", "--yes")
-    assert code == 1 and "leads outside Odin's folders, so it is not removed" in printed
+    assert code == 1 and "points outside Odin's folders, so it is not removed" in printed
     assert sorted(path.name for path in elsewhere.iterdir() if path.name != ".index") == [
         name for name in before if name != ".index"
     ]

@@ -61,7 +61,7 @@ def test_what_is_wrong_with_file_and_line(here: Here, user: Path) -> None:
     wrong = json.loads(here("doctor", "config", "--json")[1])["wrong"]
     assert [(item["file"], item["line"]) for item in wrong] == [(str(user), 2), (str(user), 4)]
     text = here("doctor", "config")[1]
-    assert f'{user}:2: there is no key "mdoel"; it is ignored. Did you mean "model"?' in text
+    assert f'{user}:2: unknown key "mdoel" is ignored. Did you mean "model"?' in text
     user.write_text('{\n  "mode": "edit"\n  "model": "x"}')
     code, printed, _ = here("doctor", "config")
     assert code == 1 and f"{user}, line 3, column 3: not valid JSON" in printed

@@ -111,7 +111,7 @@ def test_a_guide_that_leads_out_of_the_project_is_refused(workspace: Path, tmp_p
     (workspace / "AGENTS.md").symlink_to(tmp_path / "secret")
     found = load_instructions(str(workspace))
     assert found.files == ()
-    assert "leads out of the project" in found.warning
+    assert "points outside the project" in found.warning
 
 
 def test_the_limit_holds_for_all_together_and_is_said(workspace: Path):
@@ -124,7 +124,7 @@ def test_the_limit_holds_for_all_together_and_is_said(workspace: Path):
     (guide,) = found.files
     assert guide.text.startswith("a" * 100 + "\n\n[AGENTS.md was cut here")
     assert f"{workspace / 'AGENTS.md'} is 300 bytes long; of all instructions only the first 32 KiB" in found.warning
-    assert f"{below / 'AGENTS.md'} is not used" in found.warning
+    assert f"{below / 'AGENTS.md'} is ignored" in found.warning
 
 
 def test_only_odin_md_is_read_again(workspace: Path):

@@ -128,7 +128,7 @@ class TestSources:
         found = library(workspace, user)
         assert found.list_commands() == ()
         assert found.find(f"/{name}") is None
-        assert f"/{name.casefold()} is a command of Odin" in found.take_warnings()[0]
+        assert f"/{name.casefold()} is a built-in command" in found.take_warnings()[0]
 
     def test_an_empty_one_is_skipped_with_one_warning(self, workspace: Path, user: Path) -> None:
         write(workspace / ".odin/commands/empty.md", "---\ndescription: nothing\n---\n  \n")
@@ -136,9 +136,9 @@ class TestSources:
         found = library(workspace, user, own={"blank": " "})
         assert filled(found, "/empty") == "the user's own"
         assert [item.name for item in found.list_commands()] == ["empty"]
-        assert [warning.split(" is not used: ")[1] for warning in found.take_warnings()] == [
-            "the command /empty has no text.",
-            "the command /blank has no text.",
+        assert [warning.split(" is ignored: ")[1] for warning in found.take_warnings()] == [
+            "the command /empty is empty.",
+            "the command /blank is empty.",
         ]
         assert found.take_warnings() == [], "every sentence once"
 
@@ -146,7 +146,7 @@ class TestSources:
     def test_wrong_values_of_the_configuration_are_told(self, workspace: Path, user: Path, value: object) -> None:
         found = library(workspace, user, own={"x": value, "good": "text"})
         assert [item.name for item in found.list_commands()] == ["good"]
-        assert "must be a text" in found.take_warnings()[0]
+        assert "must be a string" in found.take_warnings()[0]
 
 
 class TestArguments:
@@ -201,7 +201,7 @@ class TestPoison:
         (folder / "fine.md").symlink_to(inside)
         found = library(workspace, user)
         assert [item.name for item in found.list_commands()] == ["fine"]
-        assert sum("leads out of the project" in warning for warning in found.take_warnings()) == 2
+        assert sum("points outside the project" in warning for warning in found.take_warnings()) == 2
 
     def test_the_whole_folder_may_be_such_a_link(self, workspace: Path, user: Path, tmp_path: Path) -> None:
         write(tmp_path / "elsewhere/secret.md", "a password")
@@ -246,4 +246,4 @@ class TestPoison:
             write(workspace / f".odin/commands/a{number}.md", "text")
         found = library(workspace, user)
         assert len(found.list_commands()) == 3
-        assert "not all of it is used" in found.take_warnings()[0]
+        assert "some are ignored" in found.take_warnings()[0]

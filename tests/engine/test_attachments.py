@@ -279,7 +279,7 @@ class TestLeftOut:
         talk = await start([say("ok")])
         await talk.say(" ".join(f"@{number}.txt" for number in range(6)))
         assert len(warnings(talk)) >= 2
-        assert "too large in total" in warnings(talk)[-1]
+        assert "together are too large" in warnings(talk)[-1]
         assert len(told(talk)) < 200_000
 
     async def test_what_a_process_says_brings_nothing(self, start: Start, code: Path) -> None:
@@ -347,7 +347,7 @@ class TestImages:
         await attach(talk, "look", Attachment("x.png", data=pictures.png()))
         assert images(talk.server.requests[0]) == []
         assert "look\n(The user attached images, which this model is not shown.)" in told(talk)
-        assert warnings(talk) == ["This model does not support images; it only learns that some were attached."]
+        assert warnings(talk) == ["This model does not support images. It is only told that some were attached."]
 
     @pytest.mark.parametrize(
         ("data", "why"),

@@ -432,7 +432,7 @@ async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> 
                     ended["shorter"] += 1
                     break
                 if isinstance(event, CompactionChanged) and event.status == "failed":
-                    assert event.detail == "A summary would not be shorter."
+                    assert event.detail == "The summary is not shorter."
                     ended["left"] += 1
                     break
         await talk.client.close()

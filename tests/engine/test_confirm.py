@@ -74,8 +74,8 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("rule", "why"),
         [
-            ("WriteFile(other/**)", "is not about this call"),
-            ("Read", "is not about this call"),
+            ("WriteFile(other/**)", "does not match this call"),
+            ("Read", "does not match this call"),
             ("", "no rule was given"),
             ("((", "not a rule"),
         ],

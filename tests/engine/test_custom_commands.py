@@ -174,7 +174,7 @@ async def test_what_is_not_used_is_told_once(start: Start, fix: Path) -> None:
     talk = await start([say("a"), say("b")])
     await talk.say("/fix 1")
     await talk.say("/fix 2")
-    assert sum("/help is a command of Odin" in event.text for event in talk.all(Warned)) == 1
+    assert sum("/help is a built-in command" in event.text for event in talk.all(Warned)) == 1
 
 
 async def test_nothing_is_looked_for_without_a_slash(start: Start, fix: Path) -> None:

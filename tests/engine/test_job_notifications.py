@@ -120,7 +120,7 @@ async def test_a_process_that_outlasts_its_time_is_told(start: Start) -> None:
     wait = call("ExecuteCommand", {"command": RECORDED.format(1)})
     talk = await start([spawn("echo half; sleep 1000", timeout=200), wait, say("Too slow.")])
     assert (await talk.say("go")).text == "Too slow."
-    assert "was stopped: its time of 0.2 s was over. The end of its output:\\nhalf" in asked(talk, 2)
+    assert "was stopped after its time limit of 0.2 s. The end of its output:\\nhalf" in asked(talk, 2)
     assert [event.status for event in talk.all(SpawnFinished)] == ["timed_out"]
 
 

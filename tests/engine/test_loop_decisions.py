@@ -109,7 +109,7 @@ class TestDecide:
         assert decision.action == "verify"
         assert "nothing was run since" in decision.reasons[0]
         said = LoopSignals(done="x", unverified="no network")
-        assert decide_next(LoopFacts("end_turn", said)).reasons == ("The work has not been verified: no network",)
+        assert decide_next(LoopFacts("end_turn", said)).reasons == ("The work was not verified: no network",)
 
     def test_unverified_and_unfinished_goes_on_with_both_reasons(self) -> None:
         decision = decide_next(LoopFacts("end_turn", is_unverified=True))
@@ -132,11 +132,11 @@ class TestWords:
         assert "reach the moon" in text
         assert "- 1 to-do is open: a" in text
         assert all(category in text for category in CATEGORIES)
-        assert "brought nothing new" not in text
+        assert "made no progress" not in text
 
     def test_a_stall_is_said(self) -> None:
         decision = LoopDecision("continue_from_context", ("x",))
-        assert "2 rounds in a row brought nothing new" in build_next_prompt("t", 4, 10, decision, stalled=2)
+        assert "2 rounds in a row made no progress" in build_next_prompt("t", 4, 10, decision, stalled=2)
         assert "rounds in a row" not in build_next_prompt("t", 4, 10, decision, stalled=1)
 
     def test_verifying_is_asked_for(self) -> None:

@@ -172,7 +172,7 @@ async def test_a_model_that_says_it_did_not_verify_is_asked_to(start: Start) -> 
     talk = await start([unverified, DONE])
     await talk.client.submit(SetLoop(True))
     assert (await until_over(talk)).state == "completed"
-    assert "The work has not been verified: there are no tests" in talk.all(LoopPrompted)[1].text
+    assert "The work was not verified: there are no tests" in talk.all(LoopPrompted)[1].text
 
 
 async def test_blocked_ends_it(start: Start) -> None:
@@ -188,7 +188,7 @@ async def test_words_alone_are_no_progress(start: Start) -> None:
     await talk.client.submit(SetLoop(True))
     over = await until_over(talk)
     assert (over.state, over.iteration) == ("budget_exhausted", 3)
-    assert over.reason == "3 rounds in a row brought nothing new."
+    assert over.reason == "3 rounds in a row made no progress."
     notes = [event.text for event in talk.all(LoopPrompted)]
     assert ["rounds in a row" in text for text in notes] == [False, False, True]
     assert len(talk.server.requests) == 3
@@ -287,7 +287,7 @@ async def test_the_limit_of_calls_holds(start: Start, workspace: Path) -> None:
     over = await until_over(talk)
     assert (over.state, over.reason) == (
         "budget_exhausted",
-        "The limit of model calls for one prompt was reached.",
+        "The limit of model requests per prompt was reached.",
     )
     assert len(talk.server.requests) == 2
 
@@ -296,7 +296,7 @@ async def test_the_budget_holds(start: Start, workspace: Path) -> None:
     talk = await start([say("hm"), say("hm"), say("hm")], max_budget_usd=0.000001)
     await talk.client.submit(SetLoop(True))
     over = await until_over(talk)
-    assert (over.state, over.reason) == ("budget_exhausted", "The budget is spent.")
+    assert (over.state, over.reason) == ("budget_exhausted", "The budget is used up.")
     assert (await talk.client.get_loop_status()).cost_usd > 0
 
 

@@ -102,7 +102,7 @@ class TestModel:
         assert info.model.startswith("openai/")
         (warning,) = [line for line in info.warnings if TWO in line]
         assert "cannot be used now" in warning
-        assert warning.endswith(f"It goes on with {info.model}.")
+        assert warning.endswith(f"Continuing with {info.model}.")
         assert (await again.say("b")).reason == "end_turn"
 
     async def test_a_model_that_stood_in_for_another_is_not_kept(self, start: Start) -> None:

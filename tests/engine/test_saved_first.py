@@ -71,5 +71,5 @@ async def test_what_changes_at_the_very_moment_is_left_alone(
     before(monkeypatch, odin.checkpoints.rewind, "restore_files", lambda: file.write_text("mine\n"))
     rewound = await gone(talk, Rewind("p1"))
     assert file.read_text() == "mine\n"
-    assert [file.reason for file in rewound.skipped_files] == ["it changed at this very moment"]
+    assert [file.reason for file in rewound.skipped_files] == ["it is being changed by another program"]
     assert rewound.changes == ()

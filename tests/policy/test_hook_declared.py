@@ -124,7 +124,7 @@ def test_what_is_wrong_is_named_and_ignored(value: Any, said: str):
 def test_an_unknown_key_is_named_and_the_hook_stays():
     hooks, warnings = read({"Stop": [{"command": "x", "timeut": 5}]})
     assert [hook.command for hook in hooks] == ["x"]
-    assert warnings == ['file: unknown key "hooks.Stop[0].timeut"; it is ignored. Did you mean "timeout"?']
+    assert warnings == ['file: unknown key "hooks.Stop[0].timeut" is ignored. Did you mean "timeout"?']
 
 
 def test_the_good_ones_beside_a_bad_one_hold():

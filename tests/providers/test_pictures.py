@@ -104,7 +104,7 @@ def test_a_model_that_sees_nothing_reads_that_there_is_an_image(tmp_path: Path, 
     body = ENCODERS[api](request(*read(1, stored(tmp_path, 1)), images=False))
     texts, images = told(api, body)
     assert images == []
-    assert texts == ["[Unsupported tool result type] This model is not shown images.\n(image: 1.png)"]
+    assert texts == ["[Unsupported tool result type] This model does not support images.\n(image: 1.png)"]
 
 
 def test_the_contract_is_text_only(tmp_path: Path) -> None:

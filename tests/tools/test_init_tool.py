@@ -249,7 +249,7 @@ async def test_a_link_out_of_the_project_is_not_followed(box: Toolbox, tmp_path:
     outside = tmp_path / "other.md"
     outside.write_text(f"{BEGIN}\n{END}\n")
     (box.folder / "ODIN.md").symlink_to(outside)
-    assert "leads out" in await box.refused("InitTool")
+    assert "points outside" in await box.refused("InitTool")
     assert outside.read_text() == f"{BEGIN}\n{END}\n"
 
 

@@ -149,7 +149,7 @@ def test_a_long_name_in_the_reason_is_shown_whole() -> None:
 def test_letters_that_pass_for_others_are_named(command: str, told: str) -> None:
     text = "\n".join(row.text for row in permission_page(ask(command), Canvas(200, COLOURS)))
     assert told in text
-    assert ("Look twice" in text) is bool(told)
+    assert ("characters that look like" in text) is bool(told)
 
 
 async def test_what_was_never_on_the_screen_is_not_allowed() -> None:

@@ -101,7 +101,7 @@ def test_the_real_client_reads_every_message() -> None:
         ToolEnded("c1", "LS", "denied", "no"),
         RetryScheduled(1, 6, 0.5, "slow down", "RateLimited"),
         Warned("careful"),
-        TurnEnded("p1", "max_turns", "Hi", 1, error="The limit of model calls for one prompt was reached."),
+        TurnEnded("p1", "max_turns", "Hi", 1, error="The limit of model requests per prompt was reached."),
         partial=True,
     )
     parsed = [parse_message(message) for message in found]

@@ -120,7 +120,7 @@ class AttachmentReader:
 
     def _build_result(self, batch: "_AttachmentBatch") -> AttachedContent:
         if batch.images and not self._deps.sees_images():
-            batch.warnings.append("This model does not support images; it only learns that some were attached.")
+            batch.warnings.append("This model does not support images. It is only told that some were attached.")
         files = tuple(structs.replace(file, path=to_valid_unicode(file.path)) for file in self._deps.take_new_files())
         return AttachedContent(tuple(batch.notes), tuple(batch.images), tuple(batch.warnings), files)
 
@@ -130,7 +130,7 @@ class AttachmentReader:
             batch.skip(_name_of(item), why)
             return
         if batch.chars >= batch.max_chars:
-            batch.skip(_name_of(item), "the attachments are too large in total; the model can read it itself.")
+            batch.skip(_name_of(item), "all attachments together are too large. The model can read the file itself.")
             return
         journal = CacheJournal()
         with record_into(journal):

@@ -110,7 +110,7 @@ async def describe_repository(root: str, env: Mapping[str, str]) -> str:
     from odin.policy.commands.git_config import has_safe_git_config
 
     if not has_safe_git_config(root, root):
-        return "Git: not looked at, because the settings of this repository can start programs."
+        return "Git: not inspected, because the settings of this repository can start programs."
     try:
         async with asyncio.timeout(LIMIT_S):
             status, log = await asyncio.gather(_run_git(root, env, _STATUS_ARGS), _run_git(root, env, _LOG_ARGS))
@@ -119,7 +119,7 @@ async def describe_repository(root: str, env: Mapping[str, str]) -> str:
     lines = status.splitlines()
     if not lines:
         return ""
-    more = [f"... and more: {len(lines) - _MAX_LINES} lines left out"] if len(lines) > _MAX_LINES else []
+    more = [f"... {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
     text = "\n".join(["Git status at the start of this session:", *lines[:_MAX_LINES], *more])
     if log.strip():
         text += f"\nLast commits:\n{log.strip()}"

@@ -36,7 +36,7 @@ from odin.policy.descriptors import open_folder
 from odin.policy.paths import find_protected_part, resolve_given
 from odin.session.history import RecordedChange, SpeculativeChanges
 
-CHANGED_BY_OTHERS = "changed outside this session since"
+CHANGED_BY_OTHERS = "changed outside this session"
 CHANGED_IN_BACKGROUND = "changed while a background process ran; the change may not be from this session"
 UNSAVED = "its earlier content was not saved"
 _SYNC_TOGETHER = 100
@@ -177,7 +177,7 @@ def _restore_step(step: RestoreStep, store: CheckpointStore, cleared: bool, *, s
 
 def _check_unchanged(step: RestoreStep) -> None:
     if not is_same_state(_current_state_of(step.now.path, [step.now]), step.now):
-        raise RestoreFailed("it changed at this very moment")
+        raise RestoreFailed("it is being changed by another program")
 
 
 def _try_step(failed: dict[str, str], step: RestoreStep, act: Callable[[], None]) -> None:

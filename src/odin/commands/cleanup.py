@@ -181,7 +181,7 @@ class Cleanup:
         real = Path(os.path.realpath(path.parent))
         own = [Path(os.path.realpath(base)) for base in (self._state, self._cache)]
         if not any(real == base or base in real.parents for base in own):
-            raise UsageError(f"{path} leads outside Odin's folders, so it is not removed.")
+            raise UsageError(f"{path} points outside Odin's folders, so it is not removed.")
 
 
 def _measure_folder(what: str, path: Path, count: int | None = None) -> DiskUsage:

@@ -13,7 +13,7 @@ from odin.core.text import list_choices, suggest_similar
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
 
-SHUTDOWN_TIMEOUT = "odin: running work did not end in time."
+SHUTDOWN_TIMEOUT = "odin: running work did not stop in time."
 
 
 def write_output(text: str) -> int:

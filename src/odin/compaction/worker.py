@@ -429,7 +429,7 @@ class CompactionWorker:
         messages = self._get_messages()
         sketch = compacted_event_of(self._budget, ready, messages, scope, str(self._deps.folder / "history-1.md"))
         if sketch.tokens_after >= sketch.tokens_before:
-            self._emit(CompactionChanged("failed", ready.trigger, "A summary would not be shorter."))
+            self._emit(CompactionChanged("failed", ready.trigger, "The summary is not shorter."))
             return False
         archive = archive_messages(self._budget, messages[: len(messages) - sketch.kept_messages])
         event = compacted_event_of(self._budget, ready, messages, scope, archive)

@@ -53,7 +53,7 @@ def read_auth_file(env: Mapping[str, str]) -> AuthFile:
         for text in texts:
             value = resolve_key(text, env)
             if value and not _is_sendable(value):
-                warnings.append(f"{path}: a key of {provider} cannot be sent: it has blanks or strange letters.")
+                warnings.append(f"{path}: a key of {provider} is invalid: it contains spaces or non-ASCII characters.")
             elif value:
                 keys[provider] = (*keys.get(provider, ()), value)
             else:
@@ -84,7 +84,7 @@ def remove_keys(provider: str, env: Mapping[str, str]) -> int:
 def validate_provider_name(name: str) -> str:
     name = name.strip()
     if not _PROVIDER_NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of a provider.", "Names are letters, digits, '.', '-' and '_'.")
+        raise UsageError(f"{name!r} is not a valid provider name.", "Use letters, digits, '.', '-' and '_'.")
     return name
 
 
@@ -92,10 +92,10 @@ def validate_key(text: str) -> str:
     """Return the key if it is one line without blanks. Raise UsageError, without the key in the message."""
     key = text.strip()
     if not key:
-        raise UsageError("No key was given.", "Paste it when you are asked, or pipe it in.")
+        raise UsageError("No key was given.", "Paste it at the prompt, or pipe it in.")
     if not _is_sendable(key):
         raise UsageError(
-            "That is not a key: it has blanks, several lines or letters that cannot be sent.", "Copy it again."
+            "This is not a valid key: it contains spaces, line breaks or non-ASCII characters.", "Copy it again."
         )
     return key
 
@@ -133,14 +133,14 @@ def _make_private(path: Path, warnings: list[str]) -> None:
     if found.st_uid not in (0, os.geteuid(), path.parent.stat().st_uid):
         raise ConfigError(f"{path} belongs to another user.", "Remove it, and store your keys with `odin auth add`.")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError(f"{path} may be written by others.", "Look through it, then make it yours: chmod 600.")
+        raise ConfigError(f"{path} is writable by other users.", "Check its content, then run chmod 600 on it.")
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         try:
             path.chmod(PRIVATE_MODE)
         except OSError as error:
-            raise ConfigError(f"{path} may be read by others.", "Make it yours: chmod 600.") from error
+            raise ConfigError(f"{path} is readable by other users.", "Run chmod 600 on it.") from error
         warnings.append(
-            f"{path} could be read by others; now only you can. Replace its keys if others use this machine."
+            f"{path} was readable by other users and is now private. Replace its keys if others use this machine."
         )
 
 

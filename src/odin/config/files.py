@@ -44,23 +44,23 @@ def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]
         return found
 
     def constant(name: str) -> NoReturn:
-        raise ConfigError(f"{path} is not valid JSON: {name} is not a number JSON knows.", "Write a plain number.")
+        raise ConfigError(f"{path} is not valid JSON: {name} is not a JSON number.", "Write a plain number.")
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {_lower_first(error.msg)}.",
-            "Correct it there; JSON has no comments and no trailing commas.",
+            "Fix it there; JSON has no comments and no trailing commas.",
         ) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON: {error}.", "Correct the file or remove it.") from error
+        raise ConfigError(f"{path} cannot be read as JSON: {error}.", "Fix or remove the file.") from error
     if not isinstance(value, dict):
         raise ConfigError(
-            f"{path}, line 1: the file must hold one JSON object.", 'Begin it with "{" and end it with "}".'
+            f"{path}, line 1: the file must contain one JSON object.", 'Begin it with "{" and end it with "}".'
         )
     if is_deeper_than(MAX_DEPTH, value):
-        raise ConfigError(f"{path} is nested more than {MAX_DEPTH} levels deep.", "Correct the file or remove it.")
+        raise ConfigError(f"{path} is nested more than {MAX_DEPTH} levels deep.", "Fix or remove the file.")
     return cast("dict[str, Any]", value), repeated
 
 
@@ -86,7 +86,7 @@ def _lower_first(message: str) -> str:
 
 def read_config_file(path: Path) -> bytes | None:
     """Return the bytes of a configuration file, or None if it does not exist."""
-    hint = "Correct the file, or move it away to start without it."
+    hint = "Fix the file, or move it away to start without it."
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -222,7 +222,7 @@ class ConfigValidator:
         try:
             return msgspec.to_builtins(msgspec.convert(value, kind, strict=same))
         except msgspec.ValidationError:
-            why = f"it {describe_mismatch(value, kind)}" if same else f"what {raw} stands for does not fit."
+            why = f"it {describe_mismatch(value, kind)}" if same else f"the value of {raw} does not fit."
             self.report(
                 path, f"{path} is ignored: {why}"
             )  # what a variable stands for is not shown: it may be a secret
@@ -248,7 +248,7 @@ class ConfigValidator:
 
 def _describe_unknown_key(path: str, key: str, known: Mapping[str, Any]) -> str:
     suggestion = suggest_similar(key, known, '"{}"')
-    return f'there is no key "{path}"; it is ignored.{suggestion}'
+    return f'unknown key "{path}" is ignored.{suggestion}'
 
 
 PRIVATE_MODE = 0o600
@@ -280,7 +280,7 @@ def _wait_for_lock(fd: int, path: Path, patience: float) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise ConfigError(f"{path} is held by another process.", "Try again when it has ended.") from error
+                raise ConfigError(f"{path} is locked by another process.", "Try again when it has finished.") from error
             time.sleep(0.02)
         else:
             return

@@ -282,7 +282,7 @@ def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
 def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
     for name, value in flags.items():
         if name not in _KEY_OF:
-            raise UsageError(f"There is no setting {name!r}.")
+            raise UsageError(f"Unknown setting {name!r}.")
         layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
 
 
@@ -299,9 +299,7 @@ def _validate_value(name: str, value: Any, where: str) -> Any:
     try:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"{where} {describe_mismatch(_parse_number(value), kind)}", "Correct it or leave it out."
-        ) from error
+        raise ConfigError(f"{where} {describe_mismatch(_parse_number(value), kind)}", "Fix or remove it.") from error
 
 
 def _parse_number(text: Any) -> Any:

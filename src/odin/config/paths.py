@@ -21,7 +21,7 @@ def get_current_folder() -> str:
     try:
         return os.getcwd()  # noqa: PTH109
     except FileNotFoundError as error:
-        raise UsageError("The current folder does not exist any more.", "Change to another one first.") from error
+        raise UsageError("The current folder no longer exists.", "Change to an existing folder.") from error
 
 
 def resolve_folder(folder: str = "") -> str:
@@ -82,8 +82,8 @@ def make_private_folder(folder: Path) -> Path:
                 parent.mkdir(0o700, exist_ok=True)
     except OSError as error:
         raise StateUnwritable(
-            f"The folder {folder} cannot be made: {error.strerror or error}.",
-            "Make it writable, or name another one with ODIN_STATE_DIR.",
+            f"The folder {folder} cannot be created: {error.strerror or error}.",
+            "Make it writable, or set another one with ODIN_STATE_DIR.",
         ) from error
     return folder
 

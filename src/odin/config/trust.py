@@ -151,11 +151,11 @@ def _collect_texts(value: Any) -> Iterator[str]:
 
 
 def _read_pinned(path: Path) -> bytes:
-    hint = "Remove it, or go on untrusted."
+    hint = "Remove it, or continue without trust."
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path} is not a regular file, so its content cannot be pinned.", hint)
+            raise ConfigError(f"{path} is not a regular file, so trust cannot cover its content.", hint)
         if found.st_size > MAX_PINNED_BYTES:
             raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_PINNED_BYTES:,} is the limit.", hint)
         return path.read_bytes()
@@ -240,13 +240,13 @@ def locate_trust_store(env: Mapping[str, str]) -> Path:
 def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
     """Return the trusted folders. A damaged store, or one that others could write, is ignored."""
     path = locate_trust_store(env)
-    hint = "Correct it, or move it away and trust your folders again."
+    hint = "Fix it, or move it away and trust your folders again."
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_STORE_BYTES:
             raise ConfigError(f"{path} is not a list of trusted folders.", hint)
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigError(f"{path} may be written by others.", "Look through it, then make it yours: chmod 600.")
+            raise ConfigError(f"{path} is writable by other users.", "Check its content, then run chmod 600 on it.")
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return {}

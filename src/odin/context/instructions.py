@@ -101,15 +101,15 @@ class _BudgetedReader:
             return ""
         self._seen.add(place)
         if not Path(place).is_relative_to(os.path.realpath(self._root)):
-            return self._warn(f"{path} leads out of the project and is not used.")
+            return self._warn(f"{path} points outside the project and is ignored.")
         if self._bytes_left <= 0:
-            return self._warn(f"{path} is not used: the instructions before it take all of {MAX_BYTES // 1024} KiB.")
+            return self._warn(f"{path} is ignored: other instructions already fill {MAX_BYTES // 1024} KiB.")
         try:
             with path.open("rb") as file:
                 raw = file.read(self._bytes_left + 1)
                 size = path.stat().st_size
         except OSError as error:
-            return self._warn(f"{path} cannot be read: {error.strerror or error}. Going on without it.")
+            return self._warn(f"{path} cannot be read: {error.strerror or error}. Continuing without it.")
         return self._cut(path, raw, size)
 
     def _cut(self, path: Path, raw: bytes, size: int) -> str:
@@ -119,7 +119,7 @@ class _BudgetedReader:
             return text
         limit_text = "only the first" if room == MAX_BYTES else "of all instructions only the first"
         kept = f"{MAX_BYTES // 1024} KiB"
-        self._warn(f"{path} is {size:,} bytes long; {limit_text} {kept} are used. Shorten it so that all of it counts.")
+        self._warn(f"{path} is {size:,} bytes long; {limit_text} {kept} are used. Shorten it to use all of it.")
         return text.rstrip("\ufffd") + f"\n\n[{path.name} was cut here: {limit_text} {kept} are used.]"
 
     def _warn(self, text: str) -> str:

@@ -135,7 +135,7 @@ class MarkdownFolder:
             seen = known if known is not None and known.stamp == stamp else _parse_file(path, stamp)
             self._files[path] = seen
             if seen.error:
-                warn(f"{to_plain_line(path)} is not used: {seen.error}")
+                warn(f"{to_plain_line(path)} is ignored: {seen.error}")
             else:
                 yield MarkdownFile(name, to_plain_line(path), seen.values, seen.body)
 
@@ -183,7 +183,7 @@ class _MarkdownWalk:
     ) -> Iterator[tuple[str, str, os.stat_result]]:
         name = "/".join(names)
         if not is_typable(name):
-            self._warn(f"{to_plain_line(path)} is not used: its name cannot be typed as one word.")
+            self._warn(f"{to_plain_line(path)} is ignored: its name must be one word.")
             return
         self._found += 1
         yield name, path, found
@@ -200,13 +200,13 @@ class _MarkdownWalk:
         full = self._scanned > MAX_SCANNED or self._found >= MAX_FILES
         if full:
             folder = to_plain_line(self._folder)
-            self._warn(f"{folder} holds more than {MAX_FILES} commands, or too much else; not all of it is used.")
+            self._warn(f"{folder} holds more than {MAX_FILES} commands or other files; some are ignored.")
         return full
 
     def _is_inside(self, path: str) -> bool:
         if not self._within or Path(os.path.realpath(path)).is_relative_to(self._within):
             return True
-        self._warn(f"{to_plain_line(path)} leads out of the project and is not used.")
+        self._warn(f"{to_plain_line(path)} points outside the project and is ignored.")
         return False
 
 
@@ -220,7 +220,7 @@ def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
     except OSError as error:
         return _ParsedFile(stamp, {}, error=f"it cannot be read ({error.strerror or error}).")
     if b"\0" in raw:
-        return _ParsedFile(stamp, {}, error="it is no text.")
+        return _ParsedFile(stamp, {}, error="it is not a text file.")
     values, body = split_front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace"))
     return _ParsedFile(stamp, values, body)
 
@@ -330,20 +330,20 @@ class CommandLibrary:
             texts = {key.replace("_", "-"): text for key, text in fields.items()}
             body: Any = texts.get("body")
             if not is_typable(name):
-                self._warn(f"{at} is not used: its name cannot be typed as one word.")
+                self._warn(f"{at} is ignored: its name must be one word.")
             elif not all(isinstance(text, str) for text in texts.values()) or body is None:
-                self._warn(f"{at} is not used: it must be a text, or an object with body and description.")
+                self._warn(f"{at} is ignored: it must be a string, or an object with body and description.")
             elif len(body) > MAX_BYTES:
-                self._warn(f"{at} is not used: it is {len(body):,} characters long; {MAX_BYTES:,} is the limit.")
+                self._warn(f"{at} is ignored: it is {len(body):,} characters long; {MAX_BYTES:,} is the limit.")
             else:
                 yield _make_text(name, texts, body.strip(), written.source, at)
 
     def _add(self, found: dict[str, CommandText], text: CommandText) -> None:
         name = text.command.name.casefold()
         if is_reserved(name):
-            self._warn(f"{text.path} is not used: /{name} is a command of Odin. Give it another name.")
+            self._warn(f"{text.path} is ignored: /{name} is a built-in command. Rename it.")
         elif not text.body:
-            self._warn(f"{text.path} is not used: the command /{name} has no text.")
+            self._warn(f"{text.path} is ignored: the command /{name} is empty.")
         elif name not in found:
             found[name] = text
         elif _is_users_own(text) and not _is_users_own(first := found[name]):

@@ -206,7 +206,7 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
             call = await _apply_edited_arguments(call, answer.args, answer, scope, deps)
         if call.stage in ("admitted", "refused"):
             return call
-    return call.refuse("Denied: its arguments were changed again and again.", "denied")
+    return call.refuse("Denied: its arguments were changed too many times.", "denied")
 
 
 async def _find_failure(call: Call, scope: CallScope, deps: CallDeps) -> ToolOutput | None:
@@ -344,13 +344,13 @@ async def _add_rule(
     if not text:
         return "no rule was given."
     if answer.args is not None:
-        return "the arguments were changed, so the rule is not about what runs."
+        return "the arguments were changed, so the rule does not match what runs."
     if deps.rules is None:
         return "rules cannot be changed in this session."
     tool = call.tool
     try:
         if not deps.policy().would_decide(text, action, tool.name, tool.kind, call.subject, scope.mode):
-            return f"the rule {text} is not about this call."
+            return f"the rule {text} does not match this call."
         await deps.rules.add(text, action, remember)
     except OdinError as error:
         return error.describe()
@@ -385,7 +385,7 @@ async def ask_unsandboxed(call: Call, blocked: str, scope: CallScope, deps: Call
             _warn(problem, scope, deps)
             return AnswerPermission(answer.ask_id, False, problem, by=answer.by)
         if answer.remember is not None:
-            _warn("Running outside the sandbox is allowed only this once; no rule was saved.", scope, deps)
+            _warn("Running outside the sandbox is allowed only once; no rule was saved.", scope, deps)
         return msgspec.structs.replace(answer, rule="", remember=None)
 
     answer = await deps.approvals.ask(prepare, scope.agent, handle_answer=accept_once)

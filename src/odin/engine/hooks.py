@@ -63,7 +63,7 @@ def _is_dropped(call: HookCall, verdict: HookVerdict) -> bool:
 MAX_CONTINUES = 8
 """How often stop hooks may continue one turn, so that a hook cannot keep it running forever."""
 
-CONTINUE_NOTE = "A stop hook wants you to go on."
+CONTINUE_NOTE = "A stop hook wants you to continue."
 
 _OWN_ERROR_KINDS = (PromptBlocked.__name__, TurnHalted.__name__)
 

@@ -87,8 +87,8 @@ _FINAL_DECISIONS: dict[ExitReason, LoopDecision] = {
     "interrupted": LoopDecision("none", why="The turn was interrupted."),
     "aborted": LoopDecision("none", why="The session was closed."),
     "error": LoopDecision("none", why="The turn ended with an error."),
-    "error_max_budget_usd": LoopDecision("budget_exhausted", why="The budget is spent."),
-    "max_turns": LoopDecision("budget_exhausted", why="The limit of model calls for one prompt was reached."),
+    "error_max_budget_usd": LoopDecision("budget_exhausted", why="The budget is used up."),
+    "max_turns": LoopDecision("budget_exhausted", why="The limit of model requests per prompt was reached."),
     "loop_detected": LoopDecision("budget_exhausted", why="The model kept repeating the same calls."),
 }
 """The decision after a turn that did not end with an answer."""
@@ -116,7 +116,7 @@ def decide_next(facts: LoopFacts) -> LoopDecision:
     if not reasons:
         return LoopDecision("completed", why=facts.signals.done)
     if facts.stalled >= HOPELESS_ROUNDS:
-        return LoopDecision("budget_exhausted", why=f"{facts.stalled} rounds in a row brought nothing new.")
+        return LoopDecision("budget_exhausted", why=f"{facts.stalled} rounds in a row made no progress.")
     if facts.iteration >= facts.limit:
         return LoopDecision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
     return LoopDecision("verify" if reasons == unverified else "continue_from_context", reasons)
@@ -139,7 +139,7 @@ def _list_unfinished(facts: LoopFacts) -> tuple[str, ...]:
 def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
     if facts.signals.unverified is not None:
         why = f": {facts.signals.unverified}" if facts.signals.unverified else "."
-        return (f"The work has not been verified{why}",)
+        return (f"The work was not verified{why}",)
     return ("Files were changed and nothing was run since to verify them.",) if facts.is_unverified else ()
 
 
@@ -169,7 +169,7 @@ def _build_header(iteration: int, limit: int) -> str:
 
 _CONTINUE_NOTE = "Go on from where you are. Keep the to-do list true: mark what is done, cancel what is not needed."
 _VERIFY_NOTE = "Verify it now: run the tests or whatever shows that it works, and put right what does not."
-_STALLED_NOTE = "{rounds} rounds in a row brought nothing new. Try another way, or say what keeps you from going on."
+_STALLED_NOTE = "{rounds} rounds in a row made no progress. Try another way, or say what keeps you from going on."
 _TAGS_NOTE = (
     "End your reply with one of these, when it is true:\n"
     "<done>what was done and how it was verified</done>\n"

@@ -143,7 +143,7 @@ class RepetitionGuard:
 
 
 _STALLED_REASON = (
-    f"loop detected: the calls of the last {STALE_ROUNDS} steps brought nothing that earlier ones had not. "
+    f"loop detected: the calls of the last {STALE_ROUNDS} steps returned nothing new. "
     "Try something different, or answer with what you know."
 )
 

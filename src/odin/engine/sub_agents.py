@@ -76,7 +76,7 @@ class JobNotifier:
 def _describe_end(spawned: BackgroundProcess, output: str) -> str:
     starter = f", started by {spawned.request.agent}," if spawned.request.agent else ""
     if spawned.status == "timed_out":
-        outcome = f"was stopped: its time of {spawned.request.seconds:g} s was over"
+        outcome = f"was stopped after its time limit of {spawned.request.seconds:g} s"
     else:
         outcome = (
             f"finished with {describe_exit(spawned.code)}"

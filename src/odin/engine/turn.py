@@ -471,7 +471,7 @@ class AgentTurn:
 
 
 _ENDING_TEXTS: dict[str, str] = {
-    "max_turns": "The limit of model calls for one prompt was reached.",
+    "max_turns": "The limit of model requests per prompt was reached.",
     "max_tokens": "The reply was cut off by its length limit.",
     "loop_detected": LOOP_DETECTED,
     "interrupted": "The turn was interrupted.",

@@ -116,7 +116,7 @@ def _describe_finished(finished: CommandResult) -> str:
     elif finished.code:
         lines.append(f"({describe_exit(finished.code)})")
     if finished.has_survivors:
-        lines.append("(something it started still runs in the background until the session ends)")
+        lines.append("(a process it started still runs in the background until the session ends)")
     return "\n".join(lines)
 
 

@@ -231,7 +231,7 @@ async def choose_initial_model(models: ModelSelector, config: Config, past: Sequ
         except OdinError as error:
             warning = f"This session was using {had.model}, which cannot be used now: {error.describe()}"
     now = await models.choose(config.model)
-    return InitialModel(warning=f"{warning} It goes on with {now}." if had.chosen and warning else "")
+    return InitialModel(warning=f"{warning} Continuing with {now}." if had.chosen and warning else "")
 
 
 def _find_earlier_model(past: Sequence[Envelope]) -> _EarlierModel:

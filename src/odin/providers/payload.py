@@ -61,7 +61,7 @@ def render_without_images(holder: ToolResult | PromptMessage) -> str:
         return holder.text
     if isinstance(holder, PromptMessage):
         return f"{holder.text}\n{IMAGES_NOT_SHOWN}" if holder.text else IMAGES_NOT_SHOWN
-    return f"{UNSUPPORTED_RESULT} This model is not shown images.\n{holder.text}"
+    return f"{UNSUPPORTED_RESULT} This model does not support images.\n{holder.text}"
 
 
 class ImageSelection:

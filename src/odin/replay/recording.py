@@ -245,7 +245,7 @@ def mark_root(recording: Recording, target: Path) -> None:
     """Add a root marker if the session worked in a subfolder, so that the project root is detected."""
     cwd = str(target) + recording.cwd.removeprefix(recording.root)
     if not is_within(cwd, target):
-        raise LogDamaged("The recording leads out of its scratch copy, so it is not replayed.")
+        raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
     marks = ("ODIN.md", "odinconfig.json", ".git")
     if recording.cwd != recording.root and not any(os.path.lexists(target / mark) for mark in marks):
         (target / ".git").mkdir()

@@ -229,7 +229,7 @@ class _ScratchSession:
     def check_inside(self, cwd: str) -> None:
         """Raise LogDamaged if the recording would make the session work outside the copy."""
         if not is_within(cwd, self.project) or not is_within(find_project_root(cwd, self._env), self.project):
-            raise LogDamaged("The recording leads out of its scratch copy, so it is not replayed.")
+            raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
 
     def can_sandbox(self, cwd: str) -> bool:
         """True if a sandbox is available to keep commands inside the copy."""

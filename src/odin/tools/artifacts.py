@@ -33,7 +33,7 @@ class ArtifactFolder:
             raise Refusal(f"The name of the artifact is too long ({size} bytes). Use a shorter one.")
         path = os.path.realpath(self.folder / name)
         if not Path(path).is_relative_to(os.path.realpath(self.folder)):
-            raise Refusal(f"{name} leads out of the artifact folder. Use another name.")
+            raise Refusal(f"{name} points outside the artifact folder. Use another name.")
         if Path(path).is_dir():
             raise Refusal(f"{name} is a folder of artifacts, not an artifact.")
         return path

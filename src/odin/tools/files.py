@@ -105,7 +105,7 @@ def find_judged(path: str, ctx: ToolContext, *, on_links: bool = False) -> Resol
     found = next((item for item in known or () if item.written == path), None)
     if found is None:
         if known is not None:
-            raise Refusal(f"{path} was not judged, so it is not used.")
+            raise Refusal(f"{path} was not part of the approved call, so it is not used.")
         found = resolve_given(path, ctx.cwd, on_links=on_links)
     if found.fault:
         raise Refusal(found.fault)

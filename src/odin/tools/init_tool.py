@@ -62,7 +62,7 @@ class InitTool(FileTool[InitArgs]):
 
     def _read_current(self, place: ResolvedPath, cwd: str) -> bytes | None:
         if not Path(place.path).is_relative_to(os.path.realpath(self._root)):
-            raise Refusal(f"{self._path} leads out of the project. Remove the link first.")
+            raise Refusal(f"{self._path} points outside the project. Remove the link first.")
         if not exists(place):
             return None
         file, info = open_regular(place, cwd)

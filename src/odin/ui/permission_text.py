@@ -87,7 +87,7 @@ def warn_of_homoglyphs(text: str) -> list[str]:
         return []
     names = [_describe_character(char) for char in list(found)[:_MAX_NAMED]]
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
-    return [f"Look twice: it has letters or signs that look like others: {', '.join(names)}{more}."]
+    return [f"Warning: it contains characters that look like others: {', '.join(names)}{more}."]
 
 
 def _describe_character(char: str) -> str:

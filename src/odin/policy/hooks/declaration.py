@@ -204,7 +204,7 @@ class _HookReader:
         known = tuple(name for shape in shapes for name in shape.__struct_fields__)
         for key in entry:
             if key not in known:
-                self._warn(f'unknown key "{where}.{key}"; it is ignored.{_suggest_key(key, known)}')
+                self._warn(f'unknown key "{where}.{key}" is ignored.{_suggest_key(key, known)}')
         try:
             return [msgspec.convert(entry, shape) for shape in shapes]
         except msgspec.ValidationError as error:
