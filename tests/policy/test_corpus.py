@@ -13,7 +13,7 @@ import pytest
 
 from odin.core.event_values import Mode
 from odin.core.tool import Kind, SandboxProfile, Subject
-from odin.policy.policy import Policy
+from odin.policy.policy import Policy, Verdict
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import make_repository
 
@@ -83,11 +83,18 @@ def test_every_command_is_judged_as_it_should_be(repo: Path, home: Path):
     assert [(case["command"][:200], given) for case, given in found if given not in accepted(case)] == []
 
 
-def test_a_search_of_everything_is_asked_about_when_there_is_something_to_find(repo: Path, home: Path):
-    search = {"command": "grep -r SECRET .", "mode": "ask"}
-    assert judged(search, repo, home) == "auto"
+def test_a_search_of_everything_leaves_out_what_is_secret(repo: Path):
+    def judge() -> Verdict:
+        subject = Subject(command="grep -r SECRET .")
+        return Policy(root=str(repo)).judge("ExecuteCommand", "execute", subject, "ask_mode")
+
+    assert judge().amended is None
     (repo / ".env").write_text("SECRET=1\n")
-    assert judged(search, repo, home) == "ask"
+    verdict = judge()
+    assert verdict.action == "allow"
+    assert verdict.amended is not None
+    assert verdict.amended.command == "grep -r SECRET . --exclude=.env"
+    assert verdict.amended.left_out == (".env",)
 
 
 # --- poisoned repositories ---

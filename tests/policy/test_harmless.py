@@ -713,9 +713,21 @@ def test_secrets_are_not_printed_by_a_search_of_the_whole_tree(repo: Path):
     assert harmless("grep -rn KEY src", repo)
     assert harmless("grep -rn --include='*.py' KEY .", repo)
     assert not harmless("grep -rn --include='.e*' KEY .", repo)
-    assert harmless("rg KEY", repo)
+    assert harmless("grep -rn KEY . --exclude=.env", repo)
+    assert not harmless("grep -rn KEY . --exclude=.env --include=.env", repo)
+    assert not harmless("grep -rn KEY . --exclude='*env'", repo)
+    assert harmless("grep -rn KEY . --include=.env --exclude=.env", repo)
+    assert not harmless("rg KEY", repo)
     assert not harmless("rg --hidden KEY", repo)
     assert not harmless("rg -uu KEY", repo)
+    assert harmless("rg KEY -g '!.env'", repo)
+    assert harmless("rg KEY -g '!.e*'", repo)
+    assert harmless("rg -uu KEY --iglob '!{.ENV,x}'", repo)
+    assert harmless("rg KEY -g '*.py'", repo)
+    assert not harmless("rg KEY -g '!.env' -g '.env'", repo)
+    assert not harmless("rg KEY -g '!.env' --iglob '.*'", repo)
+    assert not harmless("rg KEY -g '!/.env'", repo)
+    assert not harmless("rg KEY -g '!.en[v]'", repo)
     assert not harmless("cat .env", repo)
     assert harmless("ls -la .env", repo)
     (repo / "src" / "server.key").write_text("x\n")
@@ -726,10 +738,14 @@ def test_secrets_are_not_printed_by_a_search_of_the_whole_tree(repo: Path):
 
 
 def test_a_tree_that_is_too_large_to_look_at_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
-    from odin.policy.commands.readonly import options
+    from odin.policy.commands.readonly import tree_scan
+    from odin.policy.commands.readonly.searches import EVERY_SECRET
 
-    monkeypatch.setattr(options, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(tree_scan, "_MAX_ENTRIES", 3)
     assert not harmless("grep -rn KEY .", repo)
+    assert not harmless("rg KEY", repo)
+    assert harmless(f"rg KEY '--iglob={EVERY_SECRET}'", repo)
+    assert not harmless(f"rg KEY '--iglob={EVERY_SECRET}' --iglob=.env", repo)
     assert harmless("grep -n KEY README.md", repo)
 
 
@@ -878,4 +894,4 @@ def test_what_was_fetched_does_not_make_a_search_a_question(repo: Path):
     assert judged("grep -Rn x .") == "ask"
     assert judged("cat node_modules/tls/sample.pem") == "ask"
     (repo / "src" / "server.pem").write_text("-----BEGIN")
-    assert judged("grep -rn x .") == "ask"
+    assert not harmless("grep -rn x .", repo)

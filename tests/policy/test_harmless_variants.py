@@ -102,25 +102,6 @@ def test_a_folder_is_left_out_only_by_its_plain_name(repo: Path):
     assert harmless("grep -rn KEY . --exclude-dir=ab", repo)
 
 
-def test_ripgrep_opens_hidden_files_that_are_chosen(repo: Path):
-    (repo / ".env").write_text("KEY=1\n")
-    assert harmless("rg KEY", repo)
-    assert harmless("rg KEY -g '!docs'", repo)
-    assert not harmless("rg KEY -g '.e*'", repo)
-    assert not harmless("rg KEY --iglob='.E*'", repo)
-    assert not harmless("rg KEY -t sh", repo)
-
-
-@pytest.mark.parametrize("name", [".gitignore", "src/.gitignore", ".ignore", "src/.rgignore", ".git/info/exclude"])
-def test_ripgrep_opens_hidden_files_that_are_taken_back(repo: Path, name: str):
-    (repo / "src" / ".env").write_text("KEY=1\n")
-    assert harmless("rg KEY", repo)
-    assert harmless("rg KEY src", repo)
-    (repo / name).write_text("*.log\n!.env\n")
-    assert not harmless("rg KEY", repo)
-    assert not harmless("rg KEY src", repo)
-
-
 @pytest.mark.parametrize("value", ["format:%G?", '"format:%""G?"', "format:%+GK"])
 def test_a_format_of_the_repository_with_signatures_is_a_question(repo: Path, value: str):
     assert harmless("git log -1", repo)

@@ -4,14 +4,21 @@ Each table is judged; what runs unasked is then run for real, and the canaries m
 """
 
 import os
+import re
 import shutil
 import subprocess
+import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
+from odin.core.call_events import ToolEnded
+from odin.core.path_names import SECRET_GLOBS
 from odin.core.tool import Subject
 from odin.policy.policy import Policy, Verdict
+from odin.testing import call, say
+from tests.engine.conftest import Start
 from tests.table import each
 
 CANARY = "canary-7f3a"
@@ -38,7 +45,7 @@ def judge(root: Path, command: str, permission_mode: str = "default") -> Verdict
 
 def output_of(command: str, folder: Path, shell: str = "/bin/sh") -> str:
     done = subprocess.run([shell, "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=20)
-    return done.stdout + done.stderr
+    return done.stdout + re.sub(r"(?m)^(rg: No files|Running with --debug).*\n", "", done.stderr)
 
 
 # --- globs that match the folder above ---
@@ -182,3 +189,138 @@ def test_a_real_program_of_a_version_manager_runs(folder: str, project: Path, ho
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{home / folder}:{os.environ['PATH']}")
         assert judge(project, "node --version").action == "allow"
+
+
+# --- searches, with what the ignore files of a project can do to ripgrep ---
+
+IGNORES: list[dict[str, str]] = [
+    {},
+    {".gitignore": " !.env\n"},
+    {".gitignore": "*\n!.env\n"},
+    {".gitignore": "/conf\n", "conf/.gitignore": "!.env\n"},
+    {".gitignore": "conf\n", ".ignore": "!conf\n!.env\n"},
+    {".gitignore": "# " + "x" * 30_000 + "\n!.env\n!*.key\n"},
+    {".rgignore": "!.*\n"},
+    {"conf/.rgignore": "!.env\n"},
+    {".git/info/exclude": "!.env\n"},
+    {"../.ignore": "!.env\n"},
+]
+SEARCHES = [
+    "rg TODO",
+    "rg TODO .",
+    "rg TODO conf",
+    "rg -n TODO ./conf src",
+    "rg --no-ignore-parent TODO",
+    "rg --no-ignore TODO",
+    "rg --hidden TODO",
+    "rg -uuu TODO",
+    "rg TODO -g '.e*'",
+    "rg TODO -g '*'",
+    "rg TODO --iglob '.ENV'",
+    "rg TODO -t sh -t all",
+    "rg TODO -g '!src' -g '**/.env'",
+    "rg --count TODO",
+    "rg -l TODO",
+    "rg -e TODO -- .",
+    "rg --json TODO",
+    "cd conf && rg TODO",
+    "rg TODO | head -50",
+    "rg --no-config TODO; rg -N TODO conf",
+    "timeout 20 rg TODO",
+    "grep -rn TODO .",
+    "grep -rn TODO",
+    "grep -rn TODO . --include='.e*'",
+    "grep -rn --include='*' TODO .",
+    "grep -rh TODO . --exclude=nothing",
+    "grep -r -- TODO .",
+    "grep -rl TODO . | sort",
+    "egrep -r 'TODO' ./",
+    "cd src && grep -rn TODO ..",
+    "grep -rn TODO . && grep -rn TODO .",
+    "nice grep -rc TODO .",
+]
+
+
+@pytest.fixture
+def search_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the ripgrep of the tests on PATH."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("RIPGREP_CONFIG_PATH", raising=False)
+    assert shutil.which("rg"), "the tests install ripgrep"
+
+
+def fill_with_secrets(project: Path) -> None:
+    for name in ("conf/.env", "conf/server.key", "conf/prod.ENV", "deep/er/.ssh/config", "src/credentials.json"):
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"TODO {CANARY}\n")
+    (project / "conf" / "open.txt").write_text("TODO open\n")
+
+
+@pytest.mark.usefixtures("search_path")
+@each("ignores", IGNORES)
+def test_no_search_prints_a_secret_file_unasked(ignores: dict[str, str], project: Path) -> None:
+    fill_with_secrets(project)
+    shutil.rmtree(project / ".git", ignore_errors=True)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    for name, text in ignores.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    for command in SEARCHES:
+        verdict = judge(project, command, "acceptEdits")
+        assert verdict.action == "allow", (command, verdict.reason)
+        assert verdict.amended is not None, command
+        shown = output_of(verdict.amended.command, project)
+        assert CANARY not in shown, command
+        assert not re.search(r"\.env|server\.key|\.ENV|credentials", shown), command
+        assert "error" not in shown, (command, shown)
+    for name in ignores:
+        (project / name).unlink()
+
+
+@pytest.mark.usefixtures("search_path")
+@each("command", SEARCHES)
+def test_the_search_still_finds_the_rest(command: str, project: Path) -> None:
+    fill_with_secrets(project)
+    before = output_of(command, project).splitlines()
+    amended = judge(project, command).amended
+    assert amended is not None
+    secret = re.compile(rf"{CANARY}|\.env|server\.key|prod\.ENV|\.ssh|credentials|elapsed|\"stats\"", re.IGNORECASE)
+    after = {line for line in output_of(amended.command, project).splitlines() if not secret.search(line)}
+    assert after == {line for line in before if not secret.search(line)}
+
+
+@pytest.mark.usefixtures("search_path")
+@each("command", ["rg TODO .env", "grep TODO .env", "grep -rn TODO conf/.env", "rg TODO deep/er/.ssh", "rg -L TODO"])
+def test_a_secret_file_by_its_name_is_asked_about(command: str, project: Path) -> None:
+    fill_with_secrets(project)
+    (project / "link").unlink(missing_ok=True)
+    (project / "link").symlink_to(".env")
+    assert judge(project, command).action == "ask"
+
+
+def test_every_secret_name_is_covered_by_a_glob() -> None:
+    names = [
+        ".env",
+        ".env.local",
+        ".ENV.prod",
+        "a.env",
+        "id_rsa",
+        "id_ed25519_work",
+        "x.PEM",
+        "y.key",
+        ".ssh",
+        ".netrc",
+    ]
+    assert [name for name in names if not any(fnmatch(name.lower(), glob) for glob in SECRET_GLOBS)] == []
+
+
+async def test_the_model_reads_what_was_left_out(start: Start, workspace: Path) -> None:
+    (workspace / ".env").write_text(f"TODO={CANARY}\n")
+    (workspace / "a.txt").write_text("TODO a\n")
+    talk = await start([call("ExecuteCommand", {"command": "grep -rn TODO ."}), say("ok")], yes=False)
+    await talk.say("go")
+    (ended,) = talk.all(ToolEnded)
+    assert (ended.status, CANARY in ended.text) == ("success", False)
+    assert "a.txt:1:TODO a" in ended.text
+    assert "[Not searched, because they may contain secrets: .env. Name a file to ask for it.]" in ended.text

@@ -128,10 +128,11 @@ _FIXTURE_FOLDERS = frozenset(("fixtures", "__fixtures__", "fixture", "testdata",
 _SYSTEM_SECRETS = frozenset(("shadow", "shadow-", "gshadow", "gshadow-"))
 """The names of password files in /etc."""
 
+_SECRET_ENDINGS = "pem|key|p12|pfx|jks|keystore|kdbx|ppk|gpg|age|tfvars|ovpn"
 _SECRET_PATTERN = (
     r"\.env(\..+|rc)?|.+\.env"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
-    r"|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|gpg|age|tfvars|ovpn)"
+    rf"|.+\.({_SECRET_ENDINGS})"
 )
 _SECRET_EXCEPTIONS = (
     r"\.env\.(.+\.)?(example|sample|template|tmpl|dist|defaults?|schema|test)|(.+\.)?(example|sample|template)\.env"
@@ -139,6 +140,15 @@ _SECRET_EXCEPTIONS = (
 )
 _KEY_MATERIAL = r".+\.(pem|key|p12|pfx|jks|keystore|ppk)|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
 _SECRET_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
+
+
+SECRET_GLOBS: tuple[str, ...] = (
+    *sorted(_SECRET_NAMES | _DATA_NAMES | _SECRET_FOLDERS),
+    *(".env", ".env.*", "*.env"),
+    *(f"id_{kind}{rest}" for kind in ("rsa", "dsa", "ecdsa", "ed25519") for rest in ("", "_*")),
+    *(f"*.{end}" for end in _SECRET_ENDINGS.split("|")),
+)
+"""Globs, in lower case, that match every name that may be secret, and some that are not."""
 
 
 def is_secret_path(path: str) -> bool:

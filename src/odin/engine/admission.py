@@ -101,6 +101,9 @@ def _unavailable_reason_of(tool: Tool[Any], mode: Mode, deps: CallDeps) -> str:
     return ""
 
 
+_SECRET_FILES = ("files whose names suggest secrets",)
+"""Said instead of names if a folder is too large to look for them."""
+
 _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -120,9 +123,15 @@ def _judge_by_rules(call: Call, subject: Subject, scope: CallScope, deps: CallDe
         asked, allowed = allowed, []
     if verdict.action == "ask" and not verdict.may_be_denied and deps.registry.is_allowed(tool.name):
         verdict = Verdict("allow")
+    args, left_out = call.args, call.left_out
+    if verdict.action == "allow" and verdict.amended is not None:
+        args = msgspec.structs.replace(args, command=verdict.amended.command)
+        left_out = verdict.amended.left_out or _SECRET_FILES
     return msgspec.structs.replace(
         call,
         stage="judged",
+        args=args,
+        left_out=left_out,
         subject=subject,
         verdict=verdict,
         asked_paths=tuple(asked),

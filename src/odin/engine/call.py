@@ -49,6 +49,7 @@ class Call(Struct, frozen=True):
     `request` holds the arguments that run, which a hook or the user may have replaced; `audit` then tells the original
     ones. `args` are the same arguments parsed. `asked_paths` need permission, `allowed_paths` of the same call do not.
     If a hook wants the user to be asked (`is_asked_by_hook`), a rule added meanwhile does not allow the call.
+    `left_out` are the secret files that the arguments were made to leave out.
     `stops_turn`: the user's answer also ends the turn.
     """
 
@@ -61,6 +62,7 @@ class Call(Struct, frozen=True):
     asked_paths: tuple[str, ...] = ()
     allowed_paths: tuple[str, ...] = ()
     is_asked_by_hook: bool = False
+    left_out: tuple[str, ...] = ()
     audit: CallAudit | None = None
     refusal: CallRefusal | None = None
     output: ToolOutput = ToolOutput("")

@@ -22,7 +22,7 @@ from odin.core.errors import OdinError
 from odin.core.event import ContextSummarized
 from odin.core.event_values import CallStatus
 from odin.core.policy import HookVerdict
-from odin.core.text import to_valid_unicode
+from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing
 from odin.engine.admission import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
@@ -166,7 +166,8 @@ def _hidden_filter_of(call: Call, scope: CallScope, deps: CallDeps) -> Callable[
     """Return the filter for paths a search must not show. Other tools name their paths, which the rules judged."""
     if call.tool.kind != "read":
         return hide_nothing
-    return deps.policy().make_result_filter(call.tool.name, "read", call.subject, scope.mode)
+    found = deps.policy().make_result_filter(call.tool.name, "read", call.subject, scope.mode)
+    return hide_nothing if found.is_idle else found
 
 
 def _title_of(call: Call) -> str:
@@ -368,7 +369,10 @@ def _redact_and_bound(output: ToolOutput, deps: CallDeps) -> tuple[ToolOutput, t
 
 
 def _add_remarks(text: str, call: Call, secrets: tuple[str, ...], deps: CallDeps) -> str:
-    """Append what the model must know about this result: changed arguments, removed secrets."""
+    """Append what the model must know about this result: files left out, changed arguments, removed secrets."""
+    if not call.is_refused and call.left_out:
+        names = _redact_text(join_some(call.left_out, _MAX_NAMED), deps)
+        text = f"{text}\n\n[Not searched, because they may contain secrets: {names}. Name a file to ask for it.]"
     if not call.is_refused and call.audit is not None:
         text = f"{text}\n\n{_redact_text(describe_change(call.audit), deps)}"
     return f"{text}\n\n[redacted: {', '.join(secrets)}]" if secrets else text
@@ -387,6 +391,7 @@ async def _fire_before_append(call: Call, output: ToolOutput, scope: CallScope, 
     return ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
 
 
+_MAX_NAMED = 5
 MAX_CHARS = 51_200
 MAX_LINES = 2_000
 _HEAD_SHARE = 0.4

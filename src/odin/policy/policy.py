@@ -31,10 +31,12 @@ from odin.core.policy import RuleAction
 from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.policy import paths
 from odin.policy.commands.analysis import (
+    AmendedCommand,
     analyze_command,
     find_critical_harm,
     find_danger,
     find_outside_word,
+    is_read_only,
     is_too_long_to_scan,
 )
 from odin.policy.commands.syntax import CommandAnalysis
@@ -60,6 +62,7 @@ class Verdict(Struct, frozen=True):
 
     `rule` is the rule that decided, with its layer, or the name of a built-in check. A `builtin` denial cannot be
     overruled by a rule, a hook or the user. `may_be_denied`: a deny rule may apply, so only the user can allow it.
+    `amended` is the command that is allowed instead of the one given.
     """
 
     action: RuleAction
@@ -68,6 +71,7 @@ class Verdict(Struct, frozen=True):
     rule: str = ""
     builtin: bool = False
     may_be_denied: bool = False
+    amended: AmendedCommand | None = None
 
 
 _YES_HINT = "Allow it with --yes."
@@ -314,7 +318,9 @@ class Policy:
             return Verdict("ask", f"The rule {rule.text!r} asks for approval.", self._suggest_hint(call), rule.label)
         if call.kind == "execute" and not call.spec.allows_changes:
             return None
-        return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label)
+        exact = call.analysis is None or rule.is_exactly(call)
+        amended = None if exact else call.leave_out_secrets()
+        return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label, amended=amended)
 
     def _find_sensitive_path(self, call: PolicyCall) -> ResolvedPath | None:
         return next((item for item in call.list_paths() if explain_sensitivity(item, call)), None)
@@ -354,6 +360,10 @@ class Policy:
             return Verdict("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
         if call.is_read_only():
             return _allow_freely("The command is read-only and stays inside the project.", "read-only commands")
+        amended = call.leave_out_secrets()
+        if amended is not None and is_read_only(amended.command, self.cwd, self.root):
+            why = "The command is read-only and stays inside the project, and its searches leave out secret files."
+            return replace(_allow_freely(why, "read-only commands"), amended=amended)
         outside = find_outside_word(analysis, self.cwd, self.root)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."

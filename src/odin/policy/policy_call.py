@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.policy import paths
-from odin.policy.commands.analysis import is_step_read_only, locate_steps
+from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
 
@@ -65,6 +65,13 @@ class PolicyCall(Struct, frozen=True):
     def is_read_only(self) -> bool:
         steps = self.find_steps()
         return bool(steps) and all(self.is_step_read_only(simple, folder) for simple, folder in steps)
+
+    def leave_out_secrets(self) -> AmendedCommand | None:
+        """Return the command with its searches made to leave out secret files; None if that changes nothing."""
+        if "amended" not in self.cache:
+            steps = self.find_steps()
+            self.cache["amended"] = leave_out_secrets(self.command, steps, self.root) if steps else None
+        return self.cache["amended"]
 
     def explain_doubt(self) -> str:
         """Return why the command may not be read-only, as a clause, or ""."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, field
@@ -20,12 +20,10 @@ from odin.tools.search import (
     SearchResult,
     SearchSource,
     count_matches,
-    describe_hidden,
     find_in_range,
     find_lines,
     find_paths,
     open_source,
-    split_hidden,
 )
 from odin.tools.staleness import confirm_lines
 
@@ -99,14 +97,14 @@ class GrepTool(FileTool[GrepArgs]):
             return await self._format_content(result, args, query, program.source, is_hidden)
         if args.output_mode == "count":
             result = await count_matches(query, program)
-            files, withheld = split_hidden(result.files, _path_of, is_hidden)
+            files = [counted for counted in result.files if not is_hidden(counted[0])]
             total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
             rows = (f"{path}:{count}" for path, count in files if is_there(path))
-            return _format_list(rows, len(files), args, result.complete, total, withheld)
+            return _format_list(rows, len(files), args, result.complete, total, is_hidden)
         result = await find_paths(query, program)
-        files, withheld = split_hidden(result.files, _path_of, is_hidden)
-        rows = (path for path, _ in files if is_there(path))
-        return _format_list(rows, len(files), args, result.complete, f"{len(files)} files", withheld)
+        files = [path for path, _ in result.files if not is_hidden(path)]
+        rows = (path for path in files if is_there(path))
+        return _format_list(rows, len(files), args, result.complete, f"{len(files)} files", is_hidden)
 
     async def _format_content(
         self,
@@ -116,7 +114,7 @@ class GrepTool(FileTool[GrepArgs]):
         source: SearchSource,
         is_hidden: Callable[[str], bool],
     ) -> ToolOutput:
-        files, withheld = split_hidden(result.files, lambda file: file.path, is_hidden)
+        files = [file for file in result.files if not is_hidden(file.path)]
         rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
@@ -125,12 +123,8 @@ class GrepTool(FileTool[GrepArgs]):
         shown_hits = [hit for _, hit in shown if hit is not None]
         changed = await asyncio.to_thread(confirm_lines, self._files, source, shown_hits, LINE_CHARS)
         lines = [text for text, hit in shown if hit is None or hit.path not in changed]
-        remarks = [*cut, *describe_hidden(withheld), *_describe_changed(changed)]
+        remarks = [*cut, *_describe_hidden(shown, is_hidden), *_describe_changed(changed)]
         return _build_output(args, lines, remarks, _format_total(result.complete, f"{matches} matches"))
-
-
-def _path_of(counted: tuple[str, int]) -> str:
-    return counted[0]
 
 
 def _build_query(args: GrepArgs, source: SearchSource) -> SearchQuery:
@@ -189,11 +183,21 @@ def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple
 
 
 def _format_list(
-    lines: Iterable[str], count: int, args: GrepArgs, complete: bool, total: str, withheld: list[str]
+    lines: Iterable[str], count: int, args: GrepArgs, complete: bool, total: str, is_hidden: Callable[[str], bool]
 ) -> ToolOutput:
     shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
-    remarks = [*_describe_cut(len(shown), count, complete), *describe_hidden(withheld)]
+    remarks = [*_describe_cut(len(shown), count, complete), *_describe_hidden(shown, is_hidden)]
     return _build_output(args, shown, remarks, _format_total(complete, total))
+
+
+def _describe_hidden(shown: Sequence[object], is_hidden: Callable[[str], bool]) -> list[str]:
+    """Return a line about hidden files if nothing else was found.
+
+    It never depends on the hidden files: whether a pattern matches in them would tell what they contain.
+    """
+    if shown or is_hidden is hide_nothing:
+        return []
+    return ["(files that a permission rule or a secret name protects are not searched; name a file to ask for it)"]
 
 
 def _format_total(complete: bool, total: str) -> str:

@@ -12,7 +12,9 @@ The parsers are imported with the first command, to keep start-up fast.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
 
 from odin.core.path_names import contains
 from odin.policy import paths
@@ -189,6 +191,35 @@ def is_read_only(command: str, cwd: str, root: str) -> bool:
         return False
     steps = locate_steps(script, cwd, root)
     return bool(steps) and all(is_step_read_only(simple, folder, root) for simple, folder in steps or ())
+
+
+class AmendedCommand(Struct, frozen=True):
+    """A command with words added that make its searches leave out secret files; `left_out` are their names."""
+
+    command: str
+    left_out: tuple[str, ...]
+
+
+def leave_out_secrets(command: str, steps: Sequence[CommandStep], root: str) -> AmendedCommand | None:
+    """Return the command with its searches made to leave out secret files; None if there is none to leave out.
+
+    The steps are those of `locate_steps`.
+    """
+    from odin.policy.commands.parser import append_words, parse_command
+    from odin.policy.commands.readonly.check import find_search_exclusions
+
+    additions: dict[int, tuple[str, ...]] = {}
+    left_out: dict[str, None] = {}
+    commands = parse_command(command).commands
+    for simple, folder in steps:
+        if is_step_read_only(simple, folder, root):
+            continue
+        found = find_search_exclusions(simple, folder, root)
+        for index, other in enumerate(commands):
+            if found is not None and other == simple:
+                additions[index] = tuple(dict.fromkeys((*additions.get(index, ()), *found.words)))
+                left_out.update(dict.fromkeys(found.names))
+    return AmendedCommand(append_words(command, additions), tuple(left_out)) if additions else None
 
 
 def find_critical_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "") -> str:

@@ -6,10 +6,12 @@ parsers find the same words. Texts with invisible or misleading characters are n
 """
 
 import re
+import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.policy.commands.script_reader import read_script
@@ -91,11 +93,39 @@ _RESERVED = split_names("! [[ ]] { } case coproc do done elif else esac fi for f
 _UNARY = split_names("-d -e -f -r -w -x -s -L -h -n -z")
 
 
+class StrictCommand(Struct, frozen=True):
+    """A command as the strict parser reads it, with the start and end of each of its words in the text."""
+
+    simple: SimpleCommand
+    spans: tuple[tuple[int, int], ...]
+
+
+def append_words(text: str, additions: Mapping[int, Sequence[str]]) -> str:
+    """Return a plain command line with words added to some of its commands, by their index.
+
+    They come after all other words, or before the `--` that ends the options.
+    """
+    text = text.strip(" \t\n")
+    commands = _read_strictly(text) or []
+    for index in sorted(additions, reverse=True):
+        words = [word.text for word in commands[index].simple.words]
+        spans = commands[index].spans
+        added = shlex.join(additions[index])
+        if "--" in words:
+            at = spans[words.index("--")][0]
+            text = f"{text[:at]}{added} {text[at:]}"
+        else:
+            at = spans[-1][1]
+            text = f"{text[:at]} {added}{text[at:]}"
+    return text
+
+
 def matches_strict_reading(text: str, commands: Sequence[SimpleCommand]) -> bool:
     """True if the strict parser finds exactly these commands in the text."""
-    strict = _read_strictly(text.strip(" \t\n"))
-    if strict is None or len(strict) != len(commands):
+    found = _read_strictly(text.strip(" \t\n"))
+    if found is None or len(found) != len(commands):
         return False
+    strict = [command.simple for command in found]
     return all(
         simple.operator == other.operator
         and not simple.nested
@@ -110,9 +140,10 @@ def _keys_of(words: Sequence[ShellWord]) -> list[tuple[str, bool, bool]]:
     return [(word.text, word.expands, word.glob) for word in words]
 
 
-def _read_strictly(text: str) -> list[SimpleCommand] | None:
-    commands: list[SimpleCommand] = []
+def _read_strictly(text: str) -> list[StrictCommand] | None:
+    commands: list[StrictCommand] = []
     words: list[ShellWord] = []
+    spans: list[tuple[int, int]] = []
     redirects: list[Redirect] = []
     previous = ""
     at = 0
@@ -131,8 +162,8 @@ def _read_strictly(text: str) -> list[SimpleCommand] | None:
         if operator:
             if not words or _starts_reserved(words):
                 return None
-            commands.append(SimpleCommand(tuple(words), tuple(redirects), previous))
-            words, redirects = [], []
+            commands.append(StrictCommand(SimpleCommand(tuple(words), tuple(redirects), previous), tuple(spans)))
+            words, redirects, spans = [], [], []
             at = operator.end()
             previous = operator[0].strip(" \t\n") or "\n"
             continue
@@ -148,9 +179,10 @@ def _read_strictly(text: str) -> list[SimpleCommand] | None:
         if taken is None or _JOINED.match(text, taken[1]):
             return None
         words.append(taken[0])
+        spans.append((at, taken[1]))
         at = taken[1]
     if words and not _starts_reserved(words):
-        commands.append(SimpleCommand(tuple(words), tuple(redirects), previous))
+        commands.append(StrictCommand(SimpleCommand(tuple(words), tuple(redirects), previous), tuple(spans)))
     elif words or redirects or previous not in ("", ";", "\n"):
         return None
     return commands

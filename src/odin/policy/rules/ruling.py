@@ -247,6 +247,11 @@ class ResultFilter:
         self._has_ask_rules = any(rule.action == "ask" for rule in self._ask_allow_rules)
         self._hide_secrets = not bypass and not any(explain_sensitivity(item, search) for item in search.list_paths())
 
+    @property
+    def is_idle(self) -> bool:
+        """True if it hides nothing."""
+        return not (self._deny_rules or self._has_ask_rules or self._hide_secrets)
+
     def __call__(self, path: str) -> bool:
         secret = self._hide_secrets and is_secret_path(path)
         if not (self._deny_rules or self._has_ask_rules or secret):

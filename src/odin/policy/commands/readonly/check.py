@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.programs import is_assignment
 from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM_COMMANDS
-from odin.policy.commands.readonly.files import FILE_COMMANDS, SEARCH_COMMANDS, TEXT_COMMANDS
+from odin.policy.commands.readonly.files import FILE_COMMANDS, TEXT_COMMANDS
 from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
 from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
 from odin.policy.commands.readonly.program_lookup import (
@@ -18,6 +18,7 @@ from odin.policy.commands.readonly.program_lookup import (
     is_project_program,
     is_system_program,
 )
+from odin.policy.commands.readonly.searches import SEARCH_COMMANDS, SearchExclusions, find_exclusions
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
 from odin.policy.commands.syntax import CommandStep, Redirect, ShellScript, ShellWord, SimpleCommand, split_names
 from odin.policy.paths import resolve_path
@@ -95,6 +96,22 @@ def _check_command(words: Sequence[ShellWord], scope: ReadScope, wrappers: int) 
     if texts is None or not all(_may_use_match(text, name, scope) for text in texts if isinstance(text, GlobMatch)):
         return False
     return _is_known(name, texts, scope)
+
+
+def find_search_exclusions(simple: SimpleCommand, cwd: str, root: str) -> SearchExclusions | None:
+    """Return what a search must leave out so that it shows no secrets, or None if that is not what it needs."""
+    scope = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
+    words: Sequence[ShellWord] | None = simple.words
+    for _ in range(_MAX_WRAPPERS):
+        if not words or any(word.expands for word in words):
+            return None
+        name = _strip_system_folder(words[0].text, scope)
+        texts = expand_globs(words[1:], cwd)
+        found = find_exclusions(name, texts, scope) if texts is not None else None
+        if found is not None or name in SEARCH_COMMANDS:
+            return found
+        words = _unwrap(name, words[1:])
+    return None
 
 
 def _may_use_match(text: str, name: str, scope: ReadScope) -> bool:

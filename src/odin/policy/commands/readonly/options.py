@@ -7,23 +7,15 @@ name of a file that is read. Long: `name=` takes a value, `name?` may have one a
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
-from pathlib import Path
 
 from msgspec import Struct
 
-from odin.core.path_names import contains, is_secret_folder, is_secret_name, is_secret_path
+from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.syntax import ShellWord
-from odin.policy.paths import is_folder, is_special_file, join_path, resolve_path
-
-_MAX_ENTRIES = 20_000
-"""Directory entries to check before a tree counts as too large."""
-
-_MAX_IGNORES = 20_000
-_PACKAGE_FOLDERS = frozenset(("node_modules", "site-packages", ".venv", "venv", ".tox", "__pycache__"))
-"""Folders filled by package managers: the sample keys in them are not secrets."""
+from odin.policy.paths import is_special_file, join_path, resolve_path
 
 
 class ReadScope(Struct, frozen=True):
@@ -68,74 +60,6 @@ class ReadScope(Struct, frozen=True):
     def has_config(self, names: Sequence[str]) -> bool:
         """True if one of these files exists in the current folder or a parent, where a program would load it."""
         return any(os.path.lexists(f"{folder}/{name}") for folder in self.walk_up() for name in names)
-
-
-def _has_negated_ignores(folder: str) -> bool:
-    """True if an ignore file has negated patterns: the files they name are searched, even hidden ones."""
-    for name in (".gitignore", ".ignore", ".rgignore", ".git/info/exclude"):
-        try:
-            with Path(folder, name).open(encoding="utf-8", errors="replace") as file:
-                text = file.read(_MAX_IGNORES)
-        except OSError:
-            continue
-        if len(text) == _MAX_IGNORES or re.search(r"(?m)^\s*!", text):
-            return True
-    return False
-
-
-class TreeScan(Struct, frozen=True):
-    """The files of a tree that a search would open. `follow_links`: it also follows links and opens pipes."""
-
-    patterns: tuple[str, ...] = ()
-    skipped_names: Collection[str] = ()
-    include_hidden: bool = True
-    follow_links: bool = False
-
-    def is_clear(self, path: str, scope: ReadScope) -> bool:
-        """True if nothing below this path is secret or leaves the root. False if the tree is too large to check."""
-        if not self.include_hidden and any(_has_negated_ignores(folder) for folder in scope.walk_up()):
-            return TreeScan(self.patterns, follow_links=self.follow_links).is_clear(path, scope)
-        top = resolve_path(path, scope.cwd)
-        if top is None or is_secret_path(path) or is_secret_path(top):
-            return False
-        if not is_folder(top):
-            return scope.allows_content(path)
-        name_pattern = re.compile("|".join(translate(pattern) for pattern in self.patterns)) if self.patterns else None
-        budget = _MAX_ENTRIES
-        folders = [top]
-        while folders:
-            folder = folders.pop()
-            if not self.include_hidden and _has_negated_ignores(folder):
-                return TreeScan(self.patterns, follow_links=self.follow_links).is_clear(path, scope)
-            entries = self._list_entries(folder)
-            budget -= len(entries)
-            if budget < 0:
-                return False
-            for entry in entries:
-                if not self._is_entry_clear(entry, name_pattern, folders, scope):
-                    return False
-        return True
-
-    def _is_entry_clear(
-        self, entry: "os.DirEntry[str]", name_pattern: "re.Pattern[str] | None", folders: list[str], scope: ReadScope
-    ) -> bool:
-        if entry.is_dir(follow_symlinks=False):
-            if is_secret_folder(entry.name):
-                return False
-            packages = entry.name in _PACKAGE_FOLDERS and not self.follow_links
-            if entry.name != ".git" and not packages and entry.name not in self.skipped_names:
-                folders.append(entry.path)
-            return True
-        if self.follow_links and not entry.is_file(follow_symlinks=False):
-            return False
-        return not (is_secret_name(entry.name) and (name_pattern is None or name_pattern.match(entry.name)))
-
-    def _list_entries(self, folder: str) -> "list[os.DirEntry[str]]":
-        try:
-            with os.scandir(folder) as entries:
-                return [entry for entry in entries if self.include_hidden or not entry.name.startswith(".")]
-        except OSError:
-            return []
 
 
 class GlobMatch(str):
