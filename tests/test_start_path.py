@@ -114,12 +114,8 @@ def test_the_first_request_is_small_in_every_set_up(workspace: Path) -> None:
     """The bytes of the first request in a git repository, for each API."""
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
     with ScriptedServer([say("hi")], repeat=True) as server:
-        for api, model in (
-            ("anthropic", None),
-            ("openai", "gpt-5"),
-            ("openai", "gpt-4o-some-long-name-of-a-model-32b"),
-        ):
-            env = {**os.environ, **server.env(api, model)}
-            loaded("-p", "Fix the bug in mean()", env=env, cwd=workspace)
+        models = server.env("anthropic"), server.env("openai", "gpt-5"), server.env("openai", "a-long-model-name-32b")
+        for model in models:
+            loaded("-p", "Fix the bug in mean()", env={**os.environ, **model}, cwd=workspace)
     assert [len(seen.body) for seen in server.requests if len(seen.body) > MOST_BYTES] == []
     assert len(server.requests) == 3
