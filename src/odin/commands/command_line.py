@@ -28,7 +28,11 @@ def write_output(text: str) -> int:
 def write_json(value: Any) -> int:
     import msgspec
 
-    return write_output(msgspec.json.encode(value).decode() + "\n")
+    from odin.ui.terminal import escape_json
+
+    data = msgspec.json.encode(value)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+    return write_output((escape_json(data) if is_terminal else data).decode() + "\n")
 
 
 def write_message(text: str) -> None:

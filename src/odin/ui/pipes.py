@@ -9,6 +9,8 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator
 
+from odin.ui.terminal import escape_json
+
 _CHUNK = 65536
 _ATOMIC = 4096
 """A ready pipe accepts at least this many bytes without blocking."""
@@ -25,6 +27,10 @@ class PipeWriter:
         self._is_regular_file = False
         self.broken: asyncio.Future[None] = self._loop.create_future()
         """Done when the reader is gone."""
+
+    def write_json(self, data: bytes) -> None:
+        """Write one line of JSON; on a terminal, with deceptive characters escaped."""
+        self.write((escape_json(data) if os.isatty(self._fd) else data) + b"\n")
 
     def write(self, data: bytes) -> None:
         if self.broken.done() or not data:

@@ -15,7 +15,7 @@ from odin.ui.exit import EXIT_READER_GONE, OUTPUT_CLOSED, StopSignals, describe_
 from odin.ui.pipes import PipeWriter
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.progress import EventLines, ProgressLine
-from odin.ui.terminal import escape_control, write_line, write_text
+from odin.ui.terminal import escape_control, escape_json, write_line, write_text
 
 _MIN_THOUGHT_S = 1.0
 """Plain mode prints no line for shorter thinking."""
@@ -113,7 +113,8 @@ async def run_json(
     ended = await run.follow(prompt, translate)
     if ended is None:
         return run.code
-    return await run.deliver(ended, out, msgspec.json.encode(messages[-1]) + b"\n")
+    data = msgspec.json.encode(messages[-1])
+    return await run.deliver(ended, out, (escape_json(data) if out.isatty() else data) + b"\n")
 
 
 class _TurnRun:

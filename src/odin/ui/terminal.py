@@ -44,6 +44,18 @@ _INVISIBLE = (
 )
 """Zero-width characters, direction marks, and characters that look like a space."""
 
+_DECEPTIVE = re.compile(
+    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f"
+    "|[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Flags of countries within a country, which stay, and all characters that are invisible or change the direction."""
+
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+_MARKS, _JOINERS = "\u061c\u200e\u200f", "\u200c\u200d"
+_KEYCAPS = "0123456789#*"
 _CONTROL_ESCAPES = _Escapes((0, 8), (0x0B, 0x1F), *_CONTROL)
 _HIDDEN_ESCAPES = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
 
@@ -59,8 +71,47 @@ def escape_hidden(text: str) -> str:
 
 
 def escape_control(text: str) -> str:
-    """Return the text with its line breaks, but with control characters escaped."""
-    return text.translate(_CONTROL_ESCAPES)
+    """Return the text with its line breaks, but with control and deceptive characters escaped.
+
+    What people write stays readable: emoji, and the marks and joiners of scripts that use them.
+    """
+    return (text if text.isascii() else _DECEPTIVE.sub(_escape_deceptive, text)).translate(_CONTROL_ESCAPES)
+
+
+def escape_json(data: bytes) -> bytes:
+    """Return JSON with the same meaning that is safe to print on a terminal."""
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _UNSAFE_IN_JSON.sub(_escape_in_json, data.decode()).encode()
+
+
+_UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f]|{_DECEPTIVE.pattern}")
+
+
+def _escape_in_json(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _escape_deceptive(match: re.Match[str]) -> str:
+    char, text, at = match[0], match.string, match.start()
+    before, after = text[at - 1 : at], text[match.end() : match.end() + 1]
+    if len(char) > 1:
+        return char
+    if char in _MARKS:
+        is_fine = _RIGHT_TO_LEFT.search(_line_of(text, at)) is not None
+    elif char in _JOINERS:
+        is_fine = before >= "\u0600" and after >= "\u0600" and not _DECEPTIVE.fullmatch(after)
+    elif "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+        is_fine = (before > "\x7f" or (before != "" and before in _KEYCAPS)) and not _DECEPTIVE.fullmatch(before)
+    else:
+        is_fine = "\u180b" <= char <= "\u180f" and "\u1800" <= before <= "\u18af" and char != "\u180e"
+    return char if is_fine else ascii(char)[1:-1]
+
+
+def _line_of(text: str, at: int) -> str:
+    end = text.find("\n", at)
+    return text[text.rfind("\n", 0, at) + 1 : len(text) if end < 0 else end]
 
 
 def write_text(err: TextIO | None, text: str) -> None:

@@ -207,7 +207,7 @@ class _StreamServer:
             self._done.set_exception(error)
 
     def _send(self, message: Raw) -> None:
-        self._output.write(msgspec.json.encode(message) + b"\n")
+        self._output.write_json(msgspec.json.encode(message))
 
     # --- events out ---
 

@@ -13,21 +13,6 @@ from rich.text import Text
 
 from odin.ui.terminal import escape_control
 
-_HIDDEN_CHARS = {
-    code: ascii(chr(code))[1:-1]
-    for code in (
-        *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x200B, 0x200E, 0x200F, 0x3164, 0xFEFF, 0xFFA0),
-        *range(0x2028, 0x202F),
-        *range(0x2060, 0x2070),
-        *range(0xFFF9, 0xFFFC),
-        *range(0xE0000, 0xE1000),
-    )
-}
-"""Characters that change the text direction, have no width or end a line, mapped to their escapes.
-
-Emoji joiners are handled apart. The last range are tag characters, which users cannot see but models read.
-"""
-
 _JOINED_EMOJI = re.compile(
     "(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?(?:\u200d+(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?)+"
 )
@@ -50,7 +35,7 @@ def sanitize(text: str) -> str:
         text = "\n".join(line.expandtabs(_TAB) for line in text.split("\n"))
     if "\u200d" in text:
         text = _JOINED_EMOJI.sub(_split_joined, text)
-    return escape_control(text.replace("\r\n", "\n").translate(_HIDDEN_CHARS))
+    return escape_control(text.replace("\r\n", "\n"))
 
 
 def _split_joined(match: re.Match[str]) -> str:
