@@ -6,7 +6,7 @@ import msgspec
 
 from odin.core.call_events import Replied
 from odin.core.client import Exchange
-from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
+from odin.core.event import AnyEvent, Envelope, PromptInjected, Redone, Rewound, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text
 from odin.session.search import EXCHANGE_CHARS, MAX_EXCHANGES, PREVIEW_BYTES, preview_session
 
@@ -45,6 +45,22 @@ def test_the_last_prompts_with_the_last_words_of_their_answers(tmp_path: Path) -
         Exchange("Hurry", "Done.", 1.0),
     )
     assert not found.earlier
+
+
+def test_what_was_rewound_is_not_shown_until_it_is_redone(tmp_path: Path) -> None:
+    turns = [event for name in "abc" for event in (TurnStarted(name, f"{name}?", "edit_mode"), said(f"{name}!"))]
+    back = Rewound("r", "b", files=True, chat=True)
+    for after, left in (
+        ([], ["a", "b", "c"]),
+        ([back], ["a"]),
+        ([back, TurnStarted("d", "d?", "edit_mode"), said("d!")], ["a", "d"]),
+        ([back, Redone("r")], ["a", "b", "c"]),
+        ([Rewound("r", "b", files=True, chat=False)], ["a", "b", "c"]),
+        ([Rewound("r", "before the tail", files=False, chat=True)], []),
+        ([TurnStarted("d", "no", "edit_mode"), TurnEnded("d", "error", error_kind="PromptBlocked")], ["a", "b", "c"]),
+    ):
+        found = preview_session(log_of(tmp_path, *map(line, [*turns, *after])), "s")
+        assert [(item.prompt, item.answer) for item in found.exchanges] == [(f"{name}?", f"{name}!") for name in left]
 
 
 def test_only_the_end_of_a_long_log_is_read_and_little_of_it_is_kept(tmp_path: Path) -> None:

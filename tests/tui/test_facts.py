@@ -275,6 +275,32 @@ def test_tasks_that_are_all_done_go_with_the_next_prompt() -> None:
     assert "write it" in side(open_ones)
 
 
+def test_a_rewind_shows_the_tasks_of_before_and_a_redo_those_of_after() -> None:
+    first, second = (TodosChanged((Todo("1", text, "pending"),)) for text in ("plan it", "build it"))
+    past = [
+        TurnStarted("a", "x", "edit_mode"),
+        TurnEnded("a", "end_turn"),
+        TurnStarted("b", "x", "edit_mode"),
+        first,
+        TurnEnded("b", "end_turn"),
+        TurnStarted("c", "x", "edit_mode"),
+        second,
+        TurnEnded("c", "end_turn"),
+    ]
+    to_c, to_b = (Rewound(name, name, files=True, chat=True) for name in "cb")
+    only_files = Rewound("f", "b", files=True, chat=False)
+    for later, shown in (
+        ([], second),
+        ([to_c], first),
+        ([to_b], None),
+        ([to_c, to_b], None),
+        ([to_c, to_b, Redone("b")], first),
+        ([to_c, to_b, Redone("b"), Redone("c")], second),
+        ([only_files, to_b, Redone("b")], second),
+    ):
+        assert facts(*past, *later).todos.get("") == shown
+
+
 def test_no_name_from_outside_steers_the_terminal() -> None:
     evil = "\x1b]0;owned\x07\u202e"
     found = facts(

@@ -16,7 +16,19 @@ import msgspec
 
 from odin.core.call_events import Replied, ToolEnded
 from odin.core.client import Exchange, SessionMatch, SessionPreview, SessionSummary
-from odin.core.event import AnyEvent, Compacted, ContextSummarized, Envelope, PromptInjected, TitleSet, TurnStarted
+from odin.core.errors import PromptBlocked
+from odin.core.event import (
+    AnyEvent,
+    Compacted,
+    ContextSummarized,
+    Envelope,
+    PromptInjected,
+    Redone,
+    Rewound,
+    TitleSet,
+    TurnEnded,
+    TurnStarted,
+)
 from odin.session.index import SessionIndex
 from odin.session.log import LOG_NAME, is_session_id, scan_logs
 
@@ -164,22 +176,62 @@ MAX_EXCHANGES = 6
 EXCHANGE_CHARS = 600
 """Characters kept of a prompt or an answer."""
 
-_EXCHANGE_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptInjected"', b'"event":{"type":"Replied"')
+_EXCHANGE_MARKS = tuple(
+    b'"event":{"type":"%s"' % kind.__name__.encode()
+    for kind in (TurnStarted, PromptInjected, Replied, TurnEnded, Rewound, Redone)
+)
 
 
 def preview_session(log: Path, session: str) -> SessionPreview:
-    """Return the last prompts of a session with their answers, without those of sub-agents."""
+    """Return the last prompts of a session with their answers, without those of sub-agents and rewound ones."""
     lines, has_earlier = _read_tail(log)
-    exchanges: list[Exchange] = []
+    reader = _ExchangeReader()
     for envelope in _decode_exchanges(lines):
-        event = envelope.event
-        if isinstance(event, TurnStarted | PromptInjected):
-            text = event.display_text or event.text
-            if text:
-                exchanges.append(Exchange(_shorten_text(text), "", envelope.ts))
-        elif isinstance(event, Replied) and exchanges and event.message.text.strip():
-            exchanges[-1] = msgspec.structs.replace(exchanges[-1], answer=_shorten_text(event.message.text))
+        reader.apply(envelope)
+    exchanges = reader.exchanges
     return SessionPreview(session, tuple(exchanges[-MAX_EXCHANGES:]), has_earlier or len(exchanges) > MAX_EXCHANGES)
+
+
+class _ExchangeReader:
+    """Collects the exchanges that are part of the conversation. `_turns`: where each turn starts among them."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self._turns: list[tuple[str, int]] = []
+        self._rewound: list[tuple[list[Exchange], list[tuple[str, int]]]] = []
+
+    def apply(self, envelope: Envelope) -> None:
+        match envelope.event:
+            case TurnStarted() | PromptInjected() as event:
+                self._add_prompt(event, envelope.ts)
+            case Replied(message=message) if self.exchanges and message.text.strip():
+                answer = _shorten_text(message.text)
+                self.exchanges[-1] = msgspec.structs.replace(self.exchanges[-1], answer=answer)
+            case TurnEnded(id=turn, error_kind=PromptBlocked.__name__):
+                self._cut_from(turn)
+            case Rewound(turn=turn, chat=chat):
+                self._rewound.append((list(self.exchanges), list(self._turns)))
+                if chat:
+                    self._cut_from(turn)
+            case Redone() if self._rewound:
+                self.exchanges, self._turns = self._rewound.pop()
+            case _:
+                pass
+
+    def _add_prompt(self, event: TurnStarted | PromptInjected, ts: float) -> None:
+        if isinstance(event, TurnStarted):
+            self._turns.append((event.id, len(self.exchanges)))
+            self._rewound.clear()
+        if text := event.display_text or event.text:
+            self.exchanges.append(Exchange(_shorten_text(text), "", ts))
+
+    def _cut_from(self, turn: str) -> None:
+        """Remove this turn and all after it. If its start was not read, everything that was read came after it."""
+        starts = [at for at, (name, _) in enumerate(self._turns) if name == turn]
+        at = starts[-1] if starts else 0
+        count = self._turns[at][1] if starts else 0
+        del self._turns[at:]
+        del self.exchanges[count:]
 
 
 def _read_tail(log: Path) -> tuple[list[bytes], bool]:

@@ -120,6 +120,50 @@ LOW_LIMIT = 0.1
 ACTIVE_LOOP_STATES = ("executing", "verifying", "assessing")
 
 
+class TodoLists:
+    """The task lists by agent. A rewind brings back the main agent's list of before the turn, a redo that of before it.
+
+    A turn starts without the list that the turn before it completed.
+    """
+
+    def __init__(self) -> None:
+        self.by_agent: dict[str, TodosChanged] = {}
+        self._before_turn: dict[str, TodosChanged | None] = {}
+        self._before_rewind: list[TodosChanged | None] = []
+
+    def apply(self, event: AnyEvent, agent: str) -> None:
+        match event:
+            case TodosChanged():
+                self.by_agent[agent] = event
+            case AgentEnded():
+                self.by_agent.pop(event.id, None)
+            case TurnStarted():
+                self._start_turn(event, agent)
+            case Rewound(chat=True):
+                self._before_rewind.append(self.by_agent.get(""))
+                self._show(self._before_turn.get(event.turn))
+            case Rewound():
+                self._before_rewind.append(self.by_agent.get(""))
+            case Redone() if self._before_rewind:
+                self._show(self._before_rewind.pop())
+            case _:
+                pass
+
+    def _start_turn(self, event: TurnStarted, agent: str) -> None:
+        todos = self.by_agent.get(agent)
+        if not agent:
+            self._before_turn[event.id] = todos
+            self._before_rewind.clear()
+        if todos is not None and all(todo.status in ("completed", "cancelled") for todo in todos.todos):
+            del self.by_agent[agent]
+
+    def _show(self, todos: TodosChanged | None) -> None:
+        if todos is None:
+            self.by_agent.pop("", None)
+        else:
+            self.by_agent[""] = todos
+
+
 class SessionFacts:
     """`chosen_model` is the configured model, `running_model` the one that answers (a fallback may differ).
 
@@ -137,22 +181,27 @@ class SessionFacts:
         self.usage_totals = UsageTotals()
         self.queued: set[str] = set()
         self.processes: dict[str, str] = {}
-        self.todos: dict[str, TodosChanged] = {}
+        self._todo_lists = TodoLists()
         self.loop: LoopChanged | None = None
         self.low_limit = ""
         self.key_note = ""
         self.agents = AgentList()
         self.edited_files = EditedFiles()
 
+    @property
+    def todos(self) -> dict[str, TodosChanged]:
+        return self._todo_lists.by_agent
+
     def apply(self, envelope: Envelope, live: bool = True) -> None:
         """Apply one event. Settings of an earlier run are ignored: `info` has the current ones."""
         event, agent = envelope.event, envelope.agent
         self.agents.apply(envelope)
         self.edited_files.apply(envelope)
+        self._todo_lists.apply(event, agent)
         if live:
             self._apply_setting(event, agent)
         self._apply_progress(event, agent)
-        self._apply_work(event, agent)
+        self._apply_work(event)
 
     def _apply_setting(self, event: AnyEvent, agent: str) -> None:
         match event:
@@ -189,18 +238,14 @@ class SessionFacts:
             case PromptDropped() | PromptInjected():
                 self.queued.discard(event.id)
             case TurnStarted():
-                self._start_turn(event, agent)
+                self.queued.discard(event.id)
             case RateLimitUpdated():
                 self.low_limit = _describe_low_limit(event)
             case _:
                 pass
 
-    def _apply_work(self, event: AnyEvent, agent: str) -> None:
+    def _apply_work(self, event: AnyEvent) -> None:
         match event:
-            case TodosChanged():
-                self.todos[agent] = event
-            case AgentEnded():
-                self.todos.pop(event.id, None)
             case LoopChanged():
                 self.loop = event if event.state in ACTIVE_LOOP_STATES else None
             case SpawnStarted():
@@ -209,12 +254,6 @@ class SessionFacts:
                 self.processes.pop(event.id, None)
             case _:
                 pass
-
-    def _start_turn(self, event: TurnStarted, agent: str) -> None:
-        self.queued.discard(event.id)
-        todos = self.todos.get(agent)
-        if todos is not None and all(todo.status in ("completed", "cancelled") for todo in todos.todos):
-            del self.todos[agent]
 
     def update(self, info: SessionInfo, context: ContextReport) -> None:
         """Apply a fresh report of the session."""
