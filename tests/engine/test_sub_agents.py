@@ -1,15 +1,18 @@
 """Sub-agents: their own conversation and tools, one answer back, and no trace in the state afterwards."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from odin.core.call_events import ToolEnded, UsageRecorded
+from odin.core.call_events import PermissionAsked, ToolEnded, UsageRecorded
 from odin.core.client import Client
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, TitleSet, TurnEnded
 from odin.core.message import Usage
+from odin.core.op import AnswerPermission
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -42,12 +45,28 @@ async def test_a_sub_agent_has_the_tools_of_its_mode_but_no_sub_agent(start: Sta
 
 
 async def test_it_is_in_the_state_while_it_works_and_leaves_it(start: Start) -> None:
-    talk = await start([call("Task", TASK), say("done"), say("ok")])
-    await talk.say("go")
+    gate = threading.Event()
+    todos = {"todos": [{"id": "1", "content": "look", "status": "in_progress"}]}
+    talk = await start([call("Task", TASK, id="t"), call("TodoWrite", todos), say("done").hold(gate), say("ok")])
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 3)
+    (working,) = (await talk.client.snapshot()).sub_agents
+    assert (working.id, working.task, working.mode) == ("agent-1", TASK["prompt"], "edit_mode")
+    assert (working.description, [todo.content for todo in working.todos]) == ("look around", ["look"])
+    gate.set()
+    await talk.until_end(prompt)
     (begun,) = talk.all(AgentStarted)
-    assert begun.id == "agent-1"
+    assert (begun.id, begun.call_id) == ("agent-1", "t")
     assert {envelope.agent for envelope in talk.heard} == {"", "agent-1"}
     assert (await talk.client.snapshot()).sub_agents == ()
+
+
+async def test_its_permission_requests_name_its_task(start: Start, workspace: Path) -> None:
+    write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"})
+    talk = await start([call("AgentTool", TASK), write, say("done"), write, say("ok")], yes=False, can_ask=True)
+    talk.answers = [AnswerPermission("", True), AnswerPermission("", False)]
+    await talk.say("go")
+    assert [event.task for event in talk.all(PermissionAsked)] == ["look around", ""]
 
 
 async def test_a_failing_sub_agent_leaves_too_and_its_failure_is_a_result(start: Start) -> None:

@@ -237,19 +237,19 @@ async def busy(scene: Scene) -> None:
 async def waiting(scene: Scene) -> None:
     await busy(scene)
     scene.client.play(PromptQueued("p1", "one", "edit_mode"), PromptQueued("p2", "two", "edit_mode"))
-    await scene.stage.shows("1 edit one", "2 edit two")
+    await scene.stage.shows("queued 1 · edit  one", "queued 2 · edit  two")
 
 
 async def in_queue(scene: Scene) -> None:
     await waiting(scene)
     scene.app.input_panel.focus_queue()
-    await scene.stage.shows("› 2 edit two")
+    await scene.stage.shows("› queued 2 · edit  two")
 
 
 async def in_queue_above(scene: Scene) -> None:
     await in_queue(scene)
     scene.app.input_panel.queue.action_queue_up()
-    await scene.stage.shows("› 1 edit one")
+    await scene.stage.shows("› queued 1 · edit  one")
 
 
 async def taken_back(scene: Scene) -> None:
@@ -533,8 +533,8 @@ CASES: tuple[Case, ...] = (
     Case("choose", typed("/resu"), lambda scene: scene.app.composer.text.rstrip() == "/resume"),
     Case("choose_and_send", typed("/hel"), opened(HelpDialog)),
     Case("close_list", typed("/resu"), lambda scene: not scene.app.composer.popup.open and scene.app.composer.text),
-    Case("queue_up", in_queue, says("› 1 edit one")),
-    Case("queue_down", in_queue_above, says("› 2 edit two")),
+    Case("queue_up", in_queue, says("› queued 1 · edit  one")),
+    Case("queue_down", in_queue_above, says("› queued 2 · edit  two")),
     Case("queue_edit", in_queue, lambda scene: scene.app.composer.text == "two"),
     Case("queue_drop", in_queue, op(DropPrompt("p2"))),
     Case("queue_steer", in_queue, op(ChangePrompt("p2", delivery="steer"))),
@@ -550,7 +550,7 @@ CASES: tuple[Case, ...] = (
     Case("diagnostics", idle, says("Diagnostics")),
     Case("contents", idle, opened(ContentsDialog)),
     Case("errors", idle, opened(ErrorsDialog)),
-    Case("queue", waiting, says("› 2 edit two")),
+    Case("queue", waiting, says("› queued 2 · edit  two")),
     Case("todos", todos, lambda scene: scene.app.todos.folded),
     Case("side_panel", idle, lambda scene: scene.app.side.display),
     Case("help", idle, opened(HelpDialog)),

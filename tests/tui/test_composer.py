@@ -169,6 +169,38 @@ async def test_ctrl_c_stops_a_command_of_the_user(open_app: OpenApp) -> None:
         assert stage.app.composer.text == "a draft"
 
 
+async def test_ctrl_w_stops_where_a_shell_does() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        composer = stage.app.composer
+        for text, left in (
+            ("see src/odin/app.py", "see "),
+            ("see src/odin/app.py   ", "see "),
+            ("a.b-c_d", ""),
+            ("one\ntwo", "one\n"),
+            ("one\n", "one"),
+        ):
+            composer.text = text
+            composer.move_cursor(composer.document.end)
+            await stage.press("ctrl+w")
+            assert composer.text == left
+        composer.text = ""
+        await composer.paste("x\n" * 40)
+        await stage.type(" and")
+        await stage.press("ctrl+w")
+        assert composer.text == "[pasted #1: 40 lines] "
+        await stage.press("ctrl+w")
+        assert composer.text == ""
+
+
+async def test_while_a_turn_runs_the_border_says_how_to_steer_it() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(TurnStarted("t1", "work", "edit_mode"))
+        await stage.shows("Enter queues · Ctrl+S steers the running turn")
+        client.play(TurnEnded("t1", "end_turn", "", 1))
+        await stage.until(lambda: "Enter queues" not in stage.screen())
+
+
 async def test_up_and_down_walk_through_what_was_written() -> None:
     sessions = PlayedSessions(PlayedClient())
     sessions.prompted = ("of yesterday", "older")

@@ -32,7 +32,7 @@ async def busy(stage: Stage, client: PlayedClient) -> None:
     """A turn runs and two prompts wait."""
     client.play(BUSY)
     client.play(PromptQueued("p1", "then this\nand that", "plan_mode"), PromptQueued("p2", "last", "edit_mode"))
-    await stage.shows("1 plan then this …", "2 edit last")
+    await stage.shows("queued 1 · plan  then this …", "queued 2 · edit  last")
 
 
 async def until_submitted(stage: Stage, client: PlayedClient, op: Op) -> None:
@@ -57,9 +57,9 @@ async def test_the_list_follows_what_happens_and_goes_when_nothing_waits() -> No
         assert not stage.app.input_panel.queue.display
         await busy(stage, client)
         client.play(PromptChanged("p1", "something else", "ask_mode", "steer"))
-        await stage.shows("1 ask  steer something else")
+        await stage.shows("steering 1 · ask  something else")
         client.play(PromptInjected("p1", "something else", "ask_mode", "t1"))
-        await stage.shows("1 edit last")
+        await stage.shows("queued 1 · edit  last")
         client.play(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
         await stage.until(lambda: not stage.app.input_panel.queue.display)
 
@@ -96,7 +96,7 @@ async def test_after_an_interrupt_queued_prompts_are_back_in_the_composer(open_a
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 async def test_beside_a_draft_they_stay_queued_and_the_draft_stays(open_app: OpenApp, key: str) -> None:
     async with interrupted(open_app, "then this", draft="my draft", key=key) as stage:
-        await stage.shows("1 queued prompt is paused", "paused then this")
+        await stage.shows("1 queued prompt is paused", "paused 1 · edit  then this")
         assert stage.app.composer.text == "my draft"
         await stage.press("ctrl+q", "e")
         assert stage.app.composer.text == "then this"
@@ -184,7 +184,7 @@ async def test_back_to_the_prompt(key: str) -> None:
     async with play(PlayedSessions(client)) as stage:
         await busy(stage, client)
         await stage.press("ctrl+q")
-        await stage.shows("› 2 edit last", "e edit  d drop")
+        await stage.shows("› queued 2 · edit  last", "e edit  d drop")
         await stage.press(key)
         await stage.until(lambda: stage.app.composer.has_focus)
         assert client.submitted == []
@@ -246,7 +246,7 @@ async def test_what_could_not_be_saved_is_a_draft_again() -> None:
 async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
     client = PlayedClient([PromptQueued("old", "left over", "edit_mode")])
     async with play(PlayedSessions(client)) as stage:
-        await stage.shows("1 edit paused left over")
+        await stage.shows("paused 1 · edit  left over")
         await stage.send("go on")
         await until_submitted(stage, client, ChangePrompt("old", delivery="queue"))
         assert isinstance(client.submitted[0], Prompt)
@@ -259,15 +259,15 @@ async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(
         await stage.send("count")
         await stage.shows("Counting")
         await stage.send("then this")
-        await stage.shows("1 edit then this")
+        await stage.shows("queued 1 · edit  then this")
         await stage.type("new")
         await stage.press("escape")
-        await stage.shows("1 edit paused then this")
+        await stage.shows("paused 1 · edit  then this")
         gate.set()
         await stage.press("enter")
         await stage.shows("Something new.")
         await stage.idle()
-        await stage.shows("1 edit paused then this")
+        await stage.shows("paused 1 · edit  then this")
         await stage.press("ctrl+q", "w")
         await stage.shows("What waited.")
         await stage.until(lambda: not stage.app.input_panel.queue.display)
@@ -277,7 +277,7 @@ async def test_nothing_rests_in_a_session_that_is_at_work() -> None:
     client = PlayedClient([BUSY, PromptQueued("p1", "next", "edit_mode")])
     async with play(PlayedSessions(client)) as stage:
         client.play(PromptQueued("p2", "later", "edit_mode"))
-        await stage.shows("1 edit next", "2 edit later")
+        await stage.shows("queued 1 · edit  next", "queued 2 · edit  later")
 
 
 async def test_many_are_counted() -> None:
@@ -285,9 +285,9 @@ async def test_many_are_counted() -> None:
     async with play(PlayedSessions(client)) as stage:
         client.play(BUSY)
         client.play(*(PromptQueued(f"p{number}", f"number {number}", "edit_mode") for number in range(1, 10)))
-        await stage.shows("5 edit number 5", "4 more")
+        await stage.shows("queued 5 · edit  number 5", "4 more")
         await stage.press("ctrl+q")
-        await stage.shows("› 9 edit number 9")
+        await stage.shows("› queued 9 · edit  number 9")
         assert "number 4" not in stage.screen()
 
 
@@ -302,17 +302,17 @@ async def test_a_real_session_answers_what_waits_and_takes_what_steers(open_app:
         await stage.send("begin")
         await stage.until(lambda: stage.app.executing)
         await stage.send("and then")
-        await stage.shows("1 edit and then")
+        await stage.shows("queued 1 · edit  and then")
         await stage.type("not that")
         await stage.press("ctrl+s")
-        await stage.shows("2 edit steer not that")
+        await stage.shows("steering 2 · edit  not that")
         await stage.press("up")
         await stage.until(lambda: stage.app.composer.text == "not that")
         await stage.press("escape")
         await stage.press("ctrl+q", "up", "e")
         await stage.type(" more")
         await stage.press("enter")
-        await stage.shows("1 edit and then more")
+        await stage.shows("queued 1 · edit  and then more")
         gate.touch()
         await stage.shows("Steered.", "Second.")
         await stage.until(lambda: not stage.app.input_panel.queue.display)
@@ -327,8 +327,8 @@ async def test_pictures_of_what_waits(size: tuple[int, int], theme: str) -> None
     client = PlayedClient(past)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
         client.play(PromptQueued("p1", "how would we split it?\n1. by room", "plan_mode", "steer"))
-        await stage.shows("paused", "2 plan")
+        await stage.shows("paused", "steering 2 · plan")
         await stage.type("and a test for it")
         await stage.press("ctrl+q")
-        await stage.shows("› 2 plan")
+        await stage.shows("› steering 2 · plan")
         await stage.pictured(f"queue-{size[0]}x{size[1]}-{theme}")

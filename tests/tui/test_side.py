@@ -44,6 +44,18 @@ async def test_it_stands_where_there_is_room(width: int, there: bool) -> None:
         assert stage.app.side.is_docked is there
 
 
+async def test_it_comes_when_the_window_is_widened_and_the_first_key_hides_it() -> None:
+    async with play(PlayedSessions(PlayedClient()), size=(120, 30)) as stage:
+        await stage.pilot.resize_terminal(200, 30)
+        await stage.shows("Model", "Context")
+        await stage.press("f4")
+        await stage.until(lambda: "Context" not in stage.screen())
+        await stage.press("ctrl+b")
+        await stage.shows("Context")
+        await stage.pilot.resize_terminal(120, 30)
+        await stage.shows("Context")
+
+
 async def test_a_key_shows_and_hides_it_at_any_width() -> None:
     async with play(PlayedSessions(PlayedClient()), size=(60, 30)) as stage:
         width = stage.app.transcript.region.width
@@ -95,11 +107,14 @@ async def test_an_agent_leads_to_its_work() -> None:
 async def test_the_list_of_tasks_folds_to_a_line() -> None:
     client = PlayedClient([TurnStarted("p", "go", "edit_mode"), todos(1, 2, now=3)])
     async with play(PlayedSessions(client), size=(80, 30)) as stage:
-        await stage.shows("▸ Doing 3", "Task 4", "2 done")
+        await stage.shows("Tasks 2/12", "▸ Doing 3", "Task 4", "2 done")
+        above = line_of(stage, "Tasks 2/12")[1] - 1
+        assert not stage.screen().split("\n")[above].strip()
         assert "Task 12" not in stage.screen(), "it takes no more than its part of the screen"
         await stage.press("f9")
-        await stage.shows("2/12: Doing 3")
+        await stage.shows("Tasks 2/12: Doing 3")
         assert "Task 4" not in stage.screen()
+        await stage.pilot.pause()
         await stage.pilot.click(offset=line_of(stage, "2/12"))
         await stage.shows("Task 4")
 

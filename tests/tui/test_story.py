@@ -255,6 +255,34 @@ def test_a_sub_agent_has_a_card_with_what_it_does_and_a_story_of_its_own() -> No
     assert [stories.find_next(name) for name in ("", "agent-1", "gone")] == ["agent-1", "", ""]
 
 
+def test_a_sub_agent_stands_in_place_of_its_call_and_counts_what_was_denied() -> None:
+    made = ToolCall("c9", "AgentTool", {"description": "look", "prompt": "Look at it"})
+    events: list[AnyEvent] = [
+        ASK,
+        replied(Text("One"), made, call()),
+        ToolStarted("c9", "AgentTool", made.args, "look"),
+        AgentStarted("agent-1", "Look at it", "ask_mode", "look", "c9"),
+        AgentEnded("agent-1", "end_turn", "Found it."),
+        ToolEnded("c9", "AgentTool", "success", "Found it."),
+        ToolEnded("c1", "Read", "success", "x"),
+        END,
+    ]
+    kinds = [type(block).__name__ for block in story_of(events).blocks]
+    assert kinds == ["PromptBlock", "AnswerBlock", "AgentBlock", "CallBlock", "EndBlock"]
+    assert [type(block).__name__ for block in story_of([*events, MessageRemoved()]).blocks] == [
+        "PromptBlock",
+        "EndBlock",
+    ]
+    stories = TranscriptModels()
+    stories.apply(Envelope(0, 1.0, "s", AgentStarted("agent-1", "Look at it", "ask_mode")))
+    for number, status in enumerate(("success", "denied")):
+        if status == "success":
+            stories.apply(Envelope(1, 2.0, "s", ToolStarted(f"g{number}", "Grep", {}), "agent-1"))
+        stories.apply(Envelope(2, 2.0, "s", ToolEnded(f"g{number}", "Grep", status, "x"), "agent-1"))
+    card = stories[""].agents[0]
+    assert (card.calls, card.denied) == (1, 1)
+
+
 def test_huge_results_are_kept_in_part() -> None:
     text = shorten_output("line\n" * 100_000)
     assert len(text) < 61_000 and "lines not shown" in text

@@ -232,6 +232,47 @@ async def test_a_click_folds_a_drag_selects_and_a_double_click_takes_a_word() ->
         assert stage.app.screen.get_selected_text() == "file1"
 
 
+async def test_cards_of_one_line_stand_together_until_one_is_unfolded() -> None:
+    calls = [ToolCall(f"c{number}", "Read", {"file_path": f"/p/file{number}.py"}) for number in range(3)]
+    events: list[AnyEvent] = [
+        TurnStarted("t", "Read them", "edit_mode"),
+        Replied(ReplyMessage((Thinking("Hm."), *calls))),
+        *(ToolEnded(made.id, "Read", "success", "one\ntwo", "Read it") for made in calls),
+        Replied(ReplyMessage((Text("Done."),))),
+        TurnEnded("t", "end_turn"),
+    ]
+    _, played = sessions(events)
+    async with play(played) as stage:
+        await stage.shows("Done.")
+        first = row_of(stage, "Thought")
+        assert [row_of(stage, f"file{number}.py") for number in range(3)] == [first + 1, first + 2, first + 3]
+        assert row_of(stage, "Done.") == first + 5, "other blocks keep their distance"
+        await stage.pilot.click(stage.app.transcript, offset=(5, first + 2))
+        await stage.shows("two")
+        assert row_of(stage, "file1.py") == row_of(stage, "file0.py") + 2
+        await stage.press("ctrl+up", "k")
+        await stage.shows("▌ ✓ Read /p/file0.py")
+
+
+async def test_copying_across_wrapped_rows_joins_them() -> None:
+    words = " ".join(f"word{number}" for number in range(40))
+    code = "x" * 150
+    answer = f"{words}\n\n- {words}\n\n```\n{code} y\nz\n```"
+    client, played = sessions([TurnStarted("t", words, "edit_mode")])
+    async with play(played, size=(100, 40)) as stage:
+        client.play(Replied(ReplyMessage((Text(answer),))), TurnEnded("t", "end_turn"))
+        await stage.shows("z")
+        view = stage.app.transcript
+        first, last = row_of(stage, "› word0"), row_of(stage, "  z")
+        await stage.pilot.mouse_down(view, offset=(2, first))
+        await stage.pilot.hover(view, offset=(60, last))
+        await stage.pilot.mouse_up(view, offset=(60, last))
+        copied = stage.app.screen.get_selected_text()
+        assert copied is not None
+        lines = [line.strip() for line in copied.split("\n") if line.strip()]
+        assert lines == [f"› {words}", words, f"• {words}", f"{code} y", "z"]
+
+
 async def test_a_selection_goes_with_what_is_selected() -> None:
     client, played = sessions(
         [

@@ -109,7 +109,7 @@ async def test_the_conversation(size: tuple[int, int], theme: ThemeSetting) -> N
     client = PlayedClient(past(), cwd=CWD)
     settings = TuiSettings(bell=False, title=False, theme=theme, side_panel=False)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 2.0) as stage:
-        await stage.shows("12.8k tokens")
+        await stage.shows("34 s · $0.0312")
         await stage.pictured(f"conversation-answer-{name}")
         await stage.press("ctrl+home")
         await stage.shows("Why does the parser")
@@ -124,7 +124,7 @@ async def test_side_by_side_where_there_is_room() -> None:
     client = PlayedClient(past(), cwd=CWD)
     settings = TuiSettings(bell=False, title=False, theme="dark", side_panel=False)
     async with play(PlayedSessions(client), size=(160, 24), settings=settings, clock=lambda: client.now) as stage:
-        await stage.shows("12.8k tokens")
+        await stage.shows("34 s · $0.0312")
         await stage.press("ctrl+home")
         await stage.shows("self.position = 0", "self.position = start")
         await stage.pictured("conversation-split-160x24-dark")
@@ -134,7 +134,7 @@ async def test_searching_looks_calm() -> None:
     client = PlayedClient(past(), cwd=CWD)
     settings = TuiSettings(bell=False, title=False, theme="dark", side_panel=False)
     async with play(PlayedSessions(client), settings=settings, clock=lambda: client.now) as stage:
-        await stage.shows("12.8k tokens")
+        await stage.shows("34 s · $0.0312")
         await stage.press("ctrl+up", "slash")
         await stage.type("parser")
         await stage.shows("of ")

@@ -275,12 +275,13 @@ def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
     envelopes = [
         Envelope(0, 0.0, "s-1", START),
         Envelope(1, 0.0, "s-1", ToolStarted("c1", "AgentTool", {})),
-        Envelope(2, 0.0, "s-1", AgentStarted("agent-1", "task", "ask_mode")),
+        Envelope(1, 0.0, "s-1", ToolStarted("other", "AgentTool", {})),
+        Envelope(2, 0.0, "s-1", AgentStarted("agent-1", "task", "ask_mode", "look", "c1")),
         Envelope(3, 0.0, "s-1", TurnStarted("agent-1", "task", "ask_mode"), "agent-1"),
         Envelope(3, 0.0, "s-1", TextStreamed("a"), "agent-1"),
         Envelope(4, 0.0, "s-1", UsageRecorded("anthropic/m", Usage(input=3), 0.5), "agent-1"),
-        Envelope(5, 0.0, "s-1", replied(Text("a")), "agent-1"),
-        Envelope(6, 0.0, "s-1", ToolStarted("c2", "LS", {}), "agent-1"),
+        Envelope(5, 0.0, "s-1", replied(Text("a"), ToolCall("c2", "LS", {"path": "/"})), "agent-1"),
+        Envelope(6, 0.0, "s-1", ToolEnded("c2", "LS", "denied", "no"), "agent-1"),
         Envelope(7, 0.0, "s-1", TurnEnded("agent-1", "end_turn", "a"), "agent-1"),
         Envelope(8, 0.0, "s-1", ToolEnded("c1", "AgentTool", "success", "a")),
         Envelope(9, 0.0, "s-1", TurnEnded("p1", "end_turn", "done")),
@@ -289,12 +290,16 @@ def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
     assert [(message["type"], message.get("parent_tool_use_id")) for message in found] == [
         ("system", None),
         ("tool_progress", None),
+        ("tool_progress", None),
         ("assistant", "c1"),
         ("tool_progress", "c1"),
+        ("user", "c1"),
         ("tool_progress", None),
         ("user", None),
         ("result", None),
     ]
+    denied = {"tool_name": "LS", "tool_use_id": "c2", "tool_input": {"path": "/"}, "reason": "no"}
+    assert found[-1]["permission_denials"] == [denied]
     assert (found[-1]["total_cost_usd"], found[-1]["usage"]["input_tokens"]) == (0.5, 3)
 
 

@@ -108,9 +108,10 @@ def test_the_question_names_everything_that_matters() -> None:
         asked_paths=("/etc/one", "/etc/two"),
         allowed_paths=("/project/three",),
         preview="-old\n+new\n",
+        task="look\x1b around",
     )
     assert format_permission_request(asked, "explorer") == (
-        "The sub-agent explorer asks to use ExecuteCommand:\n"
+        "The sub-agent explorer (look\\x1b around) asks to use ExecuteCommand:\n"
         "  | make\n"
         "Needs your answer:\n"
         "  | /etc/one\n"

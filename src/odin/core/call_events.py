@@ -225,7 +225,7 @@ class PermissionAsked(Event, frozen=True):
     `rules` are the rules that would answer it from now on, narrowest first. `preview` shows what would change.
     `sandbox` names the sandbox the command would run in; `unsandboxed`: the request is to run it again without one.
     `asked_paths` need this approval, `allowed_paths` of the same call do not. `permission_modes` are the modes in which
-    the session would not ask about it.
+    the session would not ask about it. `task` is what the sub-agent that asks works on.
     """
 
     ask_id: str
@@ -243,6 +243,7 @@ class PermissionAsked(Event, frozen=True):
     danger: Danger = "changes_files"
     effect: str = ""
     permission_modes: tuple[str, ...] = ()
+    task: str = ""
 
 
 class PermissionAnswered(Event, frozen=True):

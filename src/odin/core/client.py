@@ -63,6 +63,7 @@ class SubAgentRecord(Struct, frozen=True):
     task: str
     mode: Mode
     todos: tuple[Todo, ...] = ()
+    description: str = ""
 
 
 class ContextItem(Struct, frozen=True):

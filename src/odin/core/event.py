@@ -348,9 +348,13 @@ class Redone(Event, frozen=True):
 
 
 class AgentStarted(Event, frozen=True):
+    """A sub-agent began to work on `task`; `description` is its short name. `call_id` is the call that started it."""
+
     id: str
     task: str
     mode: Mode
+    description: str = ""
+    call_id: str = ""
 
 
 class AgentEnded(Event, frozen=True):

@@ -152,6 +152,15 @@ class ToolContext(Struct, frozen=True):
     judged: tuple[ResolvedPath, ...] | None = None
 
 
+class SubAgentTask(Struct, frozen=True):
+    """A task for a sub-agent. `call_id` is the tool call that gives it."""
+
+    description: str
+    prompt: str
+    mode: Mode
+    call_id: str = ""
+
+
 AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]
 """Runs a small job on the small model. Raises ProviderError."""
 

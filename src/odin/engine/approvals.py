@@ -79,7 +79,7 @@ class Approvals:
                     return _SHUTDOWN
                 if request is None:
                     return None
-                asked = msgspec.structs.replace(request, ask_id=self._make_id())
+                asked = msgspec.structs.replace(request, ask_id=self._make_id(), task=self._find_task(agent))
                 try:
                     answer = await self._wait_for_answer(asked, agent)
                     changed = answer.args if answer.args != asked.args else None
@@ -91,6 +91,11 @@ class Approvals:
                 return answer
         finally:
             self._pending -= 1
+
+    def _find_task(self, agent: str) -> str:
+        """Return what a sub-agent works on; "" for the main agent."""
+        records = self._recorder.state.sub_agents.records if agent else ()
+        return next((record.description for record in records if record.id == agent), "")
 
     async def _wait_for_answer(self, asked: PermissionAsked, agent: str) -> AnswerPermission:
         answered: asyncio.Future[AnswerPermission] = asyncio.get_running_loop().create_future()

@@ -13,6 +13,7 @@ from odin.core.event import AgentEnded, AgentStarted, TurnEnded
 from odin.core.event_values import ExitReason, Mode
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
+from odin.core.tool import SubAgentTask
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.recorder import Recorder
 from odin.engine.turn import TurnDeps
@@ -112,7 +113,7 @@ class SubAgentRunner:
         self._cwd = cwd
         self._root = root
 
-    async def run(self, task: str, mode: Mode) -> TurnEnded:
+    async def run(self, task: SubAgentTask) -> TurnEnded:
         """Run one task and return its end. The sub-agent is removed from the state however it ends."""
         name = self._make_name()
         agent = Agent(
@@ -120,10 +121,10 @@ class SubAgentRunner:
         )
         reason: ExitReason = "aborted"
         text = ""
-        self._recorder.emit(AgentStarted(name, task, mode))
+        self._recorder.emit(AgentStarted(name, task.prompt, task.mode, task.description, task.call_id))
         self._notifier.register(agent)
         try:
-            ended = await agent.run_prompt(Prompt(name, task, mode))
+            ended = await agent.run_prompt(Prompt(name, task.prompt, task.mode))
             reason, text = ended.reason, ended.text[:REPORTED_CHARS]
             return ended
         finally:

@@ -7,6 +7,7 @@ call is followed by exactly one result, in the order of the calls.
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.call_events import Replied, ReplyDiscarded, SpawnStarted, TodosChanged, ToolEnded, ToolStarted
 from odin.core.client import SubAgentRecord
@@ -291,13 +292,14 @@ class SubAgentThreads:
                 self._records.clear()
             case AgentStarted():
                 self.agent_count = max(self.agent_count + 1, _number_of(event.id))
-                self._records[event.id] = SubAgentRecord(event.id, event.task, event.mode)
+                self._records[event.id] = SubAgentRecord(
+                    event.id, event.task, event.mode, description=event.description
+                )
             case AgentEnded():
                 self._records.pop(event.id, None)
                 self.threads.pop(event.id, None)
             case TodosChanged() if agent in self._records:
-                record = self._records[agent]
-                self._records[agent] = SubAgentRecord(record.id, record.task, record.mode, event.todos)
+                self._records[agent] = replace(self._records[agent], todos=event.todos)
             case SpawnStarted():
                 self.spawn_count = max(self.spawn_count, _number_of(event.id))
             case _:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, cast
 from msgspec import Meta, Struct
 
 from odin.core.event import TurnEnded
-from odin.core.event_values import Mode, Option, Todo, TodoStatus
+from odin.core.event_values import Option, Todo, TodoStatus
 from odin.core.event_values import Question as Asked
-from odin.core.tool import Args, AskUser, Kind, SideEffect, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, AskUser, Kind, SideEffect, SubAgentTask, Tool, ToolContext, ToolOutput, fail
 
 _BOXES: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
@@ -18,8 +18,8 @@ _FIELD_NAMES = {"question": "text", "multiSelect": "multiple", "description": "d
 
 _DECIDE = "Choose what is likeliest meant, go on, and say in your answer what you assumed."
 
-RunTask = Callable[[str, Mode], Awaitable[TurnEnded]]
-"""Runs a task in a mode until its turn ends."""
+RunTask = Callable[[SubAgentTask], Awaitable[TurnEnded]]
+"""Runs a task until its turn ends."""
 
 
 class TodoItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,17 +42,20 @@ class TodoWriteTool(Tool[TodoArgs]):
     args = TodoArgs
 
     def title_of(self, args: TodoArgs) -> str:
-        return f"{len(args.todos)} todos"
+        return _format_progress(args.todos)
 
     async def run(self, args: TodoArgs, ctx: ToolContext) -> ToolOutput:
         error = _find_error(args.todos)
         if error:
             return fail(error)
         todos = tuple(Todo(item.id, item.content, item.status, item.active_form) for item in args.todos)
-        done = sum(todo.status == "completed" for todo in todos)
         checklist = "\n".join(f"{_BOXES[todo.status]} {todo.content}" for todo in todos)
-        note = f"Todos: {done} of {len(todos)} completed"
+        note = f"Todos: {_format_progress(args.todos)}"
         return ToolOutput(text=f"{note}.\n{checklist}", note=note, view=checklist, todos=todos)
+
+
+def _format_progress(items: tuple[TodoItem, ...]) -> str:
+    return f"{sum(item.status == 'completed' for item in items)} of {len(items)} completed"
 
 
 def _find_error(items: tuple[TodoItem, ...]) -> str:
@@ -170,7 +173,7 @@ class AgentTool(Tool[AgentArgs]):
         return args.description
 
     async def run(self, args: AgentArgs, ctx: ToolContext) -> ToolOutput:
-        ended = await self._run(args.prompt, ctx.mode)
+        ended = await self._run(SubAgentTask(args.description, args.prompt, ctx.mode, ctx.call_id))
         note = f"sub-agent: {args.description}"
         if ended.reason == "end_turn":
             return ToolOutput(text=ended.text, note=note)

@@ -48,13 +48,6 @@ def format_count(number: int) -> str:
     return str(number)
 
 
-def format_tokens(number: int) -> str:
-    """Return `950 tokens`, `34.5k tokens` or `1.2M tokens`."""
-    if number < 1_000:
-        return f"{number} tokens"
-    return f"{number / 1_000:.1f}k tokens" if number < 1_000_000 else f"{number / 1_000_000:.1f}M tokens"
-
-
 def format_usd(amount: float) -> str:
     """Return `$1.25`; amounts below 10 cents have four decimals."""
     return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"

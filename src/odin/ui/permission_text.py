@@ -11,7 +11,7 @@ import msgspec
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked
 from odin.core.errors import UsageError
-from odin.ui.terminal import escape_hidden, quote_block
+from odin.ui.terminal import escape_hidden, quote_block, shorten
 
 _MAX_NAMED = 3
 _HOMOGLYPHS = dict.fromkeys("аеорсухіјѕԁһӏԛԝкмтнвгпАВЕКМНОРСТХІЅЈЗαορνικυχτεωγΑΒΕΖΗΙΚΜΝΟΡΤΥΧıȷɡɑǃ", True)
@@ -26,8 +26,13 @@ _HOMOGLYPH_SIGN = re.compile(
 """Characters that look like shell or path syntax, and styled Latin alphabets."""
 
 
+MAX_TASK = 60
+"""Characters of a sub-agent's task in a headline."""
+
+
 def format_headline(ask: PermissionAsked, agent: str = "") -> str:
-    asker = f"The sub-agent {escape_hidden(agent)}" if agent else "Odin"
+    task = f" ({shorten(' '.join(escape_hidden(ask.task).split()), MAX_TASK)})" if ask.task else ""
+    asker = f"The sub-agent {escape_hidden(agent)}{task}" if agent else "Odin"
     action = "run this again outside the sandbox" if ask.unsandboxed else f"use {escape_hidden(ask.name)}"
     return f"{asker} asks to {action}:"
 

@@ -234,7 +234,7 @@ class _TurnTotals:
     """Data of the running turn for its result message."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, ToolCall] = {}
+        self.calls: dict[tuple[str, str], ToolCall] = {}
         self.denials: list[Raw] = []
         self.models: dict[str, _ModelUsage] = {}
         self.ended_in_tool = False
@@ -256,7 +256,6 @@ class StreamTranslator:
         self._turn = _TurnTotals()
         self._reply: PartialReply | None = None
         self._usage = Usage()
-        self._last_call = ""
         self._parents: dict[str, str] = {}
 
     def translate(self, envelope: Envelope) -> Iterator[Raw]:
@@ -278,7 +277,7 @@ class StreamTranslator:
             case ToolStarted() | ToolProgressed() | ToolEnded():
                 yield from self._on_tool_event(event, agent)
             case AgentStarted():
-                self._parents[event.id] = self._last_call or event.id  # calls that start sub-agents run one at a time
+                self._parents[event.id] = event.call_id or event.id
             case ModelChanged() if not agent:
                 self._model = event.model
             case PermissionModeChanged():
@@ -372,8 +371,8 @@ class StreamTranslator:
             if not reply.has_started:
                 yield from self._stream(reply.add_whole(message))
             yield from self._stream(reply.finish(message.stop, self._usage))
+        self._turn.calls.update(((agent, call.id), call) for call in message.calls)
         if not agent:
-            self._turn.calls.update((call.id, call) for call in message.calls)
             self._turn.stop = message.stop
             self._reply = None
         yield self._make_message(
@@ -438,8 +437,6 @@ class StreamTranslator:
     def _on_tool_event(self, event: ToolStarted | ToolProgressed | ToolEnded, agent: str) -> Iterator[Raw]:
         name, call_id = event.name, event.call_id
         if isinstance(event, ToolStarted):
-            if not agent:
-                self._last_call = call_id
             yield self._make_progress(name, call_id, agent, 0.0, status="started", description=event.description)
         elif isinstance(event, ToolProgressed):
             yield self._make_progress(name, call_id, agent, event.elapsed_s, status="running", text=event.text)
@@ -447,7 +444,7 @@ class StreamTranslator:
             yield from self._on_tool_ended(event, agent)
 
     def _on_tool_ended(self, event: ToolEnded, agent: str) -> Iterator[Raw]:
-        call = self._turn.calls.get(event.call_id)
+        call = self._turn.calls.get((agent, event.call_id))
         if event.status == "denied":
             denied = {"tool_name": event.name, "tool_use_id": event.call_id, "tool_input": call.args if call else {}}
             self._turn.denials.append({**denied, "reason": event.text})

@@ -331,7 +331,7 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def on_resize(self) -> None:
         """Some terminals drop content when resized back to an earlier size, so redraw everything once it is stable."""
-        self.side.update_placement()
+        self.call_next(self.side.update_placement)  # Textual sets the new size after this
         self.request_frame()
         if self._redraw_timer is not None:
             self._redraw_timer.stop()

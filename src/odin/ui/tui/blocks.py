@@ -141,12 +141,17 @@ class CommandBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AgentBlock(TranscriptBlock):
-    """A sub-agent. `doing` is its latest activity; `answer` the start of its report."""
+    """A sub-agent, in place of the call that started it. `doing` is its latest activity; `answer` its report.
+
+    `calls` counts the tool calls that ran, `denied` those that were not allowed to.
+    """
 
     task: str
     mode: Mode
+    description: str = ""
     doing: str = ""
     calls: int = 0
+    denied: int = 0
     reason: str = ""
     answer: str = ""
     ended: float = 0.0
@@ -193,7 +198,6 @@ class EndBlock(TranscriptBlock):
     error: str = ""
     hint: str = ""
     steps: int = 0
-    tokens: int = 0
     cost_usd: float = 0.0
     duration_ms: int = 0
 
@@ -257,6 +261,16 @@ class BlockList:
         else:
             self.blocks.append(block)
         return block
+
+    def replace(self, old: TranscriptBlock, new: AnyBlock) -> AnyBlock:
+        """Put a block in the place of another one."""
+        new.ts = self.now
+        place = self._index_of(old)
+        self.blocks[place : place + 1] = [new]
+        self.open_blocks = [new if block is old else block for block in self.open_blocks]
+        self._changed.add(new)
+        self._is_reshaped = True
+        return new
 
     def _index_of(self, block: TranscriptBlock) -> int:
         for index in range(len(self.blocks) - 1, -1, -1):

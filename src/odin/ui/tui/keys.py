@@ -137,7 +137,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("errors", "f8", "Show the last errors."),
     KeyAction("queue", "ctrl+q", "Edit the queue."),
     KeyAction("todos", "f9", "Fold or unfold the to-do list."),
-    KeyAction("side_panel", "ctrl+b", "Show or hide the side panel."),
+    KeyAction("side_panel", "ctrl+b,f4", "Show or hide the side panel."),
     KeyAction("help", "f1", "Show keys and commands."),
     KeyAction("redraw", "ctrl+l", "Redraw the screen."),
     KeyAction("permissions", "ctrl+y", "Switch the permission mode."),

@@ -15,7 +15,7 @@ from odin.core.onboarding import Setup, TrustGate
 from odin.core.op import SetModel
 from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.painter import paint_block
+from odin.ui.tui.paint.painter import is_joined, paint_block
 from odin.ui.tui.palette import Palette
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def print_transcript(blocks: list[TranscriptBlock], palette: Palette, out: TextI
         file=out, width=width, force_terminal=not plain, no_color=plain, color_system=None if plain else "truecolor"
     )
     canvas = Canvas(width, palette)
-    for block in blocks:
-        for strip in paint_block(block, canvas):
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        for strip in paint_block(block, canvas)[is_joined(block, before) :]:
             out.write((strip.text if plain else strip.render(console)).rstrip() + "\n")
     out.flush()

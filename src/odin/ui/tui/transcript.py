@@ -318,7 +318,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         return self._draw_overlay(strip, y).apply_style(self._line_cache.style_of(self)).apply_offsets(0, line)
 
     def _draw_margin(self, block: TranscriptBlock, place: int) -> Segment:
-        if block is self.cursor and self.has_focus and place:
+        if block is self.cursor and self.has_focus and place >= self.block_layout.gap_of(block):
             return Segment("▌ ", self.palette.cursor)
         return Segment(" " * MARGIN)
 
@@ -547,7 +547,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self._select_word(block, place, event)
         elif event.chain == 1 and not self.screen.get_selected_text():
             self.cursor = block
-            if place == 1 and not isinstance(block, PromptBlock | AnswerBlock):
+            if place == self.block_layout.gap_of(block) and not isinstance(block, PromptBlock | AnswerBlock):
                 self.toggle(block)
             self.refresh()
 
@@ -576,7 +576,8 @@ def show_agent(app: "OdinApp") -> None:
     title = ""
     if agent:
         key = app.keys.label_of("next_agent")
-        task = next((block.task for block in app.transcripts[""].agents if block.key == agent), "")
+        agents = app.transcripts[""].agents
+        task = next((block.description or block.task for block in agents if block.key == agent), "")
         title = f"{sanitize_line(agent)}: {sanitize_line(task)}  ({key}: next agent)"
     app.transcript.show(app.transcripts[agent], title=title)
 

@@ -18,7 +18,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from odin.ui.tui.blocks import TranscriptBlock
-from odin.ui.tui.paint.painter import RenderCache
+from odin.ui.tui.paint.canvas import find_joint
+from odin.ui.tui.paint.painter import RenderCache, is_joined
 
 EXACT_BLOCKS = 40
 """Up to this many blocks, all of them are painted, so the scroll bar is exact."""
@@ -92,7 +93,10 @@ class Anchor(NamedTuple):
 
 
 class BlockLayout:
-    """The blocks of one transcript with their heights and painted lines."""
+    """The blocks of one transcript with their heights and painted lines.
+
+    Each block has a blank line above it, except cards of a single line that follow each other.
+    """
 
     def __init__(self, render_cache: RenderCache, clock: Callable[[], float]) -> None:
         self._render_cache = render_cache
@@ -100,10 +104,13 @@ class BlockLayout:
         self.blocks: list[TranscriptBlock] = []
         self.index: dict[TranscriptBlock, int] = {}
         self.heights = BlockHeights()
+        self._joined: set[TranscriptBlock] = set()
 
     def measure_all(self, blocks: Sequence[TranscriptBlock]) -> None:
         self.blocks = list(blocks)
         self.index = {block: number for number, block in enumerate(self.blocks)}
+        self._joined.clear()
+        self._join(range(len(self.blocks)))
         self.heights.reset([self._height_of(block) for block in self.blocks])
 
     def measure(self, blocks: Sequence[TranscriptBlock], changed: Iterable[TranscriptBlock]) -> None:
@@ -113,25 +120,43 @@ class BlockLayout:
             self.measure_all(blocks)
             return
         new = blocks[known:]
-        for block in changed:
-            index = self.index.get(block)
-            if index is not None:
-                self.heights.set(index, self._height_of(block))
         self.index.update((block, known + number) for number, block in enumerate(new))
         self.blocks += new
+        places = {self.index[block] for block in changed if block in self.index}
+        places |= {place + 1 for place in places if place + 1 < len(self.blocks)}
+        self._join((*places, *range(known, len(self.blocks))))
+        for index in places:
+            if index < known:
+                self.heights.set(index, self._height_of(self.blocks[index]))
         self.heights.append([self._height_of(block) for block in new])
+
+    def _join(self, places: Iterable[int]) -> None:
+        """Find out which of the blocks at these places have no blank line above them."""
+        for index in places:
+            block = self.blocks[index]
+            if is_joined(block, self.blocks[index - 1] if index else None):
+                self._joined.add(block)
+            else:
+                self._joined.discard(block)
 
     def _height_of(self, block: TranscriptBlock) -> int:
         if len(self.blocks) <= EXACT_BLOCKS and self._render_cache.width:
             return len(self.lines_of(block))
-        return self._render_cache.height_of(block)
+        return self._render_cache.height_of(block) - (block in self._joined)
+
+    def gap_of(self, block: TranscriptBlock) -> int:
+        """Return the number of blank lines above the block."""
+        return 0 if block in self._joined else 1
 
     def lines_of(self, block: TranscriptBlock) -> list[Strip]:
-        return self._render_cache.lines_of(block, self._clock())
+        return self._without_gap(block, self._render_cache.lines_of(block, self._clock()))
 
     def painted_lines_of(self, block: TranscriptBlock) -> list[Strip]:
         """Return the lines of the last frame, which the heights match, even if the block has changed since."""
-        return self._render_cache.shown_lines_of(block, self._clock())
+        return self._without_gap(block, self._render_cache.shown_lines_of(block, self._clock()))
+
+    def _without_gap(self, block: TranscriptBlock, lines: list[Strip]) -> list[Strip]:
+        return lines[1:] if block in self._joined else lines
 
     def measure_exactly(self, index: int) -> tuple[int, bool]:
         """Paint a block; return its height and whether that differs from the height known so far."""
@@ -249,28 +274,35 @@ def move_selection(layout: BlockLayout, selection: Selection, blocks: BlockSelec
 
 
 def selected_text_of(layout: BlockLayout, selection: Selection, margin: int) -> str:
-    """Return the selected text without the `margin` cells at the left of each line."""
+    """Return the selected text without the `margin` cells at the left of each line; wrapped lines are joined."""
     total = layout.heights.total
     first = selection.start.y if selection.start is not None else 0
     last = selection.end.y if selection.end is not None else total - 1
     selected: list[str] = []
     for line in range(max(first, 0), min(last, total - 1) + 1):
         located = layout.block_at(line)
-        text = _get_text_at(layout, *located) if located is not None else ""
-        selected.append(_cut_selection(text, selection, line, margin))
+        strip = _get_strip_at(layout, *located) if located is not None else Strip([])
+        joint = find_joint(strip) if selected else None
+        if joint is None:
+            selected.append(_cut_selection(strip.text, selection, line, margin))
+        else:
+            start, space = joint
+            rest = _cut_selection(strip.text, selection, line, margin, start)
+            selected[-1] = f"{selected[-1].rstrip()}{space}{rest}" if rest else selected[-1]
     return "\n".join(selected)
 
 
-def _get_text_at(layout: BlockLayout, block: TranscriptBlock, line: int) -> str:
+def _get_strip_at(layout: BlockLayout, block: TranscriptBlock, line: int) -> Strip:
     lines = layout.lines_of(block)
-    return lines[line].text if line < len(lines) else ""
+    return lines[line] if line < len(lines) else Strip([])
 
 
-def _cut_selection(text: str, selection: Selection, line: int, margin: int) -> str:
+def _cut_selection(text: str, selection: Selection, line: int, margin: int, first: int = 0) -> str:
+    """Return the selected part of a line of the transcript, from character `first` on."""
     span = selection.get_span(line)
     if span is None:
         return ""
-    start = max(span[0] - margin, 0)
+    start = max(span[0] - margin, first)
     return text[start:].rstrip() if span[1] == -1 else text[start : max(span[1] - margin, 0)]
 
 

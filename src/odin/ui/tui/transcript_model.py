@@ -48,6 +48,8 @@ class NoticeBlocks:
         self._retry: tuple[NoticeBlock, RetryScheduled] | None = None
         self._processes: dict[str, ProcessBlock] = {}
         self.agents: dict[str, AgentBlock] = {}
+        self.replaced_calls: dict[TranscriptBlock, TranscriptBlock] = {}
+        """Calls that are not shown, and the block that is shown in their place."""
         self._rewinds: list[tuple[str, list[TranscriptBlock], NoticeBlock]] = []
 
     def apply(self, event: AnyEvent) -> None:
@@ -65,7 +67,7 @@ class NoticeBlocks:
             case SpawnFinished():
                 self._end_process(event)
             case AgentStarted():
-                self.agents[event.id] = self._blocks.add(AgentBlock(key=event.id, task=event.task, mode=event.mode))
+                self._start_agent(event)
             case AgentEnded():
                 self._end_agent(event)
             case Rewound():
@@ -128,17 +130,26 @@ class NoticeBlocks:
             block.ended = self._blocks.now
             self._blocks.touch(block)
 
+    def _start_agent(self, event: AgentStarted) -> None:
+        """Show the sub-agent in place of its call, which would say the same."""
+        block = AgentBlock(key=event.id, task=event.task, mode=event.mode, description=event.description)
+        call = self._calls.find(event.call_id)
+        self.agents[event.id] = self._blocks.add(block) if call is None else self._blocks.replace(call, block)
+        if call is not None:
+            self.replaced_calls[call] = block
+
     def _end_agent(self, event: AgentEnded) -> None:
         block = self.agents.get(event.id)
         if block is not None:
             block.reason, block.answer, block.ended, block.doing = event.reason, event.text, self._blocks.now, ""
             self._blocks.touch(block)
 
-    def record_agent(self, agent: str, what: str, calls: int) -> None:
+    def record_agent(self, agent: str, what: str, calls: int, denied: int) -> None:
         block = self.agents.get(agent)
         if block is not None:
             block.doing = what or block.doing
             block.calls += calls
+            block.denied += denied
             self._blocks.touch(block)
 
     def _rewind(self, event: Rewound) -> None:
@@ -229,9 +240,9 @@ class TranscriptModel:
         """Add a `!` command sent by this front end; its output arrives as events."""
         self._calls.add_command(id, CommandBlock(key=f"command-{id}", command=command))
 
-    def record_agent(self, agent: str, what: str, calls: int = 0) -> None:
+    def record_agent(self, agent: str, what: str, *, calls: int = 0, denied: int = 0) -> None:
         """Update the card of a sub-agent: its latest activity and the number of its tool calls."""
-        self._notices.record_agent(agent, what, calls)
+        self._notices.record_agent(agent, what, calls, denied)
 
     @property
     def agents(self) -> list[AgentBlock]:
@@ -274,7 +285,6 @@ class TranscriptModel:
                 error=event.error,
                 hint=event.hint,
                 steps=event.steps,
-                tokens=event.usage.total,
                 cost_usd=event.cost_usd,
                 duration_ms=event.duration_ms,
             )
@@ -284,7 +294,8 @@ class TranscriptModel:
         """Drop the newest message that is still shown, with its tool calls."""
         shown = set(self._block_list.blocks)
         while self._messages:
-            removed = shown.intersection(self._messages.pop())
+            parts = self._messages.pop()
+            removed = shown.intersection(self._notices.replaced_calls.get(block, block) for block in parts)
             if removed:
                 self._block_list.drop(removed)
                 return
@@ -314,6 +325,8 @@ class TranscriptModels(dict[str, TranscriptModel]):
         match envelope.event:
             case ToolStarted(name=name, description=description):
                 self[""].record_agent(agent, f"{name} {description}".strip()[:_MAX_SUMMARY], calls=1)
+            case ToolEnded(status="denied"):
+                self[""].record_agent(agent, "", denied=1)
             case Replied(message=message) if message.text.strip():
                 self[""].record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
             case _:

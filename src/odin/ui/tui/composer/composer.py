@@ -19,7 +19,7 @@ from textual.widgets import TextArea
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import Envelope, PermissionModeChanged
+from odin.core.event import Envelope, PermissionModeChanged, SessionOpened, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.terminal import width_of
@@ -69,6 +69,7 @@ class Composer(TextArea):
         Binding("alt+b", "cursor_word_left", show=False),
         Binding("alt+f", "cursor_word_right", show=False),
         Binding("alt+d", "delete_word_right", show=False),
+        Binding("ctrl+w", "delete_to_whitespace", show=False),
     ]
     DEFAULT_CSS = """
     Composer {
@@ -104,6 +105,7 @@ class Composer(TextArea):
         self._get_mode = mode
         self._newest_queued = newest_queued
         self.permission_mode = "default"
+        self._is_busy = False
         self._border_state: object = None
         self._load_count = 0
         self._history_matches: Sequence[PromptDraft] = ()
@@ -135,11 +137,17 @@ class Composer(TextArea):
         """Switch completion to another session. The draft is kept."""
         self.completer.enter_session(client)
         self.permission_mode = info.permission_mode
+        self._is_busy = False
         self.update_border()
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        if live and isinstance(envelope.event, PermissionModeChanged) and not envelope.agent:
-            self.permission_mode = envelope.event.mode
+        event = envelope.event
+        if envelope.agent:
+            return
+        if live and isinstance(event, PermissionModeChanged):
+            self.permission_mode = event.mode
+        elif isinstance(event, TurnStarted | TurnEnded | SessionOpened):
+            self._is_busy = isinstance(event, TurnStarted)
 
     def draw_frame(self) -> None:
         self.update_border()
@@ -165,7 +173,8 @@ class Composer(TextArea):
         if not self.is_mounted:
             return
         first, theme = self.document[0][:1], theme_of(self)
-        state = (theme.name, self._get_mode(), self.permission_mode, first, self.searching, self.editing_id)
+        doing = (self.searching, self.editing_id, self._is_busy)
+        state = (theme.name, self._get_mode(), self.permission_mode, first, doing)
         if state == self._border_state:
             return
         self._border_state = state
@@ -173,7 +182,9 @@ class Composer(TextArea):
         self.set_class(first == "/" and not self.searching, "-command")
         self.border_title = format_mode(theme, self._get_mode(), self.permission_mode)
         self.border_subtitle = Text(
-            describe_enter(first, self.keys, searching=self.searching, editing=bool(self.editing_id))
+            describe_enter(
+                first, self.keys, searching=self.searching, editing=bool(self.editing_id), busy=self._is_busy
+            )
         )
 
     # --- drafts ---
@@ -568,6 +579,19 @@ class Composer(TextArea):
 
     async def action_next_mode(self) -> None:
         await self.run_action("app.next_mode")
+
+    def action_delete_to_whitespace(self) -> None:
+        """Delete the word to the left as a shell does: whatever it consists of, up to the whitespace before it."""
+        row, column = self.cursor_location
+        if not self.selection.is_empty or column == 0:
+            self.action_delete_word_left()
+            return
+        before = self.document[row][:column].rstrip()
+        start = max(before.rfind(" "), before.rfind("\t")) + 1
+        for first, last, _ in self._find_labels(row):
+            if first < start < last:
+                start = first
+        self._delete_via_keyboard(self.cursor_location, (row, start))
 
     def action_delete_to_start_of_line(self) -> None:
         """At the start of a line, join it with the previous one."""

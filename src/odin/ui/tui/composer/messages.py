@@ -63,7 +63,7 @@ def format_mode(theme: Theme, mode: Mode, permission: str) -> Text:
     return text
 
 
-def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
+def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool, busy: bool) -> str:
     """Return what Enter does if it does not simply send the prompt, else ""."""
     send, stop = keys.label_of("send"), keys.label_of("stop")
     if searching:
@@ -72,4 +72,6 @@ def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool)
         return f"queued prompt: {send} saves, {stop} cancels"
     if text.startswith("!"):
         return "! shell command"
-    return "/ command" if text.startswith("/") else ""
+    if text.startswith("/"):
+        return "/ command"
+    return f"{send} queues · {keys.label_of('steer')} steers the running turn" if busy else ""

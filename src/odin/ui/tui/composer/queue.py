@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnEnded, TurnStarted
-from odin.core.event_values import Mode
+from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.messages import MODE_WORDS
@@ -98,6 +98,7 @@ MAX_ROWS = 5
 _SHOW_DELAY_S = 0.08
 """Prompts that leave the queue sooner than this are never shown."""
 
+_DELIVERY_WORDS: dict[Delivery, str] = {"queue": "queued", "merge": "joining", "steer": "steering"}
 _MODE_CYCLE: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 
 
@@ -228,7 +229,7 @@ class QueuePanel(Widget, can_focus=True):
         last = (
             f"{note}{self._format_help()}"
             if self.has_focus
-            else f"{note}{self._keys.label_of('queue')} edits the queue"
+            else f"{note}{self._keys.label_of('queue')} to edit, send or drop"
         )
         lines.append(Text(last, style=dim, no_wrap=True, overflow="ellipsis", end=""))
         for line in lines:
@@ -239,11 +240,10 @@ class QueuePanel(Widget, can_focus=True):
         theme = theme_of(self)
         here = self.has_focus and at == self._cursor
         line = Text(no_wrap=True, end="").append("› " if here else "  ", Style(color=theme.accent))
-        line.append(f"{at + 1} ", Style(dim=not here, bold=here))
-        line.append(f"{MODE_WORDS[prompt.mode]:<5}", Style(color=theme.secondary))
-        delivery = "paused" if self.queued.is_paused(prompt.id) else prompt.delivery
-        if delivery != "queue":
-            line.append(f"{delivery} ", Style(color=theme.warning))
+        state = "paused" if self.queued.is_paused(prompt.id) else _DELIVERY_WORDS[prompt.delivery]
+        color = theme.secondary if state == "queued" else theme.warning
+        line.append(f"{state} {at + 1}", Style(color=color, bold=here))
+        line.append(f" · {MODE_WORDS[prompt.mode]}  ", Style(dim=True))
         text = prompt.body.strip()
         line.append(escape_hidden(text.split("\n", 1)[0]) + (" …" if "\n" in text else ""), Style(bold=here))
         return line

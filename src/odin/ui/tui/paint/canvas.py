@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -104,11 +105,19 @@ class Canvas:
         if not text.spans and "\n" not in text.plain and cell_len(text.plain) <= width:
             return [[Segment(text.plain, base)]]
         lines: list[Line] = []
-        for line in text.wrap(self.console, width, overflow="fold"):
-            line.rstrip()
-            line.end = ""
-            plain = not line.spans
-            lines.append([Segment(line.plain, base)] if plain and line.plain else _render_segments(line, self.console))
+        for paragraph in text.split("\n", allow_blank=True):
+            whole, start, end = paragraph.plain, 0, 0
+            for number, line in enumerate(paragraph.wrap(self.console, width, overflow="fold")):
+                joint = [make_joint(whole[end:start])] if number else []
+                line.rstrip()
+                line.end = ""
+                start = end = start + len(line.plain)
+                while start < len(whole) and whole[start].isspace():
+                    start += 1
+                plain = not line.spans and line.plain
+                lines.append(
+                    [*joint, *([Segment(line.plain, base)] if plain else _render_segments(line, self.console))]
+                )
         return lines
 
     def paint_text(self, text: str, style: Style, indent: int = 0) -> list[Strip]:
@@ -130,6 +139,30 @@ def _render_segments(line: Text, console: Console) -> Line:
     return [segment for segment in line.render(console) if segment.text]
 
 
+_JOINT = "joint"
+
+
+@lru_cache(maxsize=64)
+def make_joint(space: str) -> Segment:
+    """Return the invisible mark at which a wrapped line continues; `space` was between it and the line above."""
+    return Segment("", Style(meta={_JOINT: space}))
+
+
+def find_joint(strip: Strip) -> tuple[int, str] | None:
+    """Return where in a line the text of the line above continues, and the space between them; None if it does not."""
+    index = 0
+    for segment in strip:
+        if not segment.text and segment.style is not None and _JOINT in segment.style.meta:
+            return index, segment.style.meta[_JOINT]
+        index += len(segment.text)
+    return None
+
+
+def drop_joints(line: Line) -> Line:
+    """For lines beside others, such as table cells: they cannot be copied as one text."""
+    return [segment for segment in line if segment.text]
+
+
 def wrap_cells(line: Line, width: int) -> list[Line]:
     """Wrap a line at any character, keeping all spaces, for code and output. Linear in the length of the line."""
     width = max(width, 2)
@@ -145,7 +178,8 @@ def wrap_cells(line: Line, width: int) -> list[Line]:
                 lines[-1].append(Segment(text[start:end], style))
                 start, room = end, room - used
             if start < len(text):
-                lines.append([])
+                above = "".join(segment.text for segment in lines[-1])
+                lines.append([make_joint(above[len(above.rstrip()) :])])
                 room = width
     return lines
 

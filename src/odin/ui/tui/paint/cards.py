@@ -8,7 +8,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from odin.ui.format import count_of, format_duration, format_elapsed, format_seconds, format_tokens, format_usd
+from odin.ui.format import count_of, format_duration, format_elapsed, format_seconds, format_usd
 from odin.ui.tui.blocks import (
     AgentBlock,
     CallBlock,
@@ -89,6 +89,15 @@ def is_call_cut(block: CallBlock) -> bool:
         return False
     shown = block.view or block.result
     return is_cut(shown) if is_diff(shown) else shown.count("\n") >= SHORT_OUTPUT
+
+
+def is_one_line(block: CallBlock, folded: bool) -> bool:
+    """True if the card of the call is only its head."""
+    if block.state in ("denied", "discarded") and block.explanation:
+        return False
+    if not block.is_over:
+        return not block.tail
+    return folded and not (block.for_user or block.changed_by or block.redacted)
 
 
 def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
@@ -190,8 +199,10 @@ def _paint_argument(name: str, value: Any, canvas: Canvas) -> list[Strip]:
     )
 
 
-LONG_PROMPT = 24
-"""Lines of a prompt that are shown until it is unfolded."""
+LONG_PROMPT = 16
+"""A longer prompt is shown without its middle until it is unfolded: one's own words stand before or after a paste."""
+
+_PROMPT_HEAD, _PROMPT_TAIL = 5, 5
 
 _MODE_WORDS = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
 _REASONS = {
@@ -207,11 +218,12 @@ _REASONS = {
 
 def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    text = "(continued)" if block.is_continuation else sanitize(block.text)
+    text = "(continued)" if block.is_continuation else sanitize(block.text.rstrip("\n"))
     body = canvas.wrap(Text(text, style=palette.user), canvas.width - 2)
     if folded and len(body) > LONG_PROMPT:
-        left = count_of(len(body) - LONG_PROMPT, "more line")
-        body = [*body[:LONG_PROMPT], [Segment(f"… {left}", palette.dim)]]
+        left = count_of(len(body) - _PROMPT_HEAD - _PROMPT_TAIL, "more line")
+        gap = Segment(f"[… {left} …]"[: canvas.width - 2], palette.dim)
+        body = [*body[:_PROMPT_HEAD], [gap], *body[-_PROMPT_TAIL:]]
     lines: list[Strip] = []
     for line in prefix_lines(body, [Segment("› ", palette.user)], [Segment("  ")]):
         lines.append(Strip(line).extend_cell_length(canvas.width).apply_style(palette.user_block))
@@ -250,6 +262,7 @@ def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Str
 def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     calls = count_of(block.calls, "call") if block.calls else ""
+    denied = f"{block.denied} denied" if block.denied else ""
     if not block.reason:
         mark, style, state = spinner_of(canvas.now), palette.accent, "working"
         took = format_elapsed(block.ts, canvas.now)
@@ -258,8 +271,8 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
         mark, style = ("✓", palette.good) if good else ("✗", palette.bad)
         state = "done" if good else _REASONS.get(block.reason, block.reason)
         took = format_duration(block.ended - block.ts)
-    status = " · ".join(word for word in (state, took, calls) if word)
-    name, task = sanitize_line(block.key), sanitize_line(block.task)
+    status = " · ".join(word for word in (state, took, calls, denied) if word)
+    name, task = sanitize_line(block.key), sanitize_line(block.description or block.task)
     room = max(canvas.width - len(name) - len(status) - 6, 12)
     task_shown = task if len(task) <= room else task[: room - 1] + "…"
     lines = [
@@ -270,7 +283,8 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     if block.doing:
         lines.append(canvas.paint_row(("  ", None), (sanitize_line(block.doing), palette.dim)))
     if not folded:
-        lines += canvas.paint_text(sanitize(block.task), palette.dim, indent=2) if len(task) > room else []
+        told = not block.description and len(task) <= room
+        lines += canvas.paint_text(sanitize(block.task), palette.dim, indent=2) if not told else []
         lines += paint_output(block.answer, canvas) if block.answer.strip() else []
     return with_gap(lines)
 
@@ -311,7 +325,10 @@ def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Str
 
 
 def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
-    """Paint the error and its hint, or one line with duration, tokens and cost; nothing after a short, free turn."""
+    """Paint the error and its hint, or one line with duration and cost; nothing after a short, free turn.
+
+    The status line shows the tokens.
+    """
     palette = canvas.palette
     reason = _REASONS.get(block.reason, "" if block.reason == "end_turn" else block.reason.replace("_", " "))
     if block.error and block.reason != "interrupted":
@@ -322,8 +339,6 @@ def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     words = [reason] if reason else []
     if block.duration_ms >= 1_000:
         words.append(format_duration(block.duration_ms / 1000))
-    if block.tokens >= 1_000:
-        words.append(format_tokens(block.tokens))
     if block.cost_usd:
         words.append(format_usd(block.cost_usd))
     if not words:

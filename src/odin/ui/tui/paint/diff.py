@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from odin.ui.tui.paint.canvas import Canvas, Line, shorten_paths, style_spans, wrap_cells
+from odin.ui.tui.paint.canvas import Canvas, Line, drop_joints, shorten_paths, style_spans, wrap_cells
 from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -243,7 +243,7 @@ class _FilePainter:
                 for place in range(max(len(left), len(right))):
                     first = left[place] if place < len(left) else [Segment(" " * half)]
                     second = right[place] if place < len(right) else []
-                    lines.append([*first, Segment("│", self._palette.dim), *second])
+                    lines.append(drop_joints([*first, Segment("│", self._palette.dim), *second]))
         return lines
 
     def _paint_side(self, rows: list[DiffRow], number: int, code: dict[int, Line], width: int, side: str) -> list[Line]:

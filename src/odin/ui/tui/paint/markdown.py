@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from odin.ui.tui.paint.canvas import Canvas, Line, prefix_lines, wrap_cells
+from odin.ui.tui.paint.canvas import Canvas, Line, drop_joints, prefix_lines, wrap_cells
 from odin.ui.tui.paint.code import find_lexer_by_name, highlight_code
 from odin.ui.tui.paint.sanitize import sanitize
 
@@ -43,7 +43,8 @@ def paint_table(table: MarkdownTable, canvas: Canvas, width: int) -> list[Line]:
             line: Line = []
             for i, cell in enumerate(cells):
                 line += [bar] if i else []
-                line += _align_cell(cell[height] if height < len(cell) else [], widths[i], table.alignments[i])
+                shown = drop_joints(cell[height]) if height < len(cell) else []
+                line += _align_cell(shown, widths[i], table.alignments[i])
             lines.append(line)
         if not number:
             lines.append([Segment("─┼─".join("─" * size for size in widths), canvas.palette.dim)])

@@ -25,6 +25,7 @@ from odin.ui.tui.paint.canvas import SHORT_OUTPUT, Canvas, ThumbnailCache, make_
 from odin.ui.tui.paint.cards import (
     LONG_PROMPT,
     is_call_cut,
+    is_one_line,
     paint_agent,
     paint_call,
     paint_command,
@@ -49,6 +50,9 @@ _PAINTERS: dict[type[TranscriptBlock], Callable[[Any, Canvas, bool], list[Strip]
     SummaryBlock: paint_summary,
     EndBlock: paint_end,
 }
+_NARROW = 20
+"""A prompt of more characters than lines of this width hold may be folded on a narrow screen."""
+
 _FOLDABLE = (ReasoningBlock, SummaryBlock, CommandBlock, CallBlock, AgentBlock, ProcessBlock)
 
 
@@ -102,8 +106,21 @@ def is_folded(block: TranscriptBlock) -> bool:
     return isinstance(block, ReasoningBlock | SummaryBlock | CommandBlock | AgentBlock | PromptBlock)
 
 
+def is_joined(block: TranscriptBlock, before: TranscriptBlock | None) -> bool:
+    """True if no blank line separates the block from the one before it: both are cards of a single line."""
+    return before is not None and _is_slim(block) and _is_slim(before)
+
+
+def _is_slim(block: TranscriptBlock) -> bool:
+    if isinstance(block, ReasoningBlock):
+        return not block.live and is_folded(block)
+    return isinstance(block, CallBlock) and is_one_line(block, is_folded(block))
+
+
 def can_fold(block: TranscriptBlock) -> bool:
-    return isinstance(block, _FOLDABLE) or (isinstance(block, PromptBlock) and block.text.count("\n") >= LONG_PROMPT)
+    if isinstance(block, PromptBlock):
+        return block.text.count("\n") >= LONG_PROMPT or len(block.text) > LONG_PROMPT * _NARROW
+    return isinstance(block, _FOLDABLE)
 
 
 def choose_fold(block: TranscriptBlock) -> bool:
@@ -119,7 +136,7 @@ def estimate_height(block: TranscriptBlock, width: int) -> int:
     if isinstance(block, AnswerBlock | PromptBlock):
         return 2 + block.text.count("\n") + len(block.text) // width
     if isinstance(block, EndBlock):
-        return 2 if block.error or block.duration_ms >= 1_000 or block.tokens >= 1_000 else 0
+        return 2 if block.error or block.duration_ms >= 1_000 or block.cost_usd else 0
     if isinstance(block, CallBlock) and block.is_over and not is_folded(block):
         shown = block.view or block.result
         lines = shown.count("\n") + 1

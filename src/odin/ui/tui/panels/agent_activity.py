@@ -24,7 +24,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
-from odin.ui.format import format_count, format_duration, format_seconds
+from odin.ui.format import format_count, format_seconds
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden
 
@@ -69,7 +69,6 @@ class AgentActivity:
     retry_reason: str = ""
     compacting_since: float | None = None
     outcome: str = ""
-    took_s: float = 0.0
     tools: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
     queued: set[str] = field(default_factory=set[str])
     names: dict[str, str] = field(default_factory=dict[str, str])
@@ -98,7 +97,6 @@ class AgentActivity:
             case TurnEnded():
                 self._reset()
                 self.outcome = _END_WORDS.get(event.reason, event.reason)
-                self.took_s = event.duration_ms / 1000
             case StatusUpdated():
                 self._begin(escape_hidden(event.text), ts)
             case CompactionChanged():
@@ -198,8 +196,7 @@ class AgentActivity:
                 f"{ACTIVITY_WORDS['compacting']} {format_seconds(now - self.compacting_since)}", is_busy=True
             )
         if self.outcome:
-            took = f" in {format_duration(self.took_s)}" if self.took_s >= 1 and self.outcome == "done" else ""
-            return ActivityText(f"{self.outcome}{took}", is_failure=self.outcome == "failed")
+            return ActivityText(self.outcome, is_failure=self.outcome == "failed")
         return ActivityText()
 
     def _describe_tools(self, now: float) -> ActivityText:
@@ -260,8 +257,8 @@ class AgentList:
 
     def apply(self, envelope: Envelope) -> None:
         match envelope.event:
-            case AgentStarted(id=id, task=task):
-                self.all[id] = AgentStatus(id, task, self._count, AgentActivity())
+            case AgentStarted(id=id, task=task, description=description):
+                self.all[id] = AgentStatus(id, description or task, self._count, AgentActivity())
                 self._count += 1
             case AgentEnded(id=id, reason=reason) if id in self.all:
                 self.all[id].end_reason, self.all[id].activity = reason, AgentActivity()

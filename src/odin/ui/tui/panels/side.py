@@ -17,7 +17,7 @@ from odin.ui.tui.panels.status import NEARLY_FULL, format_cost
 TODO_MARKS: dict[TodoStatus, str] = {"pending": "○", "in_progress": "▸", "completed": "✓", "cancelled": "✗"}
 MIN_ROWS = 3
 SCREEN_SHARE = 5
-"""The todo list takes at most one fifth of the screen height."""
+"""The tasks take at most one fifth of the screen height, and a heading."""
 
 LOW_SCREEN = 18
 
@@ -54,17 +54,24 @@ class TodoPanel(Panel):
         if self.is_folded:
             return [PanelRow(format_progress(changed.todos, self.palette, width), click)]
         room = max(self.odin.size.height // SCREEN_SHARE, MIN_ROWS)
-        return [PanelRow(text, click) for text in format_todos(changed.todos, self.palette, width, room)]
+        texts = [format_heading(changed.todos, self.palette)]
+        texts += format_todos(changed.todos, self.palette, width, room)
+        return [PanelRow(Text("")), *(PanelRow(text, click) for text in texts)]
+
+
+def format_heading(todos: tuple[Todo, ...], palette: Palette) -> Text:
+    """Return a line such as `Tasks 3/7`."""
+    done = sum(todo.status == "completed" for todo in todos)
+    return Text.assemble(("Tasks", palette.strong), (f" {done}/{len(todos)}", palette.dim), no_wrap=True, end="")
 
 
 def format_progress(todos: tuple[Todo, ...], palette: Palette, width: int) -> Text:
-    """Return a line such as `3/7: writing tests`."""
-    done = sum(todo.status == "completed" for todo in todos)
+    """Return a line such as `Tasks 3/7: writing tests`."""
     now = next((todo for todo in todos if todo.status == "in_progress"), None)
     following = now or next((todo for todo in todos if todo.status == "pending"), None)
     words = (following.active_form if now is not None else "") or following.content if following else "all done"
     text = Text.assemble(
-        (f"{done}/{len(todos)}: ", palette.strong), make_text(words, palette.text), no_wrap=True, end=""
+        format_heading(todos, palette), (": ", palette.dim), make_text(words, palette.text), no_wrap=True, end=""
     )
     text.truncate(max(width, 1), overflow="ellipsis")
     return text
