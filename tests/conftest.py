@@ -1,11 +1,13 @@
 """A temporary home and workspace for every test, and the `odin` command: in this process, or in one of its own."""
 
 import asyncio
+import itertools
 import os
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,25 @@ hypothesis.settings.load_profile("odin")
 _CLEARED = ("ODIN_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "XDG_", "OLLAMA_", "CLAUDE")
 
 
+_homes = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty HOME, so that nothing of the machine reaches a test and nothing of a test reaches the machine."""
-    folder = tmp_path_factory.mktemp("home")
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty HOME, so that nothing of the machine reaches a test and nothing of a test reaches the machine.
+
+    It is numbered here and removed after the test: `mktemp` would look at all earlier ones for the next number.
+    """
+    folder = tmp_path_factory.getbasetemp() / f"home{next(_homes)}"
+    folder.mkdir()
     for name in list(os.environ):
         if name.startswith(_CLEARED) or name.endswith(("_API_KEY", "_PROXY", "_proxy")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("ODIN_LOCAL_PORTS", "")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    return folder
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

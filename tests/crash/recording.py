@@ -76,7 +76,7 @@ EXPECTED: set[type[AnyEvent]] = {
 class Recording(Struct, frozen=True):
     """The log of a session and what the server that spoke in it remembers."""
 
-    path: Path
+    data: bytes
     events: list[Envelope]
     memory: IssuedIds
 
@@ -263,4 +263,4 @@ async def record(api: Api, root: Path, home: Path) -> Recording:
     events = list(read_log(path))
     seen = {type(envelope.event) for envelope in events}
     assert {kind.__name__ for kind in EXPECTED - seen} == set()
-    return Recording(path, events, memory)
+    return Recording(path.read_bytes(), events, memory)

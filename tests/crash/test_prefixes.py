@@ -58,17 +58,16 @@ def objections(events: Iterable[Envelope], recording: Recording) -> list[str]:
     )
 
 
-_good: dict[str, deque[tuple[Message, ...]]] = {}
+_good: deque[tuple[int, tuple[Message, ...]]] = deque(maxlen=30)
 
 
 def judged(history: tuple[Message, ...], recording: Recording) -> list[str]:
     """What any API has against this conversation. One that was found good a moment ago is not judged again."""
-    known = _good.setdefault(str(recording.path), deque(maxlen=30))
-    if history in known:
+    if (id(recording), history) in _good:
         return []
     found = refusals(history, recording.memory)
     if not found:
-        known.append(history)
+        _good.append((id(recording), history))
     return found
 
 
@@ -130,7 +129,7 @@ def test_a_reply_is_stored_before_its_results_and_a_prompt_once(recording: Recor
 
 def test_every_cut_in_the_middle_of_a_line_leaves_the_lines_before_it(recording: Recording, tmp_path: Path) -> None:
     """The reader passes over what is torn, the writer goes on after it, and both see the same session afterwards."""
-    whole = recording.path.read_bytes()
+    whole = recording.data
     ends = [at + 1 for at, byte in enumerate(whole) if byte == 10]
     chance = random.Random(5)
     path = tmp_path / "s" / "main.jsonl"
