@@ -160,7 +160,7 @@ def test_a_stored_key_that_cannot_be_sent_is_not_used(run_odin: Run, auth: Path,
     with ScriptedServer([say("hi")]) as server:
         done = run_odin("-p", "hello", env={"ANTHROPIC_BASE_URL": server.url})
     assert done.stdout == "hi\n" and server.requests[0].headers["x-api-key"] == OTHER
-    assert "a key of anthropic cannot be sent" in done.stderr and KEY not in done.stderr
+    assert "a key of anthropic is invalid" in done.stderr and KEY not in done.stderr
 
 
 def test_a_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
