@@ -345,6 +345,8 @@ async def test_a_prompt_is_edited_in_a_copy_from_the_contents(open_app: OpenApp)
         shown = await come(stage, ContentsDialog)
         await stage.until(lambda: shown.rows.mark == 1)
         await stage.press("e")
+        await stage.shows("Edit this prompt in a copy of the session?")
+        await stage.press("y")
         await stage.until(lambda: stage.app.composer.text == "Second?")
         assert stage.app.info != before
 
