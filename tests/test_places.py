@@ -51,6 +51,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
         assert run_odin("-p", "edit", "-y", env=env).returncode == 0
         assert (workspace / "a.txt").read_text() == "two"
         assert run_odin("-p", "hi", env=env).returncode == 0
+        assert run_odin("models", env=env).returncode == 0
     (gone, kept) = (row["id"] for row in json.loads(run_odin("sessions", "--json").stdout))
     for line in (
         ("sessions", "export", kept),

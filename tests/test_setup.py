@@ -86,7 +86,7 @@ async def test_a_first_run_at_a_terminal_looks_for_no_server_unasked(workspace: 
         assert "No model is configured" in (await host.client.get_info()).notice
         assert [item.ref for item in await host.client.list_models()] == ["offline/planner"]
         assert local.requests == []
-        refs = [item.ref for item in await host.client.list_models(probe_servers=True)]
+        refs = [item.ref for item in await host.client.list_models("all")]
         assert refs == ["ollama/scripted-model", "offline/planner"]
         await host.client.submit(SetModel("ollama/scripted-model"))
         assert (await host.client.get_info()).model == "ollama/scripted-model"

@@ -18,6 +18,7 @@ from odin.core.client import (
     ExportFormat,
     LoopStatus,
     RewindPlan,
+    ServerScope,
     SessionInfo,
     SessionMatch,
     SessionPreview,
@@ -156,7 +157,7 @@ class PlayedClient:
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         return self.custom
 
-    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         found = (
             AvailableModel(
                 "anthropic/claude-sonnet-4-5",
@@ -172,7 +173,7 @@ class PlayedClient:
             AvailableModel("offline/planner", 100_000, "native", "built in", 0.0, 0.0, note="no network"),
         )
         local = AvailableModel("ollama/qwen3", 32_000, "json", "http://localhost:11434", note="on this machine")
-        return (*found, local) if probe_servers else found
+        return (*found, local) if servers == "all" else found
 
     async def get_loop_status(self) -> LoopStatus:
         return LoopStatus()

@@ -7,7 +7,7 @@ import pytest
 from odin.core.errors import OdinError
 from odin.core.op import CancelCompaction, Compact, Prompt, RemoveLastMessage, SetLoop
 from odin.core.slash_commands import SLASH_COMMANDS
-from odin.testing import call, say
+from odin.testing import ScriptedServer, call, say
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -31,6 +31,14 @@ async def test_a_misspelled_command_is_named_and_stays_in_the_composer(open_app:
         await stage.shows("Unknown command /modle. Did you mean /model?")
         assert stage.app.composer.text == "/modle scripted"
         assert stage.server.requests == []
+
+
+async def test_a_model_that_does_not_exist_is_refused(open_app: OpenApp) -> None:
+    with ScriptedServer([], models=["house-model"]) as server:
+        async with open_app(server=server) as stage:
+            await stage.send("/model anthropic/hose-model")
+            await stage.shows("anthropic has no model 'hose-model'.", "Did you mean")
+            assert (await stage.app.client.get_info()).model == "anthropic/house-model"
 
 
 async def test_the_prompt_of_the_command_line_may_be_a_command(open_app: OpenApp) -> None:

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import PermissionAsked, QuestionsAsked
-from odin.core.client import AvailableModel, ContextReport, CustomCommand, Exchange, SessionPreview, SessionSummary
+from odin.core.client import (
+    AvailableModel,
+    ContextReport,
+    CustomCommand,
+    Exchange,
+    ServerScope,
+    SessionPreview,
+    SessionSummary,
+)
 from odin.core.errors import UsageError
 from odin.core.event import SessionSwitched
 from odin.core.policy import RuleLine
@@ -35,7 +43,7 @@ class HostileClient(PlayedClient):
         self.custom = (CustomCommand(nasty, nasty, nasty),)
         self.paths = (nasty,)
 
-    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         return (AvailableModel(self._nasty, 1, self._nasty, self._nasty, note=self._nasty),)
 
     async def list_rules(self) -> tuple[RuleLine, ...]:

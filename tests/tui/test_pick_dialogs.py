@@ -57,7 +57,7 @@ async def test_a_model_is_chosen(size: tuple[int, int]) -> None:
         await stage.type("plan")
         await stage.shows("offline/planner")
         await stage.press("enter")
-        await stage.until(lambda: client.submitted == [SetModel("offline/planner")])
+        await stage.until(lambda: client.submitted == [SetModel("offline/planner", check=True)])
 
 
 async def test_the_chosen_model_and_the_one_that_stands_in_are_told_apart() -> None:
@@ -94,7 +94,7 @@ async def test_a_model_that_is_not_listed_can_be_typed() -> None:
         await stage.type("groq/llama-4")
         await stage.shows("Use groq/llama-4", "as typed")
         await stage.press("enter")
-        await stage.until(lambda: client.submitted == [SetModel("groq/llama-4")])
+        await stage.until(lambda: client.submitted == [SetModel("groq/llama-4", check=True)])
 
 
 async def test_a_model_is_chosen_with_the_mouse() -> None:
@@ -105,7 +105,7 @@ async def test_a_model_is_chosen_with_the_mouse() -> None:
         await stage.pilot.click(shown.rows, offset=(6, 1))
         await stage.shows("no network")
         await click_on(stage, "Enter")
-        await stage.until(lambda: client.submitted == [SetModel("offline/planner")])
+        await stage.until(lambda: client.submitted == [SetModel("offline/planner", check=True)])
 
 
 async def test_the_model_of_a_real_session_is_another_one_from_then_on(open_app: OpenApp) -> None:

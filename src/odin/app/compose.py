@@ -31,7 +31,7 @@ from odin.config import Options, get_config_dir, get_home_dir
 from odin.config.paths import crash_log_path
 from odin.context.file_cache import FileCache, LastWriters
 from odin.context.prompt import SystemPromptSource
-from odin.core.client import AvailableModel, ContextReport, SessionInfo
+from odin.core.client import AvailableModel, ContextReport, ServerScope, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, SessionOpened
 from odin.core.event_values import CachedFile, Mode
@@ -473,8 +473,8 @@ class _Composition:
         )
         return msgspec.structs.replace(report, compacting=self.compaction.is_running)
 
-    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        return await self._models.list_available(probe_servers=probe_servers)
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
+        return await self._models.list_available(servers)
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]:
         if self._file_finder is None:
@@ -483,9 +483,11 @@ class _Composition:
             self._file_finder = FileFinder(self._cwd, recent=lambda: self.recorder.state.files, env=self._env)
         return await self._file_finder(words, limit)
 
-    async def set_model(self, ref: str) -> str:
+    async def set_model(self, ref: str, *, check: bool) -> str:
         self.redact.add_secrets(read_stored_keys(self._env))
+        note = await self._models.check_name(ref) if check else ""
         model = await self._models.choose(ref)
+        self._models.notice = note or self._models.notice
         self._initial_model = InitialModel(chosen=True)
         return model
 

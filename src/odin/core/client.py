@@ -152,6 +152,10 @@ class ContextReport(Struct, frozen=True):
     compacting: bool = False
 
 
+ServerScope = Literal["none", "configured", "all"]
+"""Which servers are asked for their models: none, those with a configured address, or also those on this machine."""
+
+
 class AvailableModel(Struct, frozen=True):
     """A model that can be used now. Prices are USD per million tokens, None if unknown.
 
@@ -253,8 +257,8 @@ class Client(Protocol):
         """Return the permission rules in force, in display order."""
         ...
 
-    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        """Return the models that can be used; `probe_servers` also asks servers on this machine."""
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
+        """Return the models that can be used, with the lists of the servers that are asked."""
         ...
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:

@@ -181,9 +181,10 @@ class AddContext(Struct, frozen=True, tag=True):
 
 
 class SetModel(Struct, frozen=True, tag=True):
-    """Use this model from the next request on."""
+    """Use this model from the next request on. With `check`, a model that its server does not have is refused."""
 
     model: str
+    check: bool = False
 
 
 class SetPermissionMode(Struct, frozen=True, tag=True):

@@ -8,7 +8,16 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import ActivityChanged
-from odin.core.client import AvailableModel, ContextReport, CustomCommand, LoopStatus, RewindPlan, SessionInfo, Snapshot
+from odin.core.client import (
+    AvailableModel,
+    ContextReport,
+    CustomCommand,
+    LoopStatus,
+    RewindPlan,
+    ServerScope,
+    SessionInfo,
+    Snapshot,
+)
 from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy
 from odin.core.event import (
     ContextAdded,
@@ -110,12 +119,12 @@ class SessionHost(Protocol):
 
     def report_context(self) -> ContextReport: ...
 
-    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]: ...
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]: ...
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]: ...
 
-    async def set_model(self, ref: str) -> str:
-        """Switch the model and return its full name."""
+    async def set_model(self, ref: str, *, check: bool) -> str:
+        """Switch the model and return its full name. With `check`, first find out whether it exists."""
         ...
 
     def set_permission_mode(self, mode: str) -> str:
@@ -291,7 +300,7 @@ class LocalClient:
         return True
 
     async def _set_model(self, op: SetModel) -> bool:
-        model = await self._host.set_model(op.model)
+        model = await self._host.set_model(op.model, check=op.check)
         self._open_session()
         self._recorder.emit(ModelChanged(model))
         return True
@@ -398,8 +407,8 @@ class LocalClient:
     async def get_loop_status(self) -> LoopStatus:
         return self._loop_mode.get_status() if self._loop_mode is not None else self._recorder.state.loop.status
 
-    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        return await self._host.list_models(probe_servers=probe_servers)
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
+        return await self._host.list_models(servers)
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:
         async with self._op_lock:

@@ -3,15 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from odin.config.auth import AUTH_NAME, AuthFile
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.provider import ModelInfo
-from odin.models.catalog import PRESETS, ModelTable, lookup_model, resolve_endpoint
+from odin.models.catalog import PRESETS, ModelTable, is_redirected, lookup_model, resolve_endpoint
 from odin.models.keys import add_stored_keys, list_keys
 from odin.models.local_servers import LocalServer
 from odin.providers.settings import ProviderSettings
+from odin.providers.wire import ListedModel
 
 OFFLINE_REF = "offline/planner"
 ON_THIS_MACHINE = "on this machine"
@@ -23,8 +25,9 @@ def list_available_models(
     env: Mapping[str, str],
     known: ModelTable,
     servers: Sequence[LocalServer],
+    lists: Mapping[str, Sequence[ListedModel]],
 ) -> tuple[AvailableModel, ...]:
-    """Return all usable models; `servers` are those found on this machine."""
+    """Return all usable models; `servers` are those found on this machine, `lists` what other servers list."""
     found = list(_list_server_models(servers, settings, known))
     notes = {
         line.provider: AUTH_NAME if line.kind == "stored" else line.place
@@ -32,11 +35,9 @@ def list_available_models(
         if line.used
     }
     keyed = add_stored_keys(settings, auth, env)
-    for ref, where in _list_reachable(keyed, env, known):
-        note = notes.get(ref.split("/", 1)[0], "")
-        found.append(
-            _make_available_model(ref, lookup_model(ref, keyed, known), where, f"key: {note}" if note else "configured")
-        )
+    for item in _list_reachable(keyed, env, known, lists):
+        note = notes.get(item.provider, "")
+        found.append(_make_available_model(item.ref, item.info, item.address, f"key: {note}" if note else "configured"))
     found.append(
         _make_available_model(OFFLINE_REF, ModelInfo("planner", tools="native", free=True), "built in", "no network")
     )
@@ -61,19 +62,38 @@ def _make_available_model(ref: str, info: ModelInfo, where: str, note: str) -> A
     return AvailableModel(ref, info.context, info.tools, where, *known, note=note)
 
 
+class _ReachableModel(Struct, frozen=True):
+    provider: str
+    ref: str
+    info: ModelInfo
+    address: str
+
+
 def _list_reachable(
-    settings: Mapping[str, ProviderSettings], env: Mapping[str, str], known: ModelTable
-) -> list[tuple[str, str]]:
-    """Return configured models, then catalog models whose provider has a key, each with its URL."""
-    found: dict[str, str] = {}
+    settings: Mapping[str, ProviderSettings],
+    env: Mapping[str, str],
+    known: ModelTable,
+    lists: Mapping[str, Sequence[ListedModel]],
+) -> Iterator[_ReachableModel]:
+    """Yield configured models, then those their server lists, then catalog models whose provider has a key.
+
+    The catalog is about the provider's own address: elsewhere its prices do not count, and its models only as long as
+    the server has not been asked.
+    """
     for name in dict.fromkeys([*settings, *PRESETS]):
         try:
             place = resolve_endpoint(name, settings, env)
         except OdinError:
             continue
-        own = settings.get(name, ProviderSettings())
-        found |= {f"{name}/{model}": place.base_url for model in own.models}
-        if place.api_key:
-            refs = (f"{name}/{model}" for model in known.list_models(name))
-            found |= {ref: place.base_url for ref in refs if ref not in found}
-    return list(found.items())
+        elsewhere = is_redirected(place)
+        table = known.without_builtin() if elsewhere else known
+        models = dict.fromkeys(settings.get(name, ProviderSettings()).models, 0)
+        models |= {item.id: item.context for item in lists.get(name, ()) if item.id not in models}
+        if place.api_key and name not in lists:
+            models |= {model: 0 for model in known.list_models(name) if model not in models}
+        for model, context in models.items():
+            ref = f"{name}/{model}"
+            info = lookup_model(ref, settings, table)
+            if context and not info.context:
+                info = msgspec.structs.replace(info, context=context)
+            yield _ReachableModel(name, ref, info, place.base_url)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from odin.core.errors import ConfigError, NoUsableKeys
+from odin.core.errors import ConfigError, NoUsableKeys, OdinError
 from odin.core.provider import ModelInfo, ToolStyleSetting
 from odin.core.text import suggest_similar
 from odin.providers.address import parse_address
@@ -67,6 +67,12 @@ class ModelTable:
 
     def find_override(self, provider: str, model: str) -> ModelSettings | None:
         return self._overrides.get(provider, {}).get(model)
+
+    def without_builtin(self) -> "ModelTable":
+        """Return the table with the user's rows only."""
+        table = ModelTable(self._overrides)
+        table._table = {}
+        return table
 
     def list_models(self, provider: str) -> Iterator[str]:
         """Yield the models of one provider, Odin's table first."""
@@ -322,18 +328,39 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
     return Endpoint(provider, _choose_provider_type(own, preset, base_url), base_url, key, places, bearer)
 
 
+def is_redirected(place: Endpoint) -> bool:
+    """True for a known provider at another address than its own: its models and prices may be others."""
+    preset = PRESETS.get(place.provider)
+    return preset is not None and bool(preset.key_names) and place.base_url.rstrip("/") != preset.base_url
+
+
+def list_unlisted_providers(settings: SettingsByProvider, env: Mapping[str, str]) -> list[Endpoint]:
+    """Return the providers whose models only their server knows: at an own address and without configured models."""
+    found: list[Endpoint] = []
+    for name in dict.fromkeys([*settings, *PRESETS]):
+        own = settings.get(name, ProviderSettings())
+        if own.models:
+            continue
+        try:
+            place = resolve_endpoint(name, settings, env)
+        except OdinError:
+            continue
+        if is_redirected(place) or (own.base_url and not (name in PRESETS and PRESETS[name].key_names)):
+            found.append(place)
+    return found
+
+
 def connect_model(
     ref: str, settings: SettingsByProvider, env: Mapping[str, str], http: HttpClient, known: ModelTable | None = None
 ) -> "tuple[WireAdapter, ModelInfo]":
     """Return a provider for this model, and the model's properties."""
     name, model = parse_ref(ref, settings, env)
     place = resolve_endpoint(name, settings, env)
-    return _open_adapter(place, settings.get(name, ProviderSettings()), http), _build_model_info(
-        name, model, settings, known or ModelTable()
-    )
+    return open_adapter(place, settings, http), _build_model_info(name, model, settings, known or ModelTable())
 
 
-def _open_adapter(place: Endpoint, own: ProviderSettings, http: HttpClient) -> "WireAdapter":
+def open_adapter(place: Endpoint, settings: SettingsByProvider, http: HttpClient) -> "WireAdapter":
+    own = settings.get(place.provider, ProviderSettings())
     near = parse_address(place.base_url).is_loopback
     return _load_adapter(place.type)(
         name=place.provider,

@@ -1,13 +1,12 @@
-"""`odin models` and `odin doctor models`: lists the models with their servers, and sends each a test request."""
+"""For `odin models` and `odin doctor models`: lists the models, and sends each a test request."""
 
 import asyncio
 import time
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
-from odin.config import Config, get_config_dir, load
+from odin.config import Config, load
 from odin.config.auth import read_auth_file
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
@@ -16,53 +15,17 @@ from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
 from odin.models.availability import ON_THIS_MACHINE
 from odin.models.catalog import PRESETS, default_ref_of
 from odin.models.keys import add_stored_keys
-from odin.models.selection import OVERRIDES_NAME, ModelSelector, load_model_table
+from odin.models.selection import ModelSelector
 
 
-async def list_models(env: Mapping[str, str], cwd: str) -> tuple[AvailableModel, ...]:
-    """Return all usable models, including those of local servers."""
+async def list_models(env: Mapping[str, str], cwd: str) -> tuple[tuple[AvailableModel, ...], tuple[str, ...]]:
+    """Return all usable models, including those of local servers, and what is wrong with the lists of models."""
     models = ModelSelector(load(cwd, env), env)
     try:
-        return await models.list_available(probe_servers=True)
+        found = await models.list_available("all")
+        return found, tuple(filter(None, (*models.list_problems, models.warning)))
     finally:
         await models.close()
-
-
-def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
-    """Return the list as a table with warnings about the user's models.json, or as JSON."""
-    rows = asyncio.run(list_models(env, cwd))
-    if as_json:
-        return msgspec.json.encode(rows).decode() + "\n"
-    lines = [("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")]
-    lines += [
-        (
-            row.ref,
-            f"{row.context:,}" if row.context else "",
-            row.tools,
-            _format_price(row.price_input),
-            _format_price(row.price_output),
-            row.address,
-        )
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
-    )
-    keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
-    lines = (
-        load_model_table(env).warning,
-        f"Prices are US dollars per million tokens; {get_config_dir(env) / OVERRIDES_NAME} can correct them.",
-        f"More appear with a key: in the environment ({keys}), stored with `odin auth add`, or in providers of your "
-        "odinconfig.json.",
-    )
-    return f"{text}\n" + "".join(f"{line}\n" for line in lines if line)
-
-
-def _format_price(price: float | None) -> str:
-    if price is None:
-        return "unknown"
-    return f"${price:g}" if price else "free"
 
 
 PROBE_TIMEOUT_S = 20.0
@@ -134,7 +97,7 @@ async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float
 
 
 async def _probe_local_servers(models: ModelSelector) -> tuple[ModelProbe, ...]:
-    found = await models.list_available(probe_servers=True)
+    found = await models.list_available("all")
     return tuple(
         ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
         for item in found

@@ -5,24 +5,39 @@ session keeps its model: this run's flag or variable wins, then the model chosen
 then the model it had. A fallback does not count as chosen.
 """
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from odin.config import Config, get_config_dir
 from odin.config.auth import read_auth_file
-from odin.core.client import AvailableModel
+from odin.core.client import AvailableModel, ServerScope
 from odin.core.errors import OdinError, ProviderError, QuotaExhausted
 from odin.core.event import Envelope, ModelChanged, SessionOpened, Warned
 from odin.core.provider import ModelInfo, Provider
+from odin.core.text import suggest_similar
 from odin.engine.recorder import Recorder
-from odin.models.catalog import PRESETS, ModelTable, connect_model, find_default_ref
+from odin.models.catalog import (
+    PRESETS,
+    ModelTable,
+    connect_model,
+    find_default_ref,
+    list_unlisted_providers,
+    open_adapter,
+    parse_ref,
+)
 from odin.models.keys import add_stored_keys
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
+
+if TYPE_CHECKING:
+    from odin.models.model_lists import ListedModel, ModelLists
 
 OFFLINE_NOTICE = (
     "No model is configured: the offline planner answers. "
@@ -53,6 +68,13 @@ class ModelSelector:
         self._is_fixed = False
         self._others: dict[str, tuple[Provider, ModelInfo]] = {}
         self.notice = ""
+        self.list_problems: tuple[str, ...] = ()
+
+    @cached_property
+    def _lists(self) -> "ModelLists":
+        from odin.models.model_lists import ModelLists
+
+        return ModelLists(self._env)
 
     def use(self, provider: Provider, info: ModelInfo, small: tuple[Provider, ModelInfo] | None = None) -> None:
         """Use this provider. With `small`, no other model is ever connected."""
@@ -63,7 +85,18 @@ class ModelSelector:
 
     @property
     def warning(self) -> str:
-        return " ".join(filter(None, (self._table.warning, *self._auth.warnings)))
+        return " ".join(filter(None, (self._table.warning, *self._auth.warnings, *self._find_invalid_refs())))
+
+    def _find_invalid_refs(self) -> Iterator[str]:
+        """Yield what is wrong with the names of the other models in the settings, which connect only when needed."""
+        config = self._config
+        named = [("small_model", config.small_model), ("compaction.model", config.compaction.model)]
+        for key, ref in (*named, *(("fallback_model", ref) for ref in config.fallback_model)):
+            if ref and ref.split("/", 1)[0] not in ("offline", *_LOCAL_PROVIDERS):
+                try:
+                    parse_ref(ref, self._settings, self._env)
+                except OdinError as error:
+                    yield f"{key} {ref!r} cannot be used: {error.describe()}"
 
     @property
     def _settings(self) -> dict[str, ProviderSettings]:
@@ -83,7 +116,9 @@ class ModelSelector:
         self._auth = read_auth_file(self._env)
         warm = bool(ref) or self._eager
         if not ref:
-            ref = find_default_ref(self._settings, self._env) or (await self._find_first_local() if self._eager else "")
+            ref = await self._find_listed(find_default_ref(self._settings, self._env) or "")
+        if not ref and self._eager:
+            ref = await self._find_first_local()
         if not ref:
             self.notice = OFFLINE_NOTICE
         self.use(*await self._connect(ref or "offline", warm=warm))
@@ -103,14 +138,44 @@ class ModelSelector:
             self._others[ref] = await self._connect(ref)
         return self._others[ref]
 
-    async def list_available(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        """Return the usable models; `probe_servers` also asks servers on this machine."""
+    async def list_available(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
+        """Return the usable models. `list_problems` then says which servers gave no list."""
         from odin.models.availability import list_available_models
         from odin.models.local_servers import discover_servers
+        from odin.models.model_lists import ListedModel
 
         self._auth = read_auth_file(self._env)
-        servers = await discover_servers(self._env, self._http) if probe_servers else ()
-        return list_available_models(self._config.providers, self._auth, self._env, self._table, servers)
+        found = await discover_servers(self._env, self._http) if servers == "all" else ()
+        lists = await self._read_lists(ask=servers != "none")
+        info = getattr(self, "info", None)
+        if info is not None and info.provider in lists and all(item.id != info.id for item in lists[info.provider]):
+            lists[info.provider] = (ListedModel(info.id, info.context), *lists[info.provider])
+        return list_available_models(self._config.providers, self._auth, self._env, self._table, found, lists)
+
+    async def check_name(self, ref: str) -> str:
+        """Return a note if it is not known whether this model exists, else "". Raise ConfigError if it does not.
+
+        Its server is asked only if neither the settings nor the table know the model.
+        """
+        name = ref.split("/", 1)[0]
+        if name == "offline" or not ref.strip():
+            return ""
+        if name in _LOCAL_PROVIDERS:
+            await self._discover_servers()
+        provider, model = parse_ref(ref, self._settings, self._env)
+        own = self._settings.get(provider, ProviderSettings())
+        if model in own.models or model in self._table.list_models(provider):
+            return ""
+        from odin.models.model_lists import is_listed, make_unknown_model
+
+        adapter, _ = connect_model(ref, self._settings, self._env, self._http, self._table)
+        names = [item.id for item in await self._lists.ask_or_find(adapter)] or list(own.models)
+        if names and not is_listed(model, names):
+            raise make_unknown_model(provider, model, names)
+        if names:
+            return ""
+        suggestion = suggest_similar(model, self._table.list_models(provider), f"{provider}/{{}}")
+        return f"Odin does not know {provider}/{model}, and its server gave no list of models.{suggestion}"
 
     async def close(self) -> None:
         for provider in self._open:
@@ -163,6 +228,47 @@ class ModelSelector:
         from odin.providers.offline import OfflinePlanner
 
         return OfflinePlanner(), ModelInfo("planner", "offline", tools="native", free=True)
+
+    async def _find_listed(self, ref: str) -> str:
+        """Return the default model if its server has it, else the first one that the server lists.
+
+        Without a default model it is the first one of the first server with a list. A list that is not known yet is
+        asked for only if `eager`.
+        """
+        if not list_unlisted_providers(self._settings, self._env):
+            return ref
+        provider, _, model = ref.partition("/")
+        lists = await self._read_lists(ask=False)
+        if self._eager and not (lists.get(provider) if ref else any(lists.values())):
+            lists = await self._read_lists(ask=True)
+        if ref:
+            models = lists.get(provider, ())
+            return ref if not models or any(item.id == model for item in models) else f"{provider}/{models[0].id}"
+        return next((f"{name}/{models[0].id}" for name, models in lists.items() if models), "")
+
+    async def _read_lists(self, *, ask: bool) -> "dict[str, tuple[ListedModel, ...]]":
+        """Return the lists of the servers whose models are not known otherwise, by provider.
+
+        A server that was asked in vain has an empty list, one that was not asked and is not known has none.
+        """
+        settings = self._settings
+        places = list_unlisted_providers(settings, self._env)
+        self.list_problems = ()
+        if not places:
+            return {}
+        adapters = {place.provider: open_adapter(place, settings, self._http) for place in places}
+        if not ask:
+            return {name: models for name, adapter in adapters.items() if (models := self._lists.find(adapter.url))}
+        found = await asyncio.gather(*map(self._lists.ask, adapters.values()), return_exceptions=True)
+        self.list_problems = tuple(
+            f"The models of {name} cannot be listed: {error}"
+            for name, error in zip(adapters, found, strict=True)
+            if isinstance(error, OdinError)
+        )
+        return {
+            name: self._lists.find(adapter.url) if isinstance(answer, BaseException) else answer
+            for (name, adapter), answer in zip(adapters.items(), found, strict=True)
+        }
 
     async def _find_first_local(self) -> str:
         for ref, address in await self._discover_servers():

@@ -54,6 +54,7 @@ class AnthropicProvider(WireProvider):
     """One Anthropic-compatible server. `base_url` may end in /v1 or not."""
 
     path = "/messages"
+    list_path = "/models?limit=1000"
 
     def resolve_url(self, base_url: str) -> str:
         return super().resolve_url(base_url if base_url.endswith(("/v1", self.path)) else f"{base_url}/v1")

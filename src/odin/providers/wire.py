@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odin.core.errors import BadReply, ProviderError, RetryableError, StreamStalled
 from odin.core.message import Message
@@ -181,10 +181,34 @@ class WireOptions(Struct, frozen=True, kw_only=True):
     prompt_caching: bool = True
 
 
+class ListedModel(Struct, frozen=True):
+    """A model in the list of a server, with its context window if the list says it."""
+
+    id: str
+    context: int = 0
+
+
+class _ListedEntry(Struct):
+    id: str = ""
+    context_length: Any = None
+    context_window: Any = None
+    max_model_len: Any = None
+
+    @property
+    def context(self) -> int:
+        sizes = (self.context_length, self.context_window, self.max_model_len)
+        return next((size for size in sizes if isinstance(size, int) and size > 0), 0)
+
+
+class _ModelList(Struct):
+    data: list[_ListedEntry] = field(default_factory=list[_ListedEntry])
+
+
 class WireProvider:
     """Base class of the adapters: address, key and timeouts."""
 
     path: ClassVar[str]
+    list_path: ClassVar[str] = "/models"
 
     def __init__(
         self,
@@ -212,6 +236,18 @@ class WireProvider:
 
     def build_headers(self, key: str, bearer: bool) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
+
+    async def list_models(self, timeout: float) -> tuple[ListedModel, ...]:
+        """Return the models that the server lists. Raise ProviderError if it gives no list."""
+        url = f"{self.url.removesuffix(self.path)}{self.list_path}"
+        status, body = await self._http.fetch(url, headers=self._headers, timeout=timeout)
+        try:
+            entries = msgspec.json.decode(body, type=_ModelList).data if status == 200 else ()
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise BadReply(f"{url} did not answer with a list of models.") from error
+        if not entries:
+            raise BadReply(f"{url} lists no models (HTTP status {status}).")
+        return tuple(ListedModel(entry.id, entry.context) for entry in entries if entry.id)
 
     def make_peer(self, model: str) -> Peer:
         return Peer(self.name, self.url, model, self._key, self._options.key_places)

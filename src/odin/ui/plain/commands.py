@@ -275,7 +275,7 @@ class PlainCommands:
     async def _print_models(self, rest: str) -> None:
         words = rest.split()
         probe = _PROBE_WORD in words
-        models = await self._client.list_models(probe_servers=probe)
+        models = await self._client.list_models("all" if probe else "configured")
         filter_words = " ".join(word for word in words if word != _PROBE_WORD)
         model = (await self._client.get_info()).model
         write_text(self._err, format_models(models, model, self._columns, filter_words))

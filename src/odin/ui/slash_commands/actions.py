@@ -152,8 +152,9 @@ async def find_fork_turn(client: Client, number: str) -> str:
 
 
 async def set_model(ctx: CommandContext, name: str) -> str:
-    await ctx.client.submit(SetModel(name))
-    return f"Model set to {escape_hidden((await ctx.client.get_info()).model)}."
+    await ctx.client.submit(SetModel(name, check=True))
+    info = await ctx.client.get_info()
+    return escape_hidden(f"Model set to {info.model}. {info.notice}".rstrip())
 
 
 async def set_budget(ctx: CommandContext, rest: str) -> str:

@@ -361,7 +361,7 @@ class ModelPicker(PickerDialog[AvailableModel]):
     async def load(self) -> Sequence[AvailableModel]:
         self._chosen_ref = self.odin.facts.chosen_model or (await self.odin.client.get_info()).model
         self._running_ref = self.odin.facts.running_model or self._chosen_ref
-        return await self.odin.client.list_models(probe_servers=self._finds_servers)
+        return await self.odin.client.list_models("all" if self._finds_servers else "configured")
 
     def text_of(self, item: AvailableModel) -> str:
         return f"{item.ref} {item.address} {item.note}".casefold()
@@ -396,7 +396,7 @@ class ModelPicker(PickerDialog[AvailableModel]):
         colors = self.palette
         text = Text().append(f"{escape_hidden(item.ref)}\n", colors.strong)
         if item.note == TYPED_NOTE:
-            text.append("Not in the list; Odin finds out on first use whether it works.", colors.dim)
+            text.append("Not in the list; Odin asks its server whether it exists.", colors.dim)
             return text
         rows = (
             ("window", f"{item.context:,} tokens" if item.context else "unknown"),
