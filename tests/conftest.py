@@ -108,8 +108,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
     names_by_reason: dict[str, list[str]] = {}
     for report in reports:
-        if "sandbox" in report.nodeid and isinstance(report.longrepr, tuple):
-            names_by_reason.setdefault(report.longrepr[2].removeprefix("Skipped: "), []).append(report.nodeid)
+        reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+        if any(word in f"{report.nodeid} {reason}".lower() for word in ("sandbox", "bubblewrap", "landlock")):
+            names_by_reason.setdefault(reason, []).append(report.nodeid)
     if names_by_reason:
         terminalreporter.section("skipped sandbox tests")
     for reason, names in sorted(names_by_reason.items()):

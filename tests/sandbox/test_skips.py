@@ -13,16 +13,22 @@ def test_it(use):
         pytest.skip("no such sandbox here: the kernel has none")
 """
 
+_OTHER = """
+import pytest
+
+def test_it():
+    pytest.skip("there is no curl here")
+"""
+
 
 def test_a_run_says_which_sandbox_tests_were_skipped(tmp_path: Path) -> None:
-    (tmp_path / "test_sandbox_copy.py").write_text(_TESTS)
-    (tmp_path / "test_other.py").write_text(_TESTS)
+    for name, text in (("test_sandbox_copy", _TESTS), ("test_network", _TESTS), ("test_other", _OTHER)):
+        (tmp_path / f"{name}.py").write_text(text)
     repository = Path(__file__).parent.parent.parent
     options = ["-n", "0", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(tmp_path)]
     argv = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     done = subprocess.run(argv, cwd=repository, capture_output=True, text=True, check=False, timeout=60)
     summary = done.stdout.partition("skipped sandbox tests")[2]
-    assert "no such sandbox here: the kernel has none:\n  test_sandbox_copy.py::test_it[landlock]\n" in summary, (
-        done.stdout
-    )
+    names = "".join(f"  {name}.py::test_it[landlock]\n" for name in ("test_network", "test_sandbox_copy"))
+    assert f"no such sandbox here: the kernel has none:\n{names}" in summary, done.stdout
     assert "test_other" not in summary

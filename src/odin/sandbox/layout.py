@@ -75,7 +75,8 @@ def find_kernel_mounts(folders: Sequence[str]) -> list[str]:
         mount, _, source = line.partition(" - ")
         if source.partition(" ")[0] in _KERNEL_FILE_SYSTEMS:
             path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), mount.split(" ")[4])
-            found.extend([path] if any(contains(folder, path) for folder in folders) else [])
+            if any(contains(folder, path) for folder in folders) and os.path.lexists(path):
+                found.append(path)
     return list(dict.fromkeys(found))
 
 

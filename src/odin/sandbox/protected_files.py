@@ -137,10 +137,10 @@ class ProtectedFiles:
         deadline: float,
     ) -> None:
         """List these folders, then those in them, and so on. Folders of installed packages are put into `later`."""
-        while level and time.monotonic() < deadline:
+        while level:
             inner: list[str] = []
             for folder in level:
-                if len(folders) >= limit:
+                if len(folders) >= limit or time.monotonic() > deadline:
                     return
                 if folder in folders or folder in self._skipped:
                     continue
