@@ -191,6 +191,15 @@ def test_thinking_counts_while_it_lasts() -> None:
     assert lines(block)[1:] == ["▾ Thought for 12 s", "  Hm."]
 
 
+def test_an_interrupted_call_shows_the_end_of_what_it_had_printed() -> None:
+    printed = "\n".join(f"line {number}" for number in range(1, 31))
+    block = call("cancelled", duration_ms=4_000, result=f"{printed}\n\n[Interrupted: it did not finish.]")
+    shown = lines(block)[2:]
+    assert (shown[0], shown[1]) == ("  … 20 earlier lines", "  line 21")
+    assert shown[-1] == "  [Interrupted: it did not finish.]"
+    assert len(lines(call("cancelled", result="Not run."))) == 2, "a call that never began has nothing to show"
+
+
 def test_a_turn_ends_quietly_or_says_what_to_do() -> None:
     assert lines(EndBlock(key="e", reason="end_turn", duration_ms=300)) == []
     footer = EndBlock(key="e", reason="end_turn", duration_ms=34_000, cost_usd=0.0312)

@@ -252,17 +252,18 @@ SHORT_OUTPUT = 12
 """Lines of a result that are shown until it is unfolded."""
 
 
-def paint_output(text: str, canvas: Canvas, *, max_lines: int = 0, indent: int = 2) -> list[Strip]:
-    """Paint all lines, or the first `max_lines` lines and the number of lines left out."""
+def paint_output(text: str, canvas: Canvas, *, max_lines: int = 0, indent: int = 2, tail: bool = False) -> list[Strip]:
+    """Paint all lines, or the first `max_lines` lines (with `tail` the last) and the number of lines left out."""
     palette = canvas.palette
     lines = parse_ansi(text.rstrip("\n"), palette.dim)
-    shown = lines[:max_lines] if max_lines else lines
+    shown = lines if not max_lines else lines[-max_lines:] if tail else lines[:max_lines]
     strips: list[Strip] = []
     for line in shown:
         strips += indent_lines(wrap_cells(line, canvas.width - indent), indent)
-    if len(shown) < len(lines):
-        more = f"… {len(lines) - len(shown):,} more lines"
-        strips.append(canvas.paint_row((" " * indent, None), (more, palette.dim)))
+    left = len(lines) - len(shown)
+    if left:
+        row = canvas.paint_row((" " * indent, None), (f"… {left:,} {'earlier' if tail else 'more'} lines", palette.dim))
+        strips = [row, *strips] if tail else [*strips, row]
     return strips
 
 

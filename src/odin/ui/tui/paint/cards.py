@@ -75,12 +75,20 @@ _STATE_MARKS = {
 
 
 def should_fold_call(block: CallBlock) -> bool:
-    """Fold finished calls, except failures and those with a diff or image. Todo lists are folded: they have a panel."""
-    if block.state == "error" or not block.is_over:
+    """Fold finished calls, except failures, those with a diff or image, and interrupted ones that have an output.
+
+    Todo lists are folded: they have a panel.
+    """
+    if block.state == "error" or not block.is_over or _was_cut_off(block):
         return False
     if "todos" in block.args:
         return True
     return not (block.view or block.images)
+
+
+def _was_cut_off(block: CallBlock) -> bool:
+    """True for an interrupted call that had produced an output."""
+    return block.state == "cancelled" and block.duration_ms > 0
 
 
 def is_call_cut(block: CallBlock) -> bool:
@@ -173,7 +181,7 @@ def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]
                     ("  ", None), (count_of(shown.rstrip("\n").count("\n") + 1, "line"), canvas.palette.dim)
                 )
             )
-        lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT)
+        lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT, tail=_was_cut_off(block))
     for image in block.images:
         lines += paint_image(image, canvas)
     return lines
