@@ -20,7 +20,7 @@ from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest
 
-from .conftest import Start
+from .conftest import Start, Talk
 
 CUT = '{"file_path": "/nowhere/x", "content": "abc'
 """Arguments that the length limit broke off."""
@@ -127,6 +127,31 @@ class TestMalformed:
         ended = await talk.say("go")
         assert (ended.error_kind, len(talk.server.requests)) == ("MalformedCalls", 3)
         assert len(talk.all(ToolEnded)) == 3
+
+
+class TestUnfinished:
+    """The JSON contract: `taskCompleted` false without a tool is no answer."""
+
+    UNFINISHED = say('{"taskCompleted": false, "explanation": "First I will read the file.", "executeTool": []}')
+
+    async def start_contract(self, start: Start, script: Any) -> Talk:
+        models = {"m": {"tools": "json"}}
+        return await start(script, "openai", config={"providers": {"openai": {"models": models}}}, model="openai/m")
+
+    async def test_the_model_is_told_to_go_on_and_its_history_says_so(self, start: Start, workspace: Path) -> None:
+        look = call("LS", {"path": str(workspace)})
+        talk = await self.start_contract(start, [self.UNFINISHED, look, self.UNFINISHED, say("Done.")])
+        ended = await talk.say("go")
+        assert (ended.reason, ended.text) == ("end_turn", "Done.")
+        second = talk.server.requests[1].body.decode()
+        assert "called no tool" in second
+        assert '\\"taskCompleted\\": false, \\"explanation\\": \\"First I will read' in second
+        assert talk.server.rejected == []
+
+    async def test_the_third_in_a_row_is_an_error(self, start: Start) -> None:
+        talk = await self.start_contract(start, [self.UNFINISHED] * 9)
+        ended = await talk.say("go")
+        assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error", "MalformedCalls", 3)
 
 
 class TestEmpty:

@@ -287,7 +287,7 @@ ONE = {"toolName": "Read", "toolInput": {"file_path": "/a"}}
         (contract("Done.", True, []), "Done.", [], "end_turn"),
         (contract("Done.", True, None), "Done.", [], "end_turn"),
         (contract("More.", True, [ONE]), "More.", ["Read"], "tool_use"),
-        (contract("Hm.", False, []), "Hm.", [], "end_turn"),
+        (contract("Hm.", False, []), "Hm.", [], "unfinished"),
         (contract("One.", False, ONE), "One.", ["Read"], "tool_use"),
         (contract("", True, []), "Done.", [], "end_turn"),
         (contract("Odd.", False, [{"toolName": "Fly", "toolInput": {}}]), "Odd.", ["Fly"], "tool_use"),

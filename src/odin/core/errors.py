@@ -81,7 +81,7 @@ class CompactionFailed(OdinError):
 class MalformedCalls(OdinError):
     def __init__(self, rounds: int) -> None:
         super().__init__(
-            f"The model wrote {rounds} tool calls in a row that could not be read.",
+            f"The model sent {rounds} replies in a row without a tool call that could be read.",
             "Try again, use a stronger model, or set tools: json for this model.",
         )
 

@@ -9,7 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"]
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "unfinished"]
+"""`unfinished`: the model said that the task is not done, but called no tool."""
 
 
 class Text(Struct, frozen=True, tag="text"):

@@ -136,6 +136,10 @@ ONE_STEP_NOTE = (
     "one tool call with short arguments."
 )
 CUT_OFF_NOTE = "Your last reply was cut off by the length limit. There is more room now: go on where it stopped."
+UNFINISHED_NOTE = (
+    "Your last reply said that the task is not completed, but called no tool. Call a tool now, or, if there is nothing "
+    "left to do, give the answer with taskCompleted true."
+)
 LOOP_DETECTED = "The model kept repeating the same calls, so the turn was stopped."
 
 
@@ -284,7 +288,8 @@ class AgentTurn:
     async def _should_continue(self, message: ReplyMessage) -> bool:
         """True if the turn continues after a reply without tool calls.
 
-        The reply was cut off and there is more room now, a prompt waits to be injected, or a stop hook wants it.
+        The reply was cut off and there is more room now, a prompt waits to be injected, the model said that the task is
+        not done, or a stop hook wants it.
         """
         if message.stop == "max_tokens":
             has_room = await self._make_room()
@@ -292,6 +297,9 @@ class AgentTurn:
                 self._emit(NoteAdded(CUT_OFF_NOTE))
             return has_room
         if self._steering.has_waiting():
+            return True
+        if message.stop == "unfinished":
+            self._emit(NoteAdded(UNFINISHED_NOTE))
             return True
         continues = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
         self._hook_continues += continues
@@ -391,6 +399,8 @@ class AgentTurn:
                 self._discard_reply("the tool call could not be read")
                 self._emit(NoteAdded(_malformed_note_of(bad)))
                 return None
+        elif message.stop == "unfinished":
+            self._malformed += 1
         else:
             self._malformed = 0
         if self._recoveries and calls:

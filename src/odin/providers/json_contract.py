@@ -120,8 +120,8 @@ def _format_example(task: str, steps: tuple[_ExampleStep, ...], end: str) -> str
     return "\n".join([*lines, _format_reply(end, [])])
 
 
-def _format_reply(rendered: str, entries: list[dict[str, Any]]) -> str:
-    return dump_json({"taskCompleted": not entries, "explanation": rendered, "executeTool": entries})
+def _format_reply(rendered: str, entries: list[dict[str, Any]], *, completed: bool = True) -> str:
+    return dump_json({"taskCompleted": completed and not entries, "explanation": rendered, "executeTool": entries})
 
 
 def _describe_tool(tool: ToolSpec) -> str:
@@ -261,7 +261,8 @@ def flatten_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def _flatten_assistant(message: ReplyMessage) -> ReplyMessage:
-    text = _format_reply(message.text, [{"toolName": call.name, "toolInput": call.args} for call in message.calls])
+    calls = [{"toolName": call.name, "toolInput": call.args} for call in message.calls]
+    text = _format_reply(message.text, calls, completed=message.stop != "unfinished")
     return ReplyMessage((Text(text),), message.provider, message.model, "end_turn", message.interrupted)
 
 
@@ -388,10 +389,14 @@ def make_call_id(model: str) -> str:
 
 
 class ContractReply(Struct, frozen=True):
-    """A finished reply: the text not yet shown, and the tool calls with their arguments as JSON."""
+    """A finished reply: the text not yet shown, and the tool calls with their arguments as JSON.
+
+    `completed` is False if the model said that the task is not done.
+    """
 
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
+    completed: bool = True
 
 
 def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], truncated: bool, cwd: str) -> ContractReply:
@@ -404,7 +409,8 @@ def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], trunc
     if value is not None and is_contract_reply(value):
         calls = tuple(_parse_entries(value.get("executeTool"), cwd))
         rest = "" if shown else str(value.get("explanation") or "")
-        return ContractReply(rest if rest or shown or calls else "Done.", calls)
+        completed = value.get("taskCompleted") is not False
+        return ContractReply(rest if rest or shown or calls else "Done.", calls, completed)
     found = find_calls(raw, tools)
     if found.calls:
         return ContractReply(found.text, tuple((name, _encode_arguments(args, cwd)) for name, args in found.calls))
@@ -456,8 +462,10 @@ def finish_reply(outcome: ContractReply, stop: StopChunk, model: str) -> Iterabl
         yield CallChunk(index, make_call_id(model), name, arguments, done=True)
     if outcome.calls:
         yield StopChunk("tool_use", stop.model)
+    elif stop.reason in ("end_turn", "tool_use"):
+        yield StopChunk("end_turn" if outcome.completed else "unfinished", stop.model)
     else:
-        yield StopChunk("end_turn" if stop.reason == "tool_use" else stop.reason, stop.model)
+        yield StopChunk(stop.reason, stop.model)
 
 
 class ContractReplyReader:

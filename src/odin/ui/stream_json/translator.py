@@ -364,16 +364,17 @@ class StreamTranslator:
 
     def _on_replied(self, event: Replied, agent: str) -> Iterator[Raw]:
         message = event.message
+        stop: StopReason = "end_turn" if message.stop == "unfinished" else message.stop  # SDK clients know no other
         model = message.model or self._model_id
         reply = None if agent else self._reply
         if self._partial and not agent:
             reply = reply or PartialReply(model)
             if not reply.has_started:
                 yield from self._stream(reply.add_whole(message))
-            yield from self._stream(reply.finish(message.stop, self._usage))
+            yield from self._stream(reply.finish(stop, self._usage))
         self._turn.calls.update(((agent, call.id), call) for call in message.calls)
         if not agent:
-            self._turn.stop = message.stop
+            self._turn.stop = stop
             self._reply = None
         yield self._make_message(
             "assistant",
@@ -383,7 +384,7 @@ class StreamTranslator:
                 "role": "assistant",
                 "model": model,
                 "content": to_content_blocks(message),
-                "stop_reason": message.stop,
+                "stop_reason": stop,
                 "stop_sequence": None,
                 "usage": to_usage_fields(self._usage),
             },
