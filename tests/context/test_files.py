@@ -14,8 +14,9 @@ from odin.context.settings import CacheSettings
 from odin.core.event_values import CachedFile
 
 
-def state(text: str) -> Fingerprint:
-    return take_fingerprint(text.encode(), 1)
+def state(text: str, mtime_ns: int = 1) -> Fingerprint:
+    data = text.encode()
+    return Fingerprint(len(data), count_lines(data), hash_bytes(data), mtime_ns)
 
 
 def lines(first: int, last: int) -> str:
@@ -66,17 +67,20 @@ def test_the_limits_are_those_of_the_specification() -> None:
     )
 
 
-def test_a_fingerprint_knows_size_lines_and_hash() -> None:
-    assert take_fingerprint(b"a\nb", 5) == Fingerprint(3, 2, hash_bytes(b"a\nb"), 5, head=b"a\nb")
+def test_a_fingerprint_knows_size_lines_and_hash(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a\nb")
+    info = (tmp_path / "f").stat()
+    times = info.st_mtime_ns, info.st_ctime_ns
+    assert take_fingerprint(b"a\nb", info) == Fingerprint(3, 2, hash_bytes(b"a\nb"), *times, info.st_ino, head=b"a\nb")
     assert [count_lines(data) for data in (b"", b"a", b"a\n", b"\n\n", b"a\nb")] == [0, 1, 1, 2, 2]
 
 
 def test_an_entry_has_everything_that_is_known_of_a_file() -> None:
     clock = Clock()
     cache = FileCache(clock=clock)
-    cache.record_whole("/f", take_fingerprint(b"a\nb\n", 77), text="a\nb\n")
+    cache.record_whole("/f", state("a\nb\n", 77), text="a\nb\n")
     clock.time = 1005.0
-    cache.record_lines("/f", take_fingerprint(b"a\nb\n", 77), [(1, 1)], texts=["a"])
+    cache.record_lines("/f", state("a\nb\n", 77), [(1, 1)], texts=["a"])
     entry = known(cache, "/f")
     assert (entry.path, entry.fingerprint.size, entry.fingerprint.lines, entry.fingerprint.mtime_ns) == ("/f", 4, 2, 77)
     assert (entry.fingerprint.sha256, entry.original_hash) == (hash_bytes(b"a\nb\n"), hash_bytes(b"a\nb\n"))
@@ -136,7 +140,7 @@ def test_a_part_of_what_is_known_wholly_forgets_nothing() -> None:
 def test_writing_makes_it_whole_and_modified_and_drops_the_segments() -> None:
     cache = FileCache()
     cache.record_lines("/f", state(LINES), [(1, 2)], texts=["1\n2"])
-    cache.record_write("/f", take_fingerprint(b"x", 9), text="x")
+    cache.record_write("/f", state("x", 9), text="x")
     entry = known(cache, "/f")
     assert (entry.modified, entry.to_cached_file().truncated, entry.fingerprint.size, entry.content) == (
         True,

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from odin.context.file_cache import FileCache, take_fingerprint
+from odin.context.file_cache import FileCache, Fingerprint, hash_bytes
 from odin.context.settings import CacheSettings
 
 MAX_ENTRIES, MAX_BYTES, MAX_FILE, MAX_SEGMENTS = 4, 40, 20, 3
@@ -76,7 +76,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.version: dict[str, int] = {}
 
     def print_of(self, name: str) -> Any:
-        return take_fingerprint(f"{name} {self.version.get(name, 0)}".encode(), 1, lines=1000)
+        data = f"{name} {self.version.get(name, 0)}".encode()
+        return Fingerprint(len(data), 1000, hash_bytes(data), 1)
 
     def copy(self, name: str) -> Plain:
         """What is known of the bytes that are there now."""

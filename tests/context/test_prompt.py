@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odin.context.prompt import SystemPrompt
-from odin.core.event_values import Mode
+from odin.context.prompt import SystemPrompt, describe_cached_files
+from odin.core.event_values import CachedFile, Mode
 from odin.testing import ScriptedServer, say
 
 from ..conftest import Run
@@ -63,6 +63,31 @@ def test_the_command_rules_are_told() -> None:
     assert "Commands that run without approval: make test, ls." in block
     assert "Commands that are forbidden: git push." in block
     assert "Commands that" not in SystemPrompt().build_blocks("edit_mode")[0]
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+def test_where_no_command_runs_unasked_none_is_promised(mode: Mode) -> None:
+    (block,) = SystemPrompt(allowed=("make test",), forbidden=("git push",)).build_blocks(mode)
+    assert "make test" not in block
+    assert "Commands that are forbidden: git push." in block
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_prompt_says_how_to_treat_cached_files(mode: Mode) -> None:
+    """MODE11. The note that lists them names path, size and time, and marks files that were edited."""
+    (block,) = SystemPrompt().build_blocks(mode)
+    assert (
+        "Cached files are listed as they change: do not read them again; modified means edited in this session."
+        in block
+    )
+    assert "Read a file, or see it in Grep content, before you edit it." in block
+    (brief,) = SystemPrompt().build_blocks(mode, brief=True)
+    assert "Cached files are known to you: do not read them again." in brief
+    assert "Read a file before editing it." in brief
+    files = [CachedFile("/p/a", 12, 0.0, modified=True), CachedFile("/p/b", 3, 0.0, truncated=True)]
+    note = describe_cached_files(files)
+    assert note.startswith("Cached files: /p/a (12 bytes, cached ")
+    assert note.count("modified") == 1 and note.endswith("in part)")
 
 
 def system_of(server: ScriptedServer) -> list[str]:

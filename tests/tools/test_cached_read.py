@@ -72,6 +72,29 @@ async def test_a_second_read_opens_nothing_and_says_the_same(box: Toolbox) -> No
     assert (entry.whole, entry.access_count) == (True, 2)
 
 
+@pytest.mark.parametrize("how", ["created", "overwritten", "edited", "in place"])
+async def test_what_odin_wrote_is_not_read_again_until_something_else_changes_it(workspace: Path, how: str) -> None:
+    """At once, by the real clock: the time stamps are those of the write itself."""
+    box = Toolbox(workspace)
+    path = str(workspace / "a.txt")
+    if how != "created":
+        Path(path).write_text("old\nx\n")
+        await box.ok("Read", file_path=path)
+    if how == "in place":
+        os.link(path, workspace / "b.txt")
+    if how in ("edited", "in place"):
+        await box.ok("EditTool", file_path=path, old_string="old", new_string="new")
+    else:
+        await box.ok("WriteFile", file_path=path, content="new\nx\n")
+    with opened() as files:
+        again = await box.ok("Read", file_path=path)
+    assert "     1\tnew" in again.text
+    assert "a.txt" not in files
+    Path(path).write_text("own\nx\n")
+    assert "     1\town" in (await box.ok("Read", file_path=path)).text
+    await box.runner.close()
+
+
 async def test_lines_inside_a_segment_are_not_read_again(box: Toolbox) -> None:
     name = thousand(box)
     await box.ok("Read", file_path=name, offset=100, limit=101)

@@ -75,7 +75,7 @@ async def test_a_change_between_reading_and_replacing_is_refused(box: Toolbox, m
     path = box.write("a.txt", "x\n")
     await box.ok("Read", file_path=path)
 
-    def meddle(target: str, data: bytes, before: bytes | None) -> int:
+    def meddle(target: str, data: bytes, before: bytes | None) -> os.stat_result:
         Path(path).write_text("theirs\n")
         return replace_file(target, data, before)
 

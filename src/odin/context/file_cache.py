@@ -51,24 +51,24 @@ class Fingerprint(Struct, frozen=True):
         now = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
         return now == (self.size, self.mtime_ns, self.ctime_ns, self.inode)
 
+    @property
+    def has_fine_timestamps(self) -> bool:
+        """True if the file system tells apart changes within a second."""
+        return self.mtime_ns % 1_000_000_000 != 0 and self.ctime_ns % 1_000_000_000 != 0
+
     def is_settled(self, at: float) -> bool:
         """True if any change after `at`, when the file was read, must produce another timestamp."""
         return self.ctime_ns > 0 and at * 1e9 - max(self.mtime_ns, self.ctime_ns) > _TIMESTAMP_GRANULARITY_NS
 
 
-def take_fingerprint(
-    data: bytes, state: os.stat_result | int, *, lines: int | None = None, valid: bool = True
-) -> Fingerprint:
-    """Return the fingerprint of a file that contains `data`. `state` is its stat result or its mtime in nanoseconds.
+def take_fingerprint(data: bytes, info: os.stat_result, *, lines: int | None = None, valid: bool = True) -> Fingerprint:
+    """Return the fingerprint of a file that contains `data` and has this stat result.
 
     `lines` is given if the file is not UTF-8 and lines cannot be counted in bytes.
     """
     count = count_lines(data) if lines is None else lines
-    head = data[:HEAD_BYTES]
-    if isinstance(state, int):
-        return Fingerprint(len(data), count, hash_bytes(data), state, is_text=valid, head=head)
-    times = state.st_mtime_ns, state.st_ctime_ns
-    return Fingerprint(len(data), count, hash_bytes(data), *times, state.st_ino, valid, head)
+    times = info.st_mtime_ns, info.st_ctime_ns
+    return Fingerprint(len(data), count, hash_bytes(data), *times, info.st_ino, valid, data[:HEAD_BYTES])
 
 
 def hash_bytes(data: bytes) -> str:
@@ -125,7 +125,8 @@ class FileEntry(Struct):
 
     `original_hash` is the hash before this session changed the file; the fingerprint's hash is the current one, which
     an edit compares with the disk, because Odin's own changes are expected. `truncated`: long lines were shown cut.
-    `stale`: an earlier run of the session saw a part, but it is unknown which.
+    `stale`: an earlier run of the session saw a part, but it is unknown which. `written`: the fingerprint was taken as
+    Odin wrote the file.
     """
 
     path: str
@@ -141,6 +142,7 @@ class FileEntry(Struct):
     truncated: bool = False
     modified: bool = False
     stale: bool = False
+    written: bool = False
     held_bytes: int = 0
     revision: int = 0
 
@@ -349,7 +351,7 @@ class FileCache:
             known = self._get_entry(entry.path)
             entry.original_hash = known.original_hash if known else ""
             entry.keep_whole(text, self._file_limit)
-            entry.modified, entry.truncated = True, False
+            entry.modified, entry.truncated, entry.written = True, False, written.has_fine_timestamps
             self._writers.record(entry.path, self._agent, written.sha256)
             self._store_entry(entry)
 
@@ -382,7 +384,8 @@ class FileCache:
             entry.modified = known is not None and known.modified
             entry.access_count = known.access_count if known else 0
             return entry
-        return structs.replace(known, fingerprint=seen, seen_at=moment, stale=False, segments=known.segments.copy())
+        segments = known.segments.copy()
+        return structs.replace(known, fingerprint=seen, seen_at=moment, stale=False, written=False, segments=segments)
 
     def _store_entry(self, entry: FileEntry) -> None:
         """Make room and store the entry, with a new number if the model should hear about the change."""
@@ -493,13 +496,14 @@ class FileCache:
         """Return lines `first` to `last` (or to the end) without reading the disk; None if the file must be read.
 
         `info` is the file's current stat result. A file read so soon after a change that another change could have the
-        same timestamp is not trusted until it is read again.
+        same timestamp is not trusted until it is read again. What Odin wrote itself is trusted at once.
         """
         with self._lock:
             entry = self.find(path)
             if entry is None or entry.stale:
                 return None
-            fresh = entry.fingerprint.matches(info) and entry.fingerprint.is_settled(entry.seen_at)
+            seen = entry.fingerprint
+            fresh = seen.matches(info) and (entry.written or seen.is_settled(entry.seen_at))
             if self.settings.auto_refresh and not fresh:
                 return None
             lines = entry.get_lines(first, min(last, entry.fingerprint.lines))

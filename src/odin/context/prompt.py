@@ -42,16 +42,17 @@ class SystemPrompt(msgspec.Struct, frozen=True):
 
     def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
         main = self.base if self.base is not None else _load_prompt("brief" if brief else "main")
-        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, self._format_rules()]
+        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, self._format_rules(mode)]
         blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
         if self.instructions.strip():
             blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
         blocks.append(self.other_instructions.strip())
         return tuple(block for block in blocks if block.strip())
 
-    def _format_rules(self) -> str:
+    def _format_rules(self, mode: Mode) -> str:
+        """Ask and plan mode run only commands that are proven to read, whatever is allowed otherwise."""
         lines: list[str] = []
-        if self.allowed:
+        if self.allowed and mode == "edit_mode":
             lines.append(f"Commands that run without approval: {', '.join(self.allowed)}.")
         if self.forbidden:
             lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")

@@ -127,8 +127,8 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def replace_file(target: str, data: bytes, before: bytes | None) -> int:
-    """Write `data` to a file that contained `before` (None: it did not exist). Return its mtime in nanoseconds.
+def replace_file(target: str, data: bytes, before: bytes | None) -> os.stat_result:
+    """Write `data` to a file that contained `before` (None: it did not exist). Return its new stat result.
 
     `target` must be a resolved path; the missing folders of a new file are made. Mode, owner and extended attributes
     are preserved. A file that cannot be replaced without changing it otherwise (hard links, a mount point, an owner
@@ -148,7 +148,7 @@ class _Replacement:
         self._target = folder.path_of(name)
         self._before = before
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes) -> os.stat_result:
         folder, before = self._folder, self._before
         if before is not None and not os.access(self._name, os.W_OK, dir_fd=folder.fd):
             raise Refusal(f"{self._target} is read-only.")
@@ -228,16 +228,16 @@ class _Replacement:
             return False
         return True
 
-    def _check_moved(self, fd: int) -> int:
-        """Return the mtime. Raise Refusal if something else than the temporary file has the name now."""
+    def _check_moved(self, fd: int) -> os.stat_result:
+        """Return the stat result. Raise Refusal if something else than the temporary file has the name now."""
         written, found = os.fstat(fd), self._folder.find(self._name)
         if found is None or (found.st_dev, found.st_ino) != (written.st_dev, written.st_ino):
             message = f"{self._target} was replaced by another process at the same moment. Read it again."
             raise Refusal(message, ExternalModification)
-        return written.st_mtime_ns
+        return written
 
-    def _rewrite_in_place(self, place: OpenFolder, temporary: str, fd: int) -> int:
-        """Copy the temporary file into the old file. Return its mtime.
+    def _rewrite_in_place(self, place: OpenFolder, temporary: str, fd: int) -> os.stat_result:
+        """Copy the temporary file into the old file. Return its stat result.
 
         A separate process in its own session does it, so that it finishes even if this process is killed. The copy it
         reads from stays until it is done; if it fails, the old bytes are restored. It is not started by the command
@@ -265,7 +265,7 @@ class _Replacement:
             if process.returncode:
                 reason = errors.decode("utf-8", "replace").strip().rpartition(": ")[2]
                 raise self._restore_old_bytes(place, copy, out, reason or f"code {process.returncode}")
-            return os.fstat(out).st_mtime_ns
+            return os.fstat(out)
         finally:
             os.close(out)
 

@@ -247,8 +247,8 @@ async def edit_file(
     path, target = edited.place.shown, edited.place.path
     after = decoded.encode(text)
     remark = await reviewer.review(target, decoded.text, edits)
-    mtime = replace_file(target, after, edited.data)
-    remember_write(files, target, after, mtime, decoded, text)
+    info = replace_file(target, after, edited.data)
+    remember_write(files, target, after, info, decoded, text)
     diff = compare(decoded.text, text, path)
     count_text = "1 replacement" if count == 1 else f"{count} replacements"
     return ToolOutput(

@@ -46,8 +46,8 @@ class InitTool(FileTool[InitArgs]):
         if after == before:
             return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{ODIN_MD} is up to date")
         target = place.path
-        mtime = replace_file(target, after, before)
-        self._files.record_write(target, take_fingerprint(after, mtime))
+        info = replace_file(target, after, before)
+        self._files.record_write(target, take_fingerprint(after, info))
         self._on_written()
         diff = compare((before or b"").decode("utf-8", "replace"), after.decode("utf-8", "replace"), self._path)
         done = f"{'Created' if before is None else 'Renewed'} {self._path} ({count_lines(after)} lines, {diff.counts})"

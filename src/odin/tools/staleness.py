@@ -95,10 +95,12 @@ def exists(place: ResolvedPath) -> bool:
     return True
 
 
-def remember_write(files: FileCache, target: str, data: bytes, mtime: int, style: DecodedText, text: str) -> None:
+def remember_write(
+    files: FileCache, target: str, data: bytes, info: os.stat_result, style: DecodedText, text: str
+) -> None:
     """Record in the cache that `data` was written, which is `text` in the encoding of `style`."""
     lines = None if style.codec == "utf-8" else len(lines_of(text))
-    files.record_write(target, take_fingerprint(data, mtime, lines=lines, valid=style.valid), text=text)
+    files.record_write(target, take_fingerprint(data, info, lines=lines, valid=style.valid), text=text)
 
 
 def confirm_lines(files: FileCache, source: SearchSource, hits: Iterable[LineHit], line_chars: int) -> set[str]:

@@ -78,8 +78,8 @@ class WriteFileTool(FileTool[WriteArgs]):
         new = self.plan(args, ctx)
         before, old, text, after, remark = new.before, new.old, new.text, new.after, new.remark
         path, target = new.place.shown, new.place.path
-        mtime = replace_file(target, after, before)
-        remember_write(self._files, target, after, mtime, old or DecodedText(""), text)
+        info = replace_file(target, after, before)
+        remember_write(self._files, target, after, info, old or DecodedText(""), text)
         diff = compare(old.text if old else "", text, path)
         lines = "1 line" if count_lines(after) == 1 else f"{count_lines(after)} lines"
         done = f"Created {path} ({lines})." if before is None else f"Overwrote {path} ({lines}, {diff.counts}).{remark}"
@@ -145,9 +145,9 @@ class AppendFileTool(FileTool[AppendArgs]):
         before, old, text, after = new.before, new.old or DecodedText(""), new.text, new.after
         path, target = new.place.shown, new.place.path
         has_seen_all = self._has_seen_all(target, before)
-        mtime = replace_file(target, after, before)
+        info = replace_file(target, after, before)
         if has_seen_all:
-            remember_write(self._files, target, after, mtime, old, text)
+            remember_write(self._files, target, after, info, old, text)
         else:
             self._files.forget(target)
         diff = compare(old.text, text, path)
