@@ -15,6 +15,7 @@ from odin.core.event import ContextAdded
 from odin.core.event_values import CachedFile, Mode
 from odin.core.message import MAX_IMAGES, Attachment, Image
 from odin.core.op import Prompt
+from odin.core.path_names import contains
 from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Subject, ToolContext, ToolOutput
@@ -29,8 +30,9 @@ MAX_TOTAL_CHARS = 120_000
 """Attachments beyond this total are skipped; the model can read them itself."""
 
 _OUTSIDE_PROJECT = "outside the project"
-"""A call that is asked about only for this reason is allowed: the user named the file."""
+"""A call that is asked about only for this reason is allowed if the user named the file outside, not a link to it."""
 
+_LINK_HINT = "Mention that path itself to attach it."
 _SECRET_HINT = "Ask the model to read it, and Odin will ask for your permission."
 
 
@@ -168,8 +170,11 @@ class AttachmentReader:
         policy = self._deps.policy()
         subject = policy.resolve(Subject(paths=(item.path,)))
         verdict = policy.judge("Read", "read", subject, mode)
-        if verdict.action == "allow" or (verdict.action == "ask" and verdict.rule == _OUTSIDE_PROJECT):
+        if verdict.action == "allow":
             return subject, ""
+        if verdict.action == "ask" and verdict.rule == _OUTSIDE_PROJECT:
+            named_outside = not contains(policy.root, subject.resolved[0].shown)
+            return subject, "" if named_outside else f"{verdict.reason} {_LINK_HINT}"
         return subject, f"{verdict.reason} {_SECRET_HINT}" if verdict.action == "ask" else verdict.reason
 
 

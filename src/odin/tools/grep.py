@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from odin.context.file_cache import FileCache
 from odin.core.text import join_some
@@ -15,6 +16,7 @@ from odin.tools.files import FileTool, Refusal, find_judged, find_working_folder
 from odin.tools.ripgrep import SearchQuery, find_ripgrep
 from odin.tools.search import (
     MAX_NAMED,
+    FileCounts,
     LineHit,
     SearchProgram,
     SearchResult,
@@ -31,6 +33,7 @@ HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
 LINE_CHARS = 500
 MAX_CONTEXT = 10_000
+_MAX_VERIFIED = 1000
 
 T = TypeVar("T")
 
@@ -87,31 +90,30 @@ class GrepTool(FileTool[GrepArgs]):
     async def _search(
         self, args: GrepArgs, query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]
     ) -> ToolOutput:
-        is_there = program.source.is_there
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
                 first, last = _line_range_of(args)
                 result = await find_in_range(query, first, last, program)
             else:
                 result = await find_lines(query, program)
-            return await self._format_content(result, args, query, program.source, is_hidden)
-        if args.output_mode == "count":
-            result = await count_matches(query, program)
-            files = [counted for counted in result.files if not is_hidden(counted[0])]
-            total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
-            rows = (f"{path}:{count}" for path, count in files if is_there(path))
-            return _format_list(rows, len(files), args, result.complete, total, is_hidden)
-        result = await find_paths(query, program)
-        files = [path for path, _ in result.files if not is_hidden(path)]
-        rows = (path for path in files if is_there(path))
-        return _format_list(rows, len(files), args, result.complete, f"{len(files)} files", is_hidden)
+            return await self._format_content(await _verify(result, program.source), args, query, program, is_hidden)
+        counts = args.output_mode == "count"
+        result = await (count_matches if counts else find_paths)(query, program)
+        if not program.source.is_settled(path for path, _ in result.files):
+            lines = await _verify(await find_lines(replace(query, before=0, after=0), program), program.source)
+            result = FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
+        files = [(path, count) for path, count in result.files if not is_hidden(path)]
+        if not counts:
+            return _format_list([path for path, _ in files], args, result.complete, f"{len(files)} files", is_hidden)
+        total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
+        return _format_list([f"{path}:{count}" for path, count in files], args, result.complete, total, is_hidden)
 
     async def _format_content(
         self,
         result: SearchResult,
         args: GrepArgs,
         query: SearchQuery,
-        source: SearchSource,
+        program: SearchProgram,
         is_hidden: Callable[[str], bool],
     ) -> ToolOutput:
         files = [file for file in result.files if not is_hidden(file.path)]
@@ -119,12 +121,26 @@ class GrepTool(FileTool[GrepArgs]):
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
         shown = list(_limit_rows(_render_rows(hits, args, query), args))
-        cut = _describe_cut(len(shown), rows, result.complete)
         shown_hits = [hit for _, hit in shown if hit is not None]
-        changed = await asyncio.to_thread(confirm_lines, self._files, source, shown_hits, LINE_CHARS)
+        changed = await asyncio.to_thread(confirm_lines, self._files, program.source, shown_hits, LINE_CHARS)
         lines = [text for text, hit in shown if hit is None or hit.path not in changed]
-        remarks = [*cut, *_describe_hidden(shown, is_hidden), *_describe_changed(changed)]
+        remarks = [*_describe_cut(len(shown), rows, result.complete), *_describe_hidden(shown, is_hidden)]
+        if changed:
+            remarks.append(
+                f"(left out because they changed during the search: {join_some(sorted(changed), MAX_NAMED)})"
+            )
         return _build_output(args, lines, remarks, _format_total(result.complete, f"{matches} matches"))
+
+
+async def _verify(result: SearchResult, source: SearchSource) -> SearchResult:
+    """Return the results whose lines are in the files. If no folder has changed during the search, all of them are."""
+    if source.is_settled(file.path for file in result.files):
+        return result
+    first = result.files[:_MAX_VERIFIED]
+    hits = [hit for file in first for hit in file.hits()]
+    changed = await asyncio.to_thread(confirm_lines, FileCache(), source, hits, LINE_CHARS)
+    files = [file for file in first if file.path not in changed]
+    return SearchResult(files, result.complete and len(result.files) <= _MAX_VERIFIED)
 
 
 def _build_query(args: GrepArgs, source: SearchSource) -> SearchQuery:
@@ -183,10 +199,10 @@ def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple
 
 
 def _format_list(
-    lines: Iterable[str], count: int, args: GrepArgs, complete: bool, total: str, is_hidden: Callable[[str], bool]
+    lines: list[str], args: GrepArgs, complete: bool, total: str, is_hidden: Callable[[str], bool]
 ) -> ToolOutput:
     shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
-    remarks = [*_describe_cut(len(shown), count, complete), *_describe_hidden(shown, is_hidden)]
+    remarks = [*_describe_cut(len(shown), len(lines), complete), *_describe_hidden(shown, is_hidden)]
     return _build_output(args, shown, remarks, _format_total(complete, total))
 
 
@@ -213,13 +229,6 @@ def _describe_cut(shown: int, total: int, complete: bool) -> list[str]:
     if shown < total:
         return [f"(showing the first {shown} of {total} results; narrow it down or raise head_limit)"]
     return []
-
-
-def _describe_changed(paths: Iterable[str]) -> list[str]:
-    changed = sorted(paths)
-    if not changed:
-        return []
-    return [f"(left out because they changed during the search: {join_some(changed, MAX_NAMED)}; search again)"]
 
 
 def _build_output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:

@@ -41,6 +41,7 @@ NameFilter = Callable[[list[str]], Iterable[str]]
 MAX_SHOWN = 100
 _STOP_BYTES = 64_000_000
 _MAX_SIBLINGS = 200
+_MAX_VERIFIED = 2000
 _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
@@ -125,13 +126,20 @@ class NewestFiles:
     def total(self) -> int:
         return len(self._dated)
 
+    def list_names(self) -> list[str]:
+        return [name for _, name in self._dated]
+
     def list_newest(self, count: int) -> list[str]:
-        """Return the newest files, newest first; files of the same age sorted by name. All of them are still there."""
-        newest = [name for _, name in heapq.nsmallest(count, self._dated)]
-        return [name for name in newest if self._is_there(name)]
+        """Return the newest files, newest first; files of the same age sorted by name."""
+        return [name for _, name in heapq.nsmallest(count, self._dated)]
+
+    def drop_missing(self) -> None:
+        """Drop files that do not exist, or have links on the way to them; all but the newest if there are many."""
+        newest = heapq.nsmallest(_MAX_VERIFIED, self._dated)
+        self.complete = self.complete and len(newest) == len(self._dated)
+        self._dated = [(date, name) for date, name in newest if self._is_there(name)]
 
     def _is_there(self, name: str) -> bool:
-        """True if the file exists, without links on the way to it."""
         try:
             status_of(self._folder.path_of(name))
         except OSError:
@@ -197,6 +205,8 @@ class GlobTool(FileTool[GlobArgs]):
         with open_listed_folder(place, ctx.cwd) as folder:
             source = SearchSource(place, folder)
             found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld)
+            if not source.is_settled(map(source.path_of, found.list_names())):
+                await asyncio.to_thread(found.drop_missing)
             lines = [source.path_of(name) for name in found.list_newest(MAX_SHOWN)]
         note = to_printable(f"Found {found.total} files for {args.pattern}")
         if not lines:

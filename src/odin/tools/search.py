@@ -2,9 +2,9 @@
 
 What is searched is held open, so that the program cannot be led elsewhere: it starts in the folder by its descriptor
 and prints names relative to it, and a single file is its standard input. The program walks the folder by itself and
-follows no links, but another process could exchange a folder below with a link while it looks. So what it printed is
-compared with the files afterwards, opened without links: a line is shown only if it is in the file (`confirm_lines` in
-staleness), a name only if there is such a file (`is_there`).
+follows no links, but another process could exchange a folder below with a link while it looks. So what is shown is
+compared with the files afterwards, opened without links (`confirm_lines` in staleness). If a folder has changed during
+the search, all results are, and names and counts are taken from lines that are in the files (`is_settled`).
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from io import FileIO
@@ -23,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.text import join_some
-from odin.core.tool import ResolvedPath
+from odin.core.tool import ResolvedPath, hide_nothing
 from odin.policy.descriptors import OpenFolder, status_of
 from odin.sandbox.runner import CapturedOutput, ProcessRunner
 from odin.tools.files import Refusal, open_listed_folder, open_regular
@@ -37,6 +38,10 @@ _PATHS_BYTES = 64_000_000
 _RANGE_BYTES = 2_000_000_000
 
 _PROBED_BYTES = 65_536
+_MAX_FOLDERS = 2000
+_CLOCK_STEP_NS = 20_000_000
+"""Times of files are older than the clock by up to this."""
+
 _ROW_PATTERN = rb"(\d+)([:-])(.*)"
 
 T = TypeVar("T")
@@ -54,6 +59,7 @@ class SearchSource:
         self.is_file = self._file is not None
         self.cwd = opened.fd if isinstance(opened, OpenFolder) else "/"
         self.argument = INPUT if self.is_file else HERE
+        self._opened_at = time.time_ns() - _CLOCK_STEP_NS
         self._shown_top = place.shown.rstrip("/")
         self._real_top = place.path.rstrip("/")
 
@@ -78,16 +84,33 @@ class SearchSource:
         """Return the path without links of a path to show."""
         return self.place.path if self.is_file else f"{self._real_top}{shown[len(self._shown_top) :]}"
 
-    def is_there(self, shown: str) -> bool:
-        """True if a path to show is a file, without links on the way to it."""
+    def is_settled(self, shown: Iterable[str]) -> bool:
+        """True if no folder on the way to these paths has changed since the source was opened.
+
+        Exchanging a folder with a link, and back, changes the time of the folder that contains it.
+        """
+        if self.is_file:
+            return True
+        folders = {self._real_top}
+        for path in shown:
+            folder = self.real_path_of(path).rpartition("/")[0]
+            while folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition("/")[0]
+            if len(folders) > _MAX_FOLDERS:
+                return False
+        return all(map(self._is_unchanged, folders))
+
+    def _is_unchanged(self, folder: str) -> bool:
         try:
-            return stat.S_ISREG(status_of(self.real_path_of(shown)).st_mode)
+            info = status_of(folder)
         except OSError:
             return False
+        return stat.S_ISDIR(info.st_mode) and info.st_ctime_ns < self._opened_at
 
     def hide(self, is_hidden: Callable[[str], bool]) -> Callable[[str], bool]:
         """Return the filter for paths to show, which also applies to the paths without links."""
-        if self._shown_top == self._real_top:
+        if self._shown_top == self._real_top or is_hidden is hide_nothing:
             return is_hidden
         return lambda shown: is_hidden(shown) or is_hidden(self.real_path_of(shown))
 

@@ -22,6 +22,8 @@ MAX_REREAD_BYTES = 10_000_000
 
 _MAX_TOTAL_BYTES = 50_000_000
 _CHUNK_BYTES = 1 << 20
+_MAX_SCANNED_BYTES = 1_000_000_000
+"""Lines of larger files cannot be confirmed: search such a file by its path."""
 
 
 def make_stale_refusal(files: FileCache, path: str, sha256: str, message: str) -> Refusal:
@@ -150,7 +152,7 @@ class _FoundLines:
                 self._record(read_whole(file, info) or b"", info, line_chars, started)
                 return info.st_size
             else:
-                self.are_there = has_proof or self._is_in(file)
+                self.are_there = has_proof or (info.st_size <= _MAX_SCANNED_BYTES and self._is_in(file))
         return 0
 
     def _is_cached(self, info: os.stat_result) -> bool:
