@@ -324,3 +324,184 @@ async def test_the_model_reads_what_was_left_out(start: Start, workspace: Path) 
     assert (ended.status, CANARY in ended.text) == ("success", False)
     assert "a.txt:1:TODO a" in ended.text
     assert "[Not searched, because they may contain secrets: .env. Name a file to ask for it.]" in ended.text
+
+
+# --- commands that are run on found files ---
+
+FED = [
+    "find . -name '*.py' | xargs wc -l",
+    "find . -name '*.py' | xargs wc -l | tail -1",
+    "find src -type f | xargs cat",
+    "find . -type f -name '*.py' -print0 | xargs -0 grep -n TODO",
+    "find . -type f | xargs wc -l",
+    "find . -name '*.txt' | sort | head -5 | xargs wc -c",
+    "find . -name '*.txt' | grep -v other | xargs -n1 head -2",
+    "find . -name '*.py' | xargs -I{} grep -c TODO {}",
+    "find . -name '*.py' -not -path './node_modules/*' | xargs wc -l",
+    "find . -name '*.py' -exec wc -l {} +",
+    "find . -name '*.py' -exec wc -l {} \\;",
+    "find . -type f -exec wc -l {} +",
+    "find src -type f -exec cat {} +",
+    "find . -name '*.py' -exec grep -l TODO {} +",
+    "find . -name '*.py' -exec head -1 {} \\; -print",
+    "git ls-files | xargs wc -l",
+    "grep -l TODO notes.txt | xargs wc -l",
+    "cd src && find . -name '*.py' | xargs cat",
+]
+
+
+@each("command", FED)
+def test_what_only_reads_found_files_runs(command: str, project: Path) -> None:
+    if not (project / ".git").exists():
+        subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    verdict = judge(project, command)
+    assert verdict.action == "allow", verdict.reason
+    assert CANARY not in output_of(command, project)
+
+
+FED_TOO_MUCH = [
+    "find . -type f | xargs cat",
+    "find . | xargs cat",
+    "find . -type f -exec cat {} +",
+    "find . -name '.e*' | xargs cat",
+    "find . -print -name '*.py' | xargs cat",
+    "find . -exec cat {} + -name '*.py'",
+    "find . -name '*.py' -o -type f | xargs cat",
+    "find . ! -name '*.py' | xargs cat",
+    "find . -type f -exec md5sum {} +",
+    "find . -type f -print0 | xargs -0 head -1",
+    "find . -type f | sed s/notes.txt/.env/ | xargs cat",
+    "find . -type f | xargs -I{} sh -c 'cat {}'",
+    "find . -type f -exec sh -c 'cat {}' \\;",
+    "find . -type f -exec cp {} /tmp \\;",
+    "find . -type f -execdir cat {} \\;",
+    "find . -type f | xargs rm",
+    "find . -type f | xargs -a .env cat",
+    "find .. -name '*.txt' | xargs cat",
+    "find . -name '*.lnk' | xargs cat",
+    "find . -name '*.lnk' -exec cat {} +",
+    "find . -name '*.lnk' -exec wc -l {} +",
+    "find blank -name '*.txt' | xargs cat",
+    "find . -name '*.py' | grep -n . | xargs wc -l",
+    "find . -name '*.py' | xargs grep -r TODO",
+    "find . -name '*.py' -exec grep -r TODO . {} +",
+    "find . -name '*.py' | xargs sort -o x",
+    "find . -name '*.py' | xargs",
+    "cat notes.txt | xargs cat",
+    "echo .env | xargs cat",
+    "git ls-files | xargs cat",
+    "ls | xargs cat",
+    "xargs cat < notes.txt",
+    "find . -printf '/etc/%f\\n' | xargs cat",
+]
+
+
+@each("command", FED_TOO_MUCH)
+def test_what_could_read_more_is_asked_about(command: str, project: Path) -> None:
+    (project / "out.lnk").unlink(missing_ok=True)
+    (project / "out.lnk").symlink_to(project.parent / "outside.txt")
+    folder = project / "blank" / f"x {project.parent}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "outside.txt").write_text("")
+    if command.endswith("xargs"):
+        assert judge(project, command).action == "allow", "it only prints names"
+        return
+    assert judge(project, command).action in ("ask", "deny")
+
+
+# --- loops over literal words, and printed variables ---
+
+LOOPS = [
+    "for f in notes.txt other.txt; do wc -l $f; done",
+    'for f in notes.txt other.txt; do wc -l "$f"; done',
+    'for f in notes.txt other.txt; do echo "== $f"; cat "$f"; done',
+    "for f in notes.txt other.txt\ndo\n  head -1 ${f}\ndone",
+    "for i in 1 2 3; do echo $i; done",
+    "for i in {1..5}; do echo step $i; done",
+    "for d in src .hidden; do ls $d; done",
+    "for f in *.txt; do wc -l $f; done",
+    'for f in *.txt; do wc -l "$f"; done | sort',
+    "for f in src/*.py; do grep -c TODO $f; done",
+    "for d in src; do for f in app.py; do cat $d/$f; done; done",
+    "for i in 1 2; do ls; done && echo done",
+    "ls; for x in a; do echo $x; done; pwd",
+    "for f in notes.txt; do cat $f | head -1; done",
+    "for c in ls pwd; do $c; done",
+    "for f in 'notes.txt' \"other.txt\"; do cat $f 2>/dev/null; done",
+    "cd src && for f in app.py; do cat $f; done",
+    "echo $HOME",
+    'echo "$HOME"',
+    "echo $PATH | tr ':' '\\n'",
+    "echo ${USER} $SHELL",
+    'printf "%s\\n" "$PWD"',
+    'echo "home: $HOME" && ls',
+]
+
+
+@each("command", LOOPS)
+def test_a_simple_loop_and_a_printed_variable_run(command: str, project: Path) -> None:
+    verdict = judge(project, command)
+    assert verdict.action == "allow", verdict.reason
+    assert CANARY not in output_of(command, project, "/bin/bash")
+
+
+LOOPS_TOO_FAR = [
+    "for f in .env notes.txt; do cat $f; done",
+    "for f in .e*; do cat $f; done",
+    "for f in nv; do cat .e$f; done",
+    "for f in ..; do cat $f/outside.txt; done",
+    "for f in .*; do cat $f/outside.txt; done",
+    "for f in ../outside.txt; do cat $f; done",
+    "for f in a; do for f in .env; do cat $f; done; done",
+    "for f in a; do f=.env; cat $f; done",
+    "for f in a; do read f < notes.txt; cat $f; done",
+    "for f in a; do eval cat .env; done",
+    "for f in a; do touch $f; done",
+    "for f in a b; do rm $f; done",
+    "for f in a; do cat $g; done",
+    "for f in a; do cat $f > b; done",
+    "for f in a; do cat notes.txt; done > b",
+    "for f in a; do cat notes.txt & done",
+    "for PATH in ./bin; do ls; done",
+    "for path in ./bin; do ls; done",
+    "for IFS in x; do ls; done",
+    "for HOME in x; do cat notes.txt; done",
+    "for LD_PRELOAD in ./x.so; do ls; done",
+    "for f in $(ls); do cat $f; done",
+    "for f in `ls`; do cat $f; done",
+    "for f in a; do cat $(echo .env); done",
+    "for f in a; do if true; then cat .env; fi; done",
+    "for f in a; do cat .env; done",
+    "for f in *.lnk; do cat $f; done",
+    'for f in *.lnk; do cat "$f"; done',
+    'for f in lnk; do cat "out.$f"; done',
+    'for f in out*; do cat "./$f"; done',
+    "for c in rm; do $c notes.txt; done",
+    "for f in -delete; do find . $f; done",
+    "for f in -o; do sort $f x notes.txt; done",
+    "for f in a; do g() { cat .env; }; g; done",
+    "for ((i=0;i<3;i++)); do echo $i; done",
+    "while read f; do cat $f; done < notes.txt",
+    "for f; do cat $f; done",
+    "for f in a\ndo cat $f\ndone\ncat .env",
+    "for f in a; do echo $f; done; cat .env",
+    "for f in a; do cat notes.txt; done | xargs cat",
+    "echo $SECRET_TOKEN",
+    "echo $AWS_SECRET_ACCESS_KEY",
+    "echo $HOME/*",
+    "echo $(cat .env)",
+    "cat $HOME/.bashrc",
+    "ls $HOME",
+    "echo ${HOME:-$(cat .env)}",
+    "echo ${!HOME}",
+    "echo $HOME > x",
+    "HOME=.env; cat $HOME",
+]
+
+
+@each("command", LOOPS_TOO_FAR)
+def test_what_a_loop_hides_is_asked_about(command: str, project: Path) -> None:
+    (project / "out.lnk").unlink(missing_ok=True)
+    (project / "out.lnk").symlink_to(project.parent / "outside.txt")
+    (project / "env").write_text("")
+    assert judge(project, command).action in ("ask", "deny")

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.path_names import contains
 from odin.policy import paths
@@ -122,6 +123,7 @@ def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] 
 
     After `cd x &&` the next command runs in x. After `cd x;` it runs in x, or in the old folder if `cd` failed.
     """
+    script = script.written_out or script
     start, top = paths.resolve_path(cwd, "/"), paths.resolve_path(root, "/")
     if not script.plain or not script.commands or start is None or top is None or not contains(top, start):
         return None
@@ -131,7 +133,7 @@ def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] 
     steps: list[CommandStep] = []
     current, visited = {start}, {start}
     chained = True
-    commands = script.commands
+    commands = _attach_feeds(script.commands)
     for index, simple in enumerate(commands):
         if simple.operator not in ("", "&&", "|"):
             if simple.operator not in (";", "\n", "||"):
@@ -147,6 +149,19 @@ def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] 
             visited |= reached
             current = reached if chained else current | reached
     return steps
+
+
+def _attach_feeds(commands: Sequence[SimpleCommand]) -> list[SimpleCommand]:
+    """Return the commands; each xargs knows the commands before it in its pipeline."""
+    attached: list[SimpleCommand] = []
+    feeds: list[SimpleCommand] = []
+    for simple in commands:
+        if simple.operator != "|":
+            feeds = []
+        is_fed = bool(feeds) and bool(simple.words) and simple.words[0].text == "xargs"
+        attached.append(replace(simple, feeds=tuple(feeds)) if is_fed else simple)
+        feeds.append(simple)
+    return attached
 
 
 def _is_aliased(folder: str) -> bool:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.policy.commands.loops import write_out
 from odin.policy.commands.script_reader import read_script
 from odin.policy.commands.syntax import (
     MAX_COMMAND_CHARS,
@@ -270,9 +271,26 @@ def examine_command(text: str) -> tuple[ShellScript, str]:
     """Return everything that can be parsed, and why the parse is not reliable, or ""."""
     script, flaw = read_script(text)
     why = explain_hidden_text(text) or flaw or _check_size(script)
-    if why or not matches_strict_reading(text, script.commands):
+    if why:
         return script, why
-    return replace(script, plain=True), ""
+    if matches_strict_reading(text, script.commands):
+        return replace(script, plain=True), ""
+    inner = _write_out_loops(text, script) if not script.doubts else None
+    return replace(script, written_out=inner), ""
+
+
+def _write_out_loops(text: str, script: ShellScript) -> ShellScript | None:
+    """Return a script with its loops written out, if both parsers agree about every command in it; else None."""
+    written, sketch = write_out(text), write_out(text, once=True)
+    if written is None or sketch is None:
+        return None
+    found = _read_strictly(sketch)
+    counts = [(len(simple.words), len(simple.redirects)) for simple in script.commands]
+    if found is None or [(len(one.simple.words), len(one.simple.redirects)) for one in found] != counts:
+        return None
+    inner, flaw = read_script(written)
+    same = not flaw and not inner.doubts and matches_strict_reading(written, inner.commands)
+    return replace(inner, plain=True) if same else None
 
 
 def _check_size(script: ShellScript) -> str:

@@ -10,6 +10,7 @@ from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.programs import is_assignment
 from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM_COMMANDS
 from odin.policy.commands.readonly.files import FILE_COMMANDS, TEXT_COMMANDS
+from odin.policy.commands.readonly.found_files import list_find_calls, list_xargs_calls
 from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
 from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
 from odin.policy.commands.readonly.program_lookup import (
@@ -71,7 +72,20 @@ def is_command_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
         return len(words) == 2  # `locate_steps` has checked the target
     while words and words[0].literal and "=" in words[0].text and _SAFE_ASSIGNMENTS.fullmatch(words[0].text):
         words.pop(0)
+    if simple.feeds and words[0].text == "xargs":
+        return all(word.literal for word in words) and _are_fed_calls_known(
+            "xargs", list_xargs_calls([word.text for word in words[1:]], simple.feeds, scope), scope
+        )
     return _check_command(words, scope, _MAX_WRAPPERS)
+
+
+def _are_fed_calls_known(program: str, calls: Sequence[Sequence[str]] | None, scope: ReadScope) -> bool:
+    """True if a program may run these calls, which stand for all it would run."""
+    return (
+        calls is not None
+        and _is_system_program(program, scope)
+        and all(_is_system_program(name, scope) and _is_known(name, texts, scope) for name, *texts in calls)
+    )
 
 
 def _is_input_redirect(redirect: Redirect, scope: ReadScope) -> bool:
@@ -95,6 +109,8 @@ def _check_command(words: Sequence[ShellWord], scope: ReadScope, wrappers: int) 
     texts = expand_globs(words[1:], scope.cwd)
     if texts is None or not all(_may_use_match(text, name, scope) for text in texts if isinstance(text, GlobMatch)):
         return False
+    if name == "find" and "-exec" in texts:
+        return not any(word.glob for word in words) and _are_fed_calls_known(name, list_find_calls(texts, scope), scope)
     return _is_known(name, texts, scope)
 
 
@@ -217,6 +233,7 @@ def explain_doubt(
 
     Without `every`, programs that are obviously not read-only are not explained.
     """
+    script = script.written_out or script
     for simple in script.commands:
         for word in (*simple.words, *(item.target for item in simple.redirects)):
             if word.expands:
