@@ -210,7 +210,7 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: 
         ({"temperature": 9}, "temperature is ignored: it must be from 0 to 2, not 9."),
         (
             {"permission_mode": "acceptEdit"},
-            "permission_mode is ignored: it must be acceptEdits, bypassPermissions, default, dontAsk or plan, "
+            "permission_mode is ignored: it must be acceptEdits, auto, bypassPermissions, default, dontAsk or plan, "
             'not "acceptEdit". Did you mean "acceptEdits"?',
         ),
         ({"mode": "edti"}, 'mode is ignored: it must be ask, edit or plan, not "edti". Did you mean "edit"?'),

@@ -9,7 +9,7 @@ import pytest
 
 from odin.core.onboarding import TrustRequest
 from odin.core.tui_settings import TuiSettings
-from odin.ui.tui.dialogs.dialog import Dialog
+from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
@@ -51,6 +51,7 @@ DIALOGS: dict[str, Make] = {
     "HelpDialog": lambda scene: HelpDialog("command"),
     "StatsDialog": lambda scene: StatsDialog(),
     "ReportDialog": lambda scene: make_diagnostics_report(scene.app),
+    "ConfirmDialog": lambda scene: ConfirmDialog("Do it?", "It cannot be undone."),
 }
 
 
