@@ -7,11 +7,13 @@ from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
     PermissionAsked,
+    QuestionsAsked,
     TextStreamed,
     ToolEnded,
     ToolStarted,
 )
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
+from odin.core.event_values import Question
 from odin.core.op import Op
 from odin.engine.event_bus import EventBus
 
@@ -55,13 +57,17 @@ async def test_endings_and_questions_are_never_dropped() -> None:
     slow = bus.subscribe()
     for number in range(64):
         bus.publish(envelope(TextStreamed(str(number))))
-    asked, ended = PermissionAsked("a", "c", "Edit", {}, "why"), TurnEnded("t", "end_turn")
-    bus.publish(envelope(asked))
-    bus.publish(envelope(ended))
+    kept = [
+        PermissionAsked("a", "c", "Edit", {}, "why"),
+        QuestionsAsked("q", "c", (Question("h", "which?"),)),
+        TurnEnded("t", "end_turn"),
+    ]
+    for event in kept:
+        bus.publish(envelope(event))
     bus.close()
     heard = [item.event async for item in slow]
-    assert heard[-2:] == [asked, ended]
-    assert slow.dropped == 2
+    assert heard[-3:] == kept
+    assert slow.dropped == 3
 
 
 async def test_a_durable_reader_loses_only_what_passes() -> None:

@@ -55,7 +55,7 @@ class TestCutOff:
         assert talk.server.rejected == []
 
     async def test_after_two_more_tries_it_is_given_up(self, start: Start) -> None:
-        talk = await start([cut(call("WriteFile", CUT))] * 9, config={"compaction": {"auto": False}})
+        talk = await start([cut(call("WriteFile", CUT))] * 9, config={"compaction": {"enabled": False}})
         ended = await talk.say("go")
         assert ended.reason == "max_tokens"
         assert len(talk.server.requests) == 3

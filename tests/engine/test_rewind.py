@@ -473,9 +473,15 @@ async def test_what_an_interrupted_command_did_is_taken_back_too(start: Start, w
 
 async def test_the_sub_agents_changes_belong_to_the_prompt(start: Start, workspace: Path) -> None:
     talk = await start(
-        [call("AgentTool", {"task": "write a file"}), write(workspace / "sub.txt", "x\n"), say("written"), say("done")]
+        [
+            call("AgentTool", {"description": "write", "prompt": "Write a file."}),
+            write(workspace / "sub.txt", "x\n"),
+            say("written"),
+            say("done"),
+        ]
     )
     await talk.say("go")
+    assert {item.agent for item in talk.heard if isinstance(item.event, CheckpointSaved)} == {"agent-1"}
     assert (workspace / "sub.txt").exists()
     await back(talk)
     assert tree_of(workspace) == {}

@@ -58,7 +58,7 @@ class TestBeginning:
         turn = reply(calls=[run("cat a.txt", "c1"), run("pwd", "c2")], chunk=ONE_PIECE)
         after = {"anthropic": 10, "openai": 4, "responses": 6}[api]
         env = {"ODIN_MODEL": "openai/gpt-5"} if api == "responses" else {}
-        config = {"providers": {"openai": {"api": "openai-responses"}}} if api == "responses" else {}
+        config = {"providers": {"openai": {"type": "openai-responses"}}} if api == "responses" else {}
         wire: Any = "anthropic" if api == "anthropic" else "openai"
         talk = await start([turn.hold(gate, after=after), say("ok")], wire, env=env, config=config)
         prompt = await talk.submit("go")
@@ -67,6 +67,7 @@ class TestBeginning:
         assert talk.all(CallSpeculated)[0] == CallSpeculated("c1", "ExecuteCommand", {"command": "cat a.txt"})
         assert [event.call_id for event in talk.all(ToolEnded)] == ["c1", "c2"]
         assert "from a" in talk.all(ToolEnded)[0].text
+        assert {request.api for request in talk.server.requests} == {{"openai": "chat"}.get(api, api)}
         assert talk.server.rejected == []
 
     async def test_commands_that_only_look_run_together(self, start: Start, workspace: Path) -> None:
@@ -156,9 +157,9 @@ class TestWhichMay:
             ("ExecuteCommand", {"command": "touch made"}),
             ("ExecuteCommand", {"command": "pwd", "run_in_background": True}),
             ("Spawn", {"command": "sleep 5"}),
-            ("TodoWrite", {"todos": [{"content": "x", "status": "pending", "activeForm": "x"}]}),
+            ("TodoWrite", {"todos": [{"id": "1", "content": "x", "status": "pending"}]}),
             ("Question", {"questions": [{"question": "?", "header": "h", "options": [{"label": "a"}]}]}),
-            ("AgentTool", {"task": "look"}),
+            ("AgentTool", {"description": "look", "prompt": "Look around."}),
             ("SaveArtifact", {"name": "n", "content": "c"}),
             ("WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "p"}),
             ("NoSuchTool", {"x": 1}),

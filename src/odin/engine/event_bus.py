@@ -16,6 +16,7 @@ from odin.core.call_events import (
     CallStreamed,
     HookRan,
     PermissionAsked,
+    QuestionsAsked,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -196,7 +197,7 @@ def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
 
 Topic = Literal["all", "agent", "tool"]
 _TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
-_NEVER_DROPPED = (TurnEnded, PermissionAsked, ReplyRolledBack)
+_NEVER_DROPPED = (TurnEnded, PermissionAsked, QuestionsAsked, ReplyRolledBack)
 
 
 class Subscription:
