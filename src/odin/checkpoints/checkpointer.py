@@ -43,13 +43,13 @@ _INLINE_BYTES = 4_000_000
 """Larger files are saved in a thread, because reading them would block the event loop."""
 
 OWN_CHANGE_S = 10.0
-"""A change later than this after the checkpoint is not attributed to a killed edit."""
+"""Changes more than this many seconds after the checkpoint are not attributed to a killed edit."""
 
 T = TypeVar("T")
 
 
 class _BackgroundCall(Struct, frozen=True):
-    """The project, and the position in the file history, when a call ended whose process still runs."""
+    """A call that ended while its process still runs: the project and the position in the file history at its end."""
 
     listing: ProjectListing
     change_mark: int
@@ -153,7 +153,7 @@ class Checkpointer:
         return listing, self.store.keep_manifest(listing.to_manifest())
 
     async def _record_project_changes(self, before: ProjectListing, context: ToolContext) -> None:
-        """If this is interrupted, the call stays open in the log; `recover` closes it before the next call."""
+        """Record what a command changed. If interrupted, the call stays open until `recover` closes it."""
         spawned = context.call_id in self._running()
 
         def compare(stopped: Callable[[], bool]) -> tuple[ProjectListing, tuple[FileChange, ...]]:
@@ -187,7 +187,7 @@ class Checkpointer:
                     self._busy.discard(name)
 
     def _find_changes_since(self, call: UnfinishedSave, stopped: Callable[[], bool]) -> tuple[FileChange, ...]:
-        """The changes since the checkpoint of an unfinished call.
+        """Return the changes since the checkpoint of an unfinished call.
 
         An edit is quick, so later changes to its files are not its own. A command may have run for any time.
         """

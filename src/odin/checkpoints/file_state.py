@@ -27,9 +27,9 @@ _BYTE_BASE = 0x10FF00
 
 
 def encode_path(path: str) -> str:
-    """The path as valid Unicode, even if its bytes are not UTF-8. `decode_path` reverses it.
+    """Return the path as valid Unicode, even if its bytes are not UTF-8. `decode_path` reverses it.
 
-    Undecodable bytes become characters at the very end of Unicode; real characters from current are encoded too.
+    Undecodable bytes become characters at the very end of Unicode. Real characters of that range are encoded, too.
     """
     return path if path.isascii() else re.sub("[\udc80-\udcff\U0010ff00-\U0010ffff]", _encode_match, path)
 
@@ -99,7 +99,7 @@ def is_same_state(one: FileState, other: FileState) -> bool:
 
 
 def list_missing_folders(path: str) -> Iterator[str]:
-    """The missing folders above the path, innermost first."""
+    """Return the missing folders above the path, innermost first."""
     folder = os.path.dirname(path)  # noqa: PTH120
     while folder and folder != os.path.dirname(folder) and not os.path.lexists(folder):  # noqa: PTH120
         yield folder
@@ -124,7 +124,7 @@ class RestoreFailed(Exception):
 
 
 def remove_path(now: FileState) -> None:
-    """Remove the path. A folder is removed only if it is empty, because its content is not ours."""
+    """Remove the path. A folder is removed only if it is empty."""
     path = decode_path(now.path)
     try:
         with open_parent(path) as folder:
@@ -172,7 +172,7 @@ def _restore_folder(folder: OpenFolder, name: str, mode: int) -> None:
 
 
 def _restore_file(folder: OpenFolder, name: str, data: bytes, mode: int, sync: bool) -> None:
-    """Replace the file. One with several hard links is rewritten in place, with a full copy next to it meanwhile."""
+    """Replace the file. A file with several hard links is rewritten in place, after saving a copy next to it."""
     old = _open_regular(folder, name)
     temporary = _make_temporary_name(name)
     fd = folder.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

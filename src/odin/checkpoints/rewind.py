@@ -40,7 +40,7 @@ CHANGED_BY_OTHERS = "changed outside this session"
 CHANGED_IN_BACKGROUND = "changed while a background process ran; the change may not be from this session"
 UNSAVED = "its earlier content was not saved"
 _SYNC_TOGETHER = 100
-"""More files than this are synced to disk together, because syncing each one would dominate."""
+"""More files than this are synced to disk together, which is faster than one by one."""
 
 
 class RestoreStep(Struct, frozen=True):
@@ -154,7 +154,7 @@ def restore_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
 
 
 def _clear_step(step: RestoreStep) -> None:
-    """Remove the current path. A folder that is not empty stays, without being reported."""
+    """Remove the current path. A folder that is not empty stays; that is not reported."""
     _check_unchanged(step)
     if step.now.kind == "folder" and step.target.kind == "absent":
         with open_folder(decode_path(step.now.path)) as folder:

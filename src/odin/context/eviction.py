@@ -1,4 +1,4 @@
-"""Which file is forgotten first. Every step costs the same however many files there are."""
+"""Eviction orders of the file cache. Every operation takes constant time."""
 
 from collections import OrderedDict
 from typing import Protocol

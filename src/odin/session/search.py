@@ -193,7 +193,7 @@ def preview_session(log: Path, session: str) -> SessionPreview:
 
 
 class _ExchangeReader:
-    """Collects the exchanges that are part of the conversation. `_turns`: where each turn starts among them."""
+    """Collects the exchanges of the conversation. `_turns` lists each turn with the index of its first exchange."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []

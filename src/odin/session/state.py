@@ -246,7 +246,7 @@ class LoopModeState:
             self._last = event
             if not self.is_active:
                 self._clear()
-        elif self._last is _LOOP_OFF or not self.is_active:  # the identity check spares most events the second one
+        elif self._last is _LOOP_OFF or not self.is_active:  # the identity check is cheap and enough for most events
             return
         elif isinstance(event, SessionOpened):
             self._last = LoopChanged("idle", reason=LOOP_ENDED_BY_RESUME)
@@ -323,7 +323,7 @@ class SessionState:
 
     @classmethod
     def fold(cls, envelopes: Iterable[Envelope], session: str = "", read_log: ReadLog | None = None) -> "SessionState":
-        """`read_log` rereads the same events; not needed if `envelopes` is a list or tuple."""
+        """Fold the events. `read_log` reads them again; it is not needed if `envelopes` is a list or tuple."""
         in_memory = envelopes if isinstance(envelopes, list | tuple) else None
         state = cls(session, read_log or (None if in_memory is None else lambda: in_memory))
         for envelope in envelopes:
