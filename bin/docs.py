@@ -21,7 +21,7 @@ from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
 from odin.core import event, op
 from odin.core.slash_commands import SLASH_COMMANDS
-from odin.core.tool import ALIASES
+from odin.core.tool import ALIASES, SubAgentTask
 from odin.engine.event_bus import BUS_NAMES, sources_of
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.talk import AgentTool
@@ -42,7 +42,7 @@ def flags() -> str:
     return "\n".join(lines)
 
 
-async def _nobody(task: str, mode: event.Mode) -> event.TurnEnded:
+async def _run_no_task(task: SubAgentTask) -> event.TurnEnded:
     raise NotImplementedError
 
 
@@ -50,7 +50,7 @@ def tools() -> str:
     lines = ["| tool | kind | what it does | also known as |", "|---|---|---|---|"]
     registry = build_standard_registry()
     known = [tool for name in registry.list_names() if (tool := registry.get(name))]
-    for tool in (*known, WebFetchTool, WebSearchTool, ContextSummarizerTool, AgentTool(_nobody)):
+    for tool in (*known, WebFetchTool, WebSearchTool, ContextSummarizerTool, AgentTool(_run_no_task)):
         aliases = ", ".join(f"`{name}`" for name in ALIASES.get(tool.name, "").split())
         lines.append(f"| `{tool.name}` | {tool.kind} | {tool.short} | {aliases} |")
     return "\n".join(lines)
@@ -104,7 +104,7 @@ def keys() -> str:
     lines: list[str] = []
     places: list[KeyScope] = [key.scope for key in KEYS]
     for place in dict.fromkeys(places):
-        lines += [f"### {describe_scope(place)}", "", "| key | what it does | its name |", "|---|---|---|"]
+        lines += [f"### {describe_scope(place)}", "", "| key | action | name |", "|---|---|---|"]
         for key in KEYS:
             if key.scope == place:
                 each = ", ".join(f"`{format_key(one)}`" for one in key.keys.split(","))
