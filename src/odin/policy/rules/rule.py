@@ -3,7 +3,7 @@
 An allow rule must cover the whole call. A deny or ask rule applies as soon as it matches any part of the call.
 
 A prefix rule such as `Bash(git log:*)` does not cover options that make the command write a file or start another
-program, such as `git log --output=FILE` ("escape options").
+program, such as `git log --output=FILE` (see `escape_options`).
 """
 
 import re
@@ -20,6 +20,7 @@ from odin.core.tool import Kind, ResolvedPath, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.syntax import ExtractedCommand
 from odin.policy.policy_call import PolicyCall
+from odin.policy.rules.escape_options import find_escape_option
 from odin.policy.rules.pattern import (
     CommandPattern,
     has_wildcard,
@@ -33,48 +34,6 @@ from odin.policy.rules.pattern import (
     resolve_pattern,
 )
 
-_ESCAPE_LONG_OPTIONS: dict[str, str] = {
-    "git": "output output-directory exec upload-pack receive-pack open-files-in-pager ext-diff textconv config "
-    "config-env template extcmd exec-path",
-    "sort": "output compress-program files0-from",
-    "rg": "pre hostname-bin",
-    "fd": "exec exec-batch",
-    "tar": "to-command checkpoint-action use-compress-program rsh-command info-script new-volume-script",
-    "rsync": "rsh rsync-path",
-    "curl": "output remote-name config upload-file",
-    "wget": "output-document output-file use-askpass execute",
-    "go": "exec toolexec overlay",
-    "cargo": "config",
-    "make": "eval",
-    "npm": "script-shell prefix globalconfig userconfig node-options",
-    "man": "pager html",
-    "less": "log-file",
-}
-"""Long escape options by program. Any prefix counts, since most programs accept abbreviations."""
-
-_ESCAPE_SHORT_OPTIONS: dict[str, str] = {
-    "git grep": "O",
-    "git rebase": "x",
-    "git difftool": "x",
-    "git clone": "cu",
-    "git format-patch": "o",
-    "sort": "oT",
-    "fd": "xX",
-    "tar": "IF",
-    "rsync": "e",
-    "curl": "oOKT",
-    "wget": "Oo",
-    "zip": "T",
-    "tree": "o",
-    "man": "PH",
-    "less": "oO",
-    "tcpdump": "zw",
-}
-"""Short escape options by program, for git by subcommand. They also count inside a bundle."""
-
-_FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
-
-
 _INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
 
 
@@ -82,26 +41,6 @@ def contains_code(words: Sequence[str]) -> bool:
     """True if a command may contain code: it is an interpreter or has an escape option."""
     name = words[0].rsplit("/", 1)[-1]
     return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))
-
-
-def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
-    """Return the first escape option in `rest`, or ""."""
-    return next(
-        (text for text in rest if text.startswith("-") and len(text) > 1 and _is_escape_option(words, text)), ""
-    )
-
-
-def _is_escape_option(words: Sequence[str], text: str) -> bool:
-    name = words[0].rsplit("/", 1)[-1]
-    if name == "find":
-        return text in _FIND_ACTIONS
-    if text.startswith("--") or name == "go":
-        option = text.lstrip("-").split("=", 1)[0]
-        return len(option) > 1 and any(known.startswith(option) for known in _ESCAPE_LONG_OPTIONS.get(name, "").split())
-    if name == "git" and words[1].startswith("-"):
-        return text.startswith("-c")
-    letters = _ESCAPE_SHORT_OPTIONS.get(name, "") or _ESCAPE_SHORT_OPTIONS.get(" ".join(words[:2]), "")
-    return any(letter in text[1:] for letter in letters)
 
 
 _RULE_SYNTAX = r"(?s)\s*([\w*?.:-]+)\s*(?:\((.*)\))?\s*"

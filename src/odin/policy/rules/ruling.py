@@ -23,8 +23,9 @@ from odin.policy import paths
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.policy_call import PolicyCall, spellings_of
+from odin.policy.rules.escape_options import find_escape_option
 from odin.policy.rules.pattern import has_wildcard, host_of
-from odin.policy.rules.rule import Rule, explain_sensitivity, find_escape_option
+from odin.policy.rules.rule import Rule, explain_sensitivity
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
