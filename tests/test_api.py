@@ -14,6 +14,7 @@ import pytest
 import odin
 from odin.core.errors import AuthFailed, Interrupted, RateLimited, UnknownMode, UsageError
 from odin.core.provider import Chunk, Request, StopChunk, TextChunk, UsageChunk
+from odin.core.tool import ToolContext
 from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing import Usage as Tokens
@@ -412,6 +413,31 @@ def test_the_default_registry_knows_the_usual_names(workspace: Path) -> None:
     registry = odin.default_registry(str(workspace))
     found = [registry.get(name) for name in ("Bash", "FileRead", "FileWrite", "FileEdit", "Glob", "Grep")]
     assert [tool.name for tool in found if tool] == ["ExecuteCommand", "Read", "WriteFile", "EditTool", "Glob", "Grep"]
+
+
+@pytest.mark.parametrize("read_before_edit", [True, False])
+async def test_a_program_may_edit_without_reading_first(workspace: Path, read_before_edit: bool) -> None:
+    (workspace / "a").write_text("x\n")
+    tool = odin.default_registry(str(workspace), read_before_edit=read_before_edit).get("EditTool")
+    assert tool is not None
+    args = tool.parse({"file_path": str(workspace / "a"), "old_string": "x", "new_string": "y"})
+    context = ToolContext(str(workspace), str(workspace), "s", "", "c", "edit_mode", lambda line: None)
+    output = await tool.run(args, context)
+    assert output.is_error is read_before_edit
+    assert (workspace / "a").read_text() == ("x\n" if read_before_edit else "y\n")
+
+
+@pytest.mark.parametrize(("limit", "steps"), [({}, 100), ({"max_turns": 0}, 130), ({"max_turns": 3}, 3)])
+async def test_a_program_has_a_limit_of_model_calls_unless_it_says_otherwise(
+    configure: Configure, workspace: Path, limit: dict[str, Any], steps: int
+) -> None:
+    for number in range(129):
+        (workspace / str(number)).write_text(f"text {number}\n")
+    looks = [call("Read", {"file_path": str(workspace / str(number))}) for number in range(129)]
+    with ScriptedServer([*looks, say("done")]) as server:
+        ended = await done(odin.query("go", options=configure(server, **limit)))
+        assert len(server.requests) == steps
+        assert ended.exit_reason == ("end_turn" if steps == 130 else "max_turns")
 
 
 def test_importing_odin_costs_nothing() -> None:

@@ -70,7 +70,7 @@ def load_trusted(workspace: Path, **env: str):
 def test_without_any_file_the_defaults_hold(workspace: Path):
     config = load_here(workspace)
     assert (config.mode, config.permission_mode) == ("edit_mode", "default")
-    assert (config.max_turns, config.max_budget_usd, config.max_tokens, config.thinking) == (100, 0, 8192, 0)
+    assert (config.max_turns, config.max_budget_usd, config.max_tokens, config.thinking) == (0, 0, 8192, 0)
     assert (config.retry.attempts, config.read_before_edit, config.restrict_to_workspace) == (6, True, False)
     assert config.warnings == ()
     assert config.sources == {}
@@ -144,7 +144,7 @@ def test_the_environment_sets_keys(workspace: Path, variable: str, value: str, n
 
 
 def test_an_empty_variable_is_no_value(workspace: Path):
-    assert load_here(workspace, ODIN_MAX_TURNS="").max_turns == 100
+    assert load_here(workspace, ODIN_MAX_TURNS="").max_turns == 0
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_wrong_value_is_reported_with_what_is_allowed_and_ignored(
     assert config.max_tokens == 77
     assert config.warnings == (f"{where}: {problem}",)
     default = load_here(workspace.parent)
-    assert config.max_turns == default.max_turns == 100
+    assert config.max_turns == default.max_turns == 0
 
 
 def test_a_wrong_entry_does_not_take_the_other_prohibitions_with_it(workspace: Path, user: Write):

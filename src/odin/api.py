@@ -106,9 +106,16 @@ def new(
     return Session(provider, options or Options(), tools, can_use_tool, hooks or {}, compactor)
 
 
-def default_registry(cwd: str = "") -> Registry:
-    """Return the standard tools, for programs with their own agent loop. Tool names of other agents work, too."""
-    return build_standard_registry(cwd)
+USUAL_MAX_TURNS = 100
+"""Model calls per prompt of a program, unless its options or the configuration say otherwise: no user watches it."""
+
+
+def default_registry(cwd: str = "", *, read_before_edit: bool = True) -> Registry:
+    """Return the standard tools, for programs with their own agent loop. Tool names of other agents work, too.
+
+    Without `read_before_edit` the edit tools accept files that were not read.
+    """
+    return build_standard_registry(cwd, read_before_edit=read_before_edit)
 
 
 class CrossThreadResult:
@@ -244,8 +251,9 @@ class Session:
         await self.close()
 
     async def _open_client(self) -> Client:
+        options = msgspec.structs.replace(self._options, usual_max_turns=USUAL_MAX_TURNS)
         client = await open_session(
-            self._options, tools=self._tools, provider=self._get_custom_model(), compactor=self._compactor
+            options, tools=self._tools, provider=self._get_custom_model(), compactor=self._compactor
         )
         try:
             for hook in make_callback_hooks(self._hooks):

@@ -178,9 +178,10 @@ class _Composition:
 
     def _set_up_limits(self, workspace: Workspace) -> None:
         """Limits of a turn, budget of the session, retries of a request."""
-        config = self._config
+        config, options = self._config, self._options
+        chosen = config.max_turns or options.max_turns is not None
         self.limits = TurnLimits(
-            max_turns=config.max_turns,
+            max_turns=config.max_turns if chosen else options.usual_max_turns,
             max_tokens=config.max_tokens,
             temperature=config.temperature,
             thinking=config.thinking,
@@ -604,14 +605,15 @@ class _AgentParts:
         return fresh
 
 
-def build_standard_registry(cwd: str = "") -> Registry:
+def build_standard_registry(cwd: str = "", *, read_before_edit: bool = True) -> Registry:
     """Return the standard tools, for programs with their own agent loop."""
     root = cwd or str(Path.cwd())
     folder = Path(root, ".odin")
     runner = ProcessRunner(folder / "outputs")
     background = BackgroundProcesses(runner, folder / "spawn-logs")
+    files = FileCache(read_first=read_before_edit)
     return Registry(
-        build_standard_tools(ToolDeps(FileCache(), runner, session_folder=folder, root=root, background=background))
+        build_standard_tools(ToolDeps(files, runner, session_folder=folder, root=root, background=background))
     )
 
 

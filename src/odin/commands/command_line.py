@@ -183,7 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="models to use while the main one is unavailable",
     )
-    add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 for no limit (default: 100)")
+    add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 (the default): no limit")
     add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
     add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")
     add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")

@@ -148,7 +148,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = ()
     mode: Annotated[ModeName, describe("The default mode: `ask`, `plan` or `edit`.")] = "edit_mode"
     permission_mode: Annotated[PermissionMode, describe("What runs without approval.")] = "default"
-    max_turns: Annotated[int, describe("Maximum number of model requests per prompt; 0 means no limit.", ge=0)] = 100
+    max_turns: Annotated[int, describe("Maximum number of model requests per prompt; 0 means no limit.", ge=0)] = 0
     max_budget_usd: Annotated[float, describe("Budget of one session in US dollars; 0 means no limit.", ge=0)] = 0.0
     max_budget_usd_per_day: Annotated[
         float, describe("Budget of all sessions per day in US dollars; 0 means no limit.", ge=0)
@@ -276,7 +276,8 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
 class Options(Struct, frozen=True, kw_only=True):
     """What the caller of a session asks for. Empty or None leaves it to the configuration.
 
-    With `reach_out=False` nothing is connected before a model is named or a prompt is sent.
+    With `reach_out=False` nothing is connected before a model is named or a prompt is sent. `usual_max_turns` is the
+    limit if neither these options nor the configuration set one.
     """
 
     cwd: str = ""
@@ -289,6 +290,7 @@ class Options(Struct, frozen=True, kw_only=True):
     disallowed_tools: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     max_turns: int | None = None
+    usual_max_turns: int = 0
     max_budget_usd: float | None = None
     max_tokens: int | None = None
     thinking: int | None = None
