@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from odin.commands.usage import format_csv
 from odin.config import load
 from odin.context.instructions import load_instructions
+from odin.core.tool import Subject
 from odin.core.usage import UsageReport, UsageRow
+from odin.policy.policy import Policy
 
 
 def configured(home: Path, workspace: Path, user: dict[str, Any], project: dict[str, Any]) -> Any:
@@ -108,3 +111,24 @@ def test_no_title_is_a_formula(title: str):
     row = UsageRow("s", title, 1, 0, 0, 0, 0, 0, 0.0, 0, None)
     (cells,) = csv.DictReader(io.StringIO(format_csv(UsageReport(by="session", period="", rows=(row,), total=row))))
     assert not cells["title"].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_no_rule_is_offered_where_the_repository_names_a_program(workspace: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    subprocess.run(["git", "config", "core.fsmonitor", "./evil.sh"], cwd=workspace, check=True)
+    policy = Policy(root=str(workspace))
+    subject = Subject(command="git diff")
+    verdict = policy.judge("ExecuteCommand", "execute", subject, "edit_mode")
+    assert verdict.action == "ask"
+    assert "fsmonitor" in verdict.reason
+    assert "may change things" not in verdict.reason
+    assert "Bash(" not in verdict.hint
+    assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode") == ()
+
+
+def test_a_file_address_is_refused_with_a_sentence(workspace: Path) -> None:
+    policy = Policy(root=str(workspace), yes=True)
+    for url in ("file:///etc/passwd", "FILE://x/y", "file:notes.txt"):
+        verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
+        assert (verdict.action, verdict.builtin) == ("deny", True)
+        assert "http and https" in verdict.reason

@@ -150,6 +150,8 @@ class Policy:
         call = self._make_call(name, kind, subject, mode)
         if self._judge(call).action != "ask" or (call.kind != "read" and self._find_sensitive_path(call)):
             return ()
+        if call.explain_distrust():
+            return ()
         return tuple(text for text in dict.fromkeys(candidate_rules_of(call)) if self._would_allow(text, call))
 
     def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:
@@ -215,6 +217,9 @@ class Policy:
             if why:
                 hint = "Name the exact files to remove, or run it yourself."
                 return _deny_always(f"This command is always denied: {why}.", "destructive commands", hint)
+        if call.kind == "network" and call.subject.url.casefold().startswith("file:"):
+            why = f"{call.subject.url} is a file, and {call.name} reads only http and https addresses."
+            return _deny_always(why, "file addresses", "Use Read with the path.")
         for item in call.list_paths() if call.kind in ("read", "edit") else ():
             if item.fault:
                 return _deny_always(item.fault, "invalid paths", _FAULT_HINT)
@@ -402,6 +407,8 @@ class Policy:
             return "Allow it with --permission-mode acceptEdits, or everything with --yes."
         if call.kind == "execute" and not call.spec.allows_changes:
             return "Allow it with --yes, or use --mode edit."
+        if call.explain_distrust():
+            return "Look at the configuration of the repository first. Allow it with --yes."
         text = next(candidate_rules_of(call), "")
         return (
             f"Allow it with --allowedTools '{text}', or everything with --yes."

@@ -73,6 +73,19 @@ class PolicyCall(Struct, frozen=True):
             self.cache["amended"] = leave_out_secrets(self.command, steps, self.root) if steps else None
         return self.cache["amended"]
 
+    def explain_distrust(self) -> str:
+        """Return why a git command that only reads needs approval in this repository, or ""."""
+        if "distrust" not in self.cache:
+            parts = [part for part in self.analysis.commands if part.name == "git"] if self.analysis else []
+            reason = ""
+            if parts:
+                from odin.policy.commands.readonly.git import explain_distrust
+
+                reasons = (explain_distrust(part.texts[1:], self.cwd, self.root) for part in parts)
+                reason = next((text for text in reasons if text), "")
+            self.cache["distrust"] = reason
+        return self.cache["distrust"]
+
     def explain_doubt(self) -> str:
         """Return why the command may not be read-only, as a clause, or ""."""
         script = self.analysis.script if self.analysis is not None else None
