@@ -100,7 +100,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"Stop": [{"command": 7}]}, "file: hooks.Stop[0] is ignored: command must be text or a list, not 7."),
     (
         {"Stop": [{"hooks": [{"type": "prompt", "prompt": "hm"}]}]},
-        'file: unknown key "hooks.Stop[0].hooks[0].prompt"; it is ignored.',
+        'file: unknown key "hooks.Stop[0].hooks[0].prompt" is ignored.',
     ),
     (
         {"Stop": [{"command": "x", "timeout": -1}]},
