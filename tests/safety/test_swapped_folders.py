@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from odin.context.instructions import load_instructions
 from odin.core.call_events import ToolEnded
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.tool import ToolOutput
+from odin.policy.descriptors import open_for_reading
 from odin.policy.policy import Policy
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
@@ -251,3 +253,17 @@ async def test_a_last_name_that_became_a_link_is_neither_read_nor_written(world:
         path.unlink()
         path.write_text(OURS)
     assert world.state() == world.before
+
+
+def test_instructions_that_became_a_link_are_not_read(world: SwappedWorld) -> None:
+    path = world.project / "ODIN.md"
+    path.write_text("Ours.")
+
+    def open_late(resolved: str) -> int:
+        path.unlink()
+        path.symlink_to(world.other / "f.txt")
+        return open_for_reading(resolved)
+
+    found = load_instructions(str(world.project), open_file=open_late)
+    assert SECRET not in found.text
+    assert "cannot be read" in found.warning

@@ -10,6 +10,7 @@ from odin.core.event_values import Mode
 from odin.core.tool import Registry
 from odin.engine.turn import RequestTemplate
 from odin.models.selection import ModelSelector
+from odin.policy.descriptors import open_for_reading
 from odin.policy.modes import spec_of
 
 SMALL_CONTEXT_WINDOW = 16_384
@@ -30,7 +31,7 @@ class RequestTemplates:
         models: ModelSelector,
         system_prompt: SystemPromptSource | None,
     ) -> None:
-        self.instructions = load_instructions(config.root, cwd)
+        self.instructions = load_instructions(config.root, cwd, open_for_reading)
         self._is_stale = False
         self._root = config.root
         self._models = models
@@ -69,7 +70,7 @@ class RequestTemplates:
         if not self._is_stale:
             return None
         self._is_stale = False
-        self.instructions = reload_odin_md(self.instructions, self._root)
+        self.instructions = reload_odin_md(self.instructions, self._root, open_for_reading)
         if isinstance(self._prompt, SystemPrompt):
             self._prompt = replace(self._prompt, instructions=self.instructions.odin_md)
         self._templates.clear()

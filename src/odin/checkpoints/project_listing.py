@@ -26,7 +26,7 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
 from odin.core.errors import OdinError
 from odin.core.event_values import FileChange, FileState
-from odin.policy.descriptors import OpenFolder, name_in, open_folder, open_unlinked
+from odin.policy.descriptors import OpenFolder, name_in, open_folder, open_for_reading
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
@@ -319,7 +319,7 @@ def read_regular_file(path: str, limit: int) -> bytes | None:
 
     The path must not contain a link.
     """
-    return _read_regular(lambda: open_unlinked(path, _READ_FLAGS), limit)
+    return _read_regular(lambda: open_for_reading(path), limit)
 
 
 def _read_regular(open_file: Callable[[], int], limit: int) -> bytes | None:

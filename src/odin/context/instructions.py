@@ -4,7 +4,7 @@ They are read once, when a session opens. ODIN.md is reloaded after Odin has wri
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -44,13 +44,21 @@ class Instructions(Struct, frozen=True):
         return "\n\n".join(part for part in (self.odin_md, self.files_text) if part)
 
 
-def load_instructions(root: str, cwd: str = "") -> Instructions:
+OpenFile = Callable[[str], int]
+"""Opens a file for reading by its path without links, and returns its descriptor. Raises OSError."""
+
+
+def _open_plainly(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def load_instructions(root: str, cwd: str = "", open_file: OpenFile = _open_plainly) -> Instructions:
     """Read ODIN.md, then AGENTS.md from the root down to `cwd`. Missing or unreadable files are skipped.
 
     Without AGENTS.md a folder's CLAUDE.md counts; CLAUDE.local.md counts in addition. Only the first 32 KiB in total
     are used, because they are sent with every request; cuts are reported.
     """
-    reading = _BudgetedReader(root)
+    reading = _BudgetedReader(root, open_file)
     own = reading.read(Path(root, ODIN_MD))
     guides = [
         InstructionFile(to_valid_unicode(str(path.relative_to(root))), text)
@@ -62,9 +70,9 @@ def load_instructions(root: str, cwd: str = "") -> Instructions:
     return Instructions(own, path, " ".join(reading.warnings), tuple(guides))
 
 
-def reload_odin_md(known: Instructions, root: str) -> Instructions:
+def reload_odin_md(known: Instructions, root: str, open_file: OpenFile = _open_plainly) -> Instructions:
     """Return the instructions with the current ODIN.md."""
-    reading = _BudgetedReader(root)
+    reading = _BudgetedReader(root, open_file)
     own = reading.read(Path(root, ODIN_MD))
     return Instructions(own, str(Path(root, ODIN_MD)) if own else "", " ".join(reading.warnings), known.files)
 
@@ -87,9 +95,10 @@ def _list_candidates(folder: Path) -> Iterator[Path]:
 class _BudgetedReader:
     """Reads each file once until the budget is used up."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, open_file: OpenFile) -> None:
         self.warnings: list[str] = []
         self._root = root
+        self._open = open_file
         self._bytes_left = MAX_BYTES
         self._seen: set[str] = set()
 
@@ -105,9 +114,9 @@ class _BudgetedReader:
         if self._bytes_left <= 0:
             return self._warn(f"{path} is ignored: other instructions already fill {MAX_BYTES // 1024} KiB.")
         try:
-            with path.open("rb") as file:
+            with open(self._open(place), "rb") as file:  # noqa: PTH123
                 raw = file.read(self._bytes_left + 1)
-                size = path.stat().st_size
+                size = os.fstat(file.fileno()).st_size
         except OSError as error:
             return self._warn(f"{path} cannot be read: {error.strerror or error}. Continuing without it.")
         return self._cut(path, raw, size)

@@ -26,7 +26,7 @@ from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing
 from odin.engine.admission import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
-from odin.policy.descriptors import open_unlinked
+from odin.policy.descriptors import open_for_reading
 from odin.policy.modes import spec_of
 from odin.session.thread import INTERRUPTED
 
@@ -268,7 +268,7 @@ def _walk_texts(value: Any) -> Iterator[str]:
 def _read_content(path: str) -> bytes:
     """Return the content of a regular file, or b""."""
     try:
-        with open(open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        with open(open_for_reading(path), "rb") as file:  # noqa: PTH123
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""

@@ -140,6 +140,11 @@ def open_unlinked(path: str, flags: int, mode: int = 0o666) -> int:
         return folder.open_file(name_in(path), flags, mode)
 
 
+def open_for_reading(path: str) -> int:
+    """Open the file at a resolved path. A pipe does not block."""
+    return open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
 def status_of(path: str) -> os.stat_result:
     """Return the status of a resolved path. Raise PathChanged if a folder in it is a link; the path itself may be."""
     with open_parent(path) as folder:

@@ -6,7 +6,6 @@ wrong result would look right. Bytes that are not UTF-8 are lone surrogates in t
 nor a negated class matches them.
 """
 
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from odin.policy.descriptors import open_unlinked
+from odin.policy.descriptors import open_for_reading
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery
 from odin.tools.walk import compile_glob, parse_ignore_line, walk_files
@@ -304,7 +303,7 @@ def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery
 def _read_text(path: str) -> str | None:
     """Return the text of a file or of the standard input; None if it is unreadable or binary (contains a NUL byte)."""
     try:
-        with FileIO(0 if path == INPUT else open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK)) as file:
+        with FileIO(0 if path == INPUT else open_for_reading(path)) as file:
             data = file.readall()
     except OSError:
         return None

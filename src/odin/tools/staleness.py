@@ -9,7 +9,7 @@ from io import BufferedReader, FileIO
 from odin.context.file_cache import FileCache, LineSpan, SeenPart, hash_bytes, take_fingerprint
 from odin.core.errors import Conflict, ExternalModification
 from odin.core.tool import ResolvedPath
-from odin.policy.descriptors import open_unlinked, status_of
+from odin.policy.descriptors import open_for_reading, status_of
 from odin.tools.diff import compare, lines_of
 from odin.tools.files import DecodedText, Refusal, decode, open_regular, read_whole
 from odin.tools.search import LineHit, SearchSource
@@ -142,7 +142,7 @@ class _FoundLines:
         A file that is too large for that is only read if there is no other proof that the lines are there.
         """
         started = self._files.now()
-        with FileIO(open_unlinked(self._path, os.O_RDONLY | os.O_NONBLOCK)) as file:
+        with FileIO(open_for_reading(self._path)) as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):
                 self.are_there = False
