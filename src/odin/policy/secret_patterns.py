@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from msgspec import Struct
 
 from odin.core.policy import MIN_SECRET_CHARS
+from odin.policy.secret_listings import find_listed_values
 
 _WORD = r"[A-Za-z0-9_-]"
 _WORD_END = r"(?![A-Za-z0-9_-])"
@@ -377,7 +378,15 @@ def _base64_forms_of(encoded: str, offset: int, length: int) -> set[str]:
 
 
 def find_secrets(text: str, values: KnownValues) -> list[SecretSpan]:
-    return merge_spans([*values.find_spans(text), *find_key_blocks(text), *find_by_shape(text), *find_by_context(text)])
+    listed = [
+        SecretSpan(*span, "value of a secret file") for span in find_listed_values(text) if _is_hidden(text, *span)
+    ]
+    found = [*values.find_spans(text), *find_key_blocks(text), *find_by_shape(text), *find_by_context(text)]
+    return merge_spans([*found, *listed])
+
+
+def _is_hidden(text: str, start: int, end: int) -> bool:
+    return not text.startswith("[redacted: ", start)
 
 
 def redact_spans(text: str, spans: Iterable[SecretSpan]) -> str:
