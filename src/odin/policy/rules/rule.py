@@ -20,7 +20,6 @@ from odin.core.tool import Kind, ResolvedPath, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.syntax import ExtractedCommand
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.escape_options import find_escape_option
 from odin.policy.rules.pattern import (
     CommandPattern,
     has_wildcard,
@@ -39,6 +38,8 @@ _INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?aw
 
 def contains_code(words: Sequence[str]) -> bool:
     """True if a command may contain code: it is an interpreter or has an escape option."""
+    from odin.policy.rules.escape_options import find_escape_option
+
     name = words[0].rsplit("/", 1)[-1]
     return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))
 

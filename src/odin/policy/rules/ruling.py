@@ -23,7 +23,6 @@ from odin.policy import paths
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.policy_call import PolicyCall, spellings_of
-from odin.policy.rules.escape_options import find_escape_option
 from odin.policy.rules.pattern import has_wildcard, host_of
 from odin.policy.rules.rule import Rule, explain_sensitivity
 
@@ -180,6 +179,8 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
 def _find_covering_rule(
     words: tuple[ShellWord, ...], folder: str, call: PolicyCall, rules: Sequence[Rule]
 ) -> Rule | None:
+    from odin.policy.rules.escape_options import find_escape_option
+
     for rule in rules:
         rest = rule.command.match_words(words)
         if rest is None:
