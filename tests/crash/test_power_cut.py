@@ -58,7 +58,7 @@ async def test_how_to_undo_a_change_is_on_the_disk_before_the_change(
     seen: list[tuple[bool, bool]] = []
     right = odin.tools.edit.replace_file
 
-    def looked(*args: object) -> int:
+    def looked(*args: object) -> os.stat_result:
         said = b'"type":"CheckpointSaved"' in disk.logs[-1]
         seen.append((said, disk.holds(b"the earlier text\n")))
         return right(*args)  # pyright: ignore[reportArgumentType]

@@ -354,14 +354,6 @@ async def test_the_explanation_streams_while_the_object_comes_in() -> None:
     assert len(texts(pieces)) > 3
 
 
-async def test_relative_paths_become_absolute() -> None:
-    turn = reply("", [call("Read", {"file_path": "src/a.py"}), call("Read", {"file_path": "/b"})])
-    answer, _ = await by_contract(turn, cwd="/ws")
-    assert [made.args["file_path"] for made in answer.message.calls] == ["/ws/src/a.py", "/b"]
-    answer, _ = await by_contract(turn)
-    assert answer.message.calls[0].args["file_path"] == "src/a.py"
-
-
 async def test_a_refused_schema_is_made_simpler_and_that_is_remembered() -> None:
     script = [fault(400, message="failed to parse grammar"), say("One."), say("Two.")]
     with ScriptedServer(script) as server:
@@ -431,7 +423,7 @@ async def test_a_written_call_is_run_and_from_then_on_the_contract_is_used() -> 
     heard = Heard()
     with ScriptedServer([say(f"I look.\n\n{WRITTEN}\nIt says 7.", chunk=3), say("Done.")]) as server:
         async with chat(server) as provider:
-            tools = AdaptiveTools(provider, "auto", cwd="/ws", on_style=heard)
+            tools = AdaptiveTools(provider, "auto", on_style=heard)
             first, pieces = await collect(tools, ask("go"))
             second, _ = await collect(tools, ask("go"))
         assert server.requests[0].tool_names == ["Read", "Grep"]
@@ -439,7 +431,7 @@ async def test_a_written_call_is_run_and_from_then_on_the_contract_is_used() -> 
         assert "response_format" in server.requests[1].json
     assert "".join(texts(pieces)).strip() == "I look."
     assert first.message.stop == "tool_use"
-    assert [(made.name, made.args) for made in first.message.calls] == [("Read", {"file_path": "/ws/a.py"})]
+    assert [(made.name, made.args) for made in first.message.calls] == [("Read", {"file_path": "a.py"})]
     assert second.message.text == "Done."
     assert heard.styles == [("small", "json")]
 

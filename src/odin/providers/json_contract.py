@@ -322,7 +322,6 @@ _REPLY_START = re.compile(r'\s*\{\s*(?:"taskCompleted"\s*:\s*(?:true|false)\s*,\
 _ESCAPE_VALUES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _PLAIN_TEXT = re.compile(r'[^"\\]+')
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PATH_ARGUMENTS = ("file_path", "path")
 _TOOL_NAME = re.compile(r'"toolName"\s*:\s*"([\w.\-]+)"')
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
 
@@ -399,7 +398,7 @@ class ContractReply(Struct, frozen=True):
     completed: bool = True
 
 
-def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], truncated: bool, cwd: str) -> ContractReply:
+def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], truncated: bool) -> ContractReply:
     """Parse a reply that starts like a JSON object.
 
     `shown` is the explanation shown so far. `truncated`: the token limit ended the reply, so broken JSON is not the
@@ -407,41 +406,28 @@ def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], trunc
     """
     value = parse_leading_object(raw)
     if value is not None and is_contract_reply(value):
-        calls = tuple(_parse_entries(value.get("executeTool"), cwd))
+        calls = tuple(_parse_entries(value.get("executeTool")))
         rest = "" if shown else str(value.get("explanation") or "")
         completed = value.get("taskCompleted") is not False
         return ContractReply(rest if rest or shown or calls else "Done.", calls, completed)
     found = find_calls(raw, tools)
     if found.calls:
-        return ContractReply(found.text, tuple((name, _encode_arguments(args, cwd)) for name, args in found.calls))
+        return ContractReply(found.text, tuple((name, dump_json(args)) for name, args in found.calls))
     if value is not None or truncated:
         return ContractReply("" if shown else raw)
     named = _TOOL_NAME.search(raw)
     return ContractReply("", ((named[1] if named else "executeTool", raw),))
 
 
-def parse_prose_reply(held: str, tools: tuple[ToolSpec, ...], cwd: str) -> ContractReply:
+def parse_prose_reply(held: str, tools: tuple[ToolSpec, ...]) -> ContractReply:
     """Parse the held-back end of a reply: the tool calls written in it, or plain text."""
     found = find_calls(held, tools)
     if not found.calls and not found.contract:
         return ContractReply(held)
-    return ContractReply(found.text, tuple((name, _encode_arguments(args, cwd)) for name, args in found.calls))
+    return ContractReply(found.text, tuple((name, dump_json(args)) for name, args in found.calls))
 
 
-def _encode_arguments(args: dict[str, Any], cwd: str) -> str:
-    """Return arguments as JSON with relative paths made absolute: small models name files as the user does."""
-    if cwd:
-        args = {name: _make_absolute(value, cwd) if name in _PATH_ARGUMENTS else value for name, value in args.items()}
-    return dump_json(args)
-
-
-def _make_absolute(value: Any, cwd: str) -> Any:
-    if not isinstance(value, str) or not value or os.path.isabs(value) or value.startswith("~"):  # noqa: PTH117
-        return value
-    return os.path.normpath(f"{cwd}/{value}")
-
-
-def _parse_entries(entries: Any, cwd: str) -> Iterable[tuple[str, str]]:
+def _parse_entries(entries: Any) -> Iterable[tuple[str, str]]:
     """Yield the calls of `executeTool`: a list, one object, or nothing. Anything else becomes a malformed call."""
     if not entries:
         return
@@ -451,7 +437,7 @@ def _parse_entries(entries: Any, cwd: str) -> Iterable[tuple[str, str]]:
         if split is None or args is None or not isinstance(split[0], str):
             yield "executeTool", f"not a call: {dump_json(entry)}"
         else:
-            yield split[0], _encode_arguments(args, cwd)
+            yield split[0], dump_json(args)
 
 
 def finish_reply(outcome: ContractReply, stop: StopChunk, model: str) -> Iterable[Chunk]:
@@ -471,9 +457,8 @@ def finish_reply(outcome: ContractReply, stop: StopChunk, model: str) -> Iterabl
 class ContractReplyReader:
     """Follows one reply. A server may ignore the schema, so prose and written calls are handled, too."""
 
-    def __init__(self, tools: tuple[ToolSpec, ...], cwd: str = "") -> None:
+    def __init__(self, tools: tuple[ToolSpec, ...]) -> None:
         self._tools = tools
-        self._cwd = cwd
         self._object = ExplanationReader()
         self._prose: TextCallFilter | None = None
 
@@ -490,10 +475,10 @@ class ContractReplyReader:
 
     def finish(self, truncated: bool) -> ContractReply:
         if self._prose is not None:
-            return parse_prose_reply(self._prose.get_held_text(), self._tools, self._cwd)
+            return parse_prose_reply(self._prose.get_held_text(), self._tools)
         if not self._object.json.strip():
             return ContractReply()
-        return _parse_object_reply(self._object.json, self._object.shown_text, self._tools, truncated, self._cwd)
+        return _parse_object_reply(self._object.json, self._object.shown_text, self._tools, truncated)
 
 
 _STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")
@@ -502,10 +487,9 @@ _STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")
 class JsonContract:
     """Requests the JSON object from a model and yields its meaning as ordinary chunks."""
 
-    def __init__(self, provider: Provider, *, cwd: str = "", temperature: float | None = 0.0) -> None:
+    def __init__(self, provider: Provider, *, temperature: float | None = 0.0) -> None:
         self.name = provider.name
         self._provider = provider
-        self._cwd = cwd
         self._temperature = temperature
         self._strictness = 0
 
@@ -537,7 +521,7 @@ class JsonContract:
                 return
 
     async def _stream_once(self, request: Request, strictness: Strictness) -> AsyncGenerator[Chunk]:
-        reader = ContractReplyReader(request.tools, self._cwd)
+        reader = ContractReplyReader(request.tools)
         async with open_stream(self._provider, self._build_request(request, strictness)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):

@@ -55,7 +55,6 @@ class AdaptiveTools:
         provider: Provider,
         style: ToolStyleSetting = "auto",
         *,
-        cwd: str = "",
         on_style: Callable[[str, ToolStyle], None] = lambda model, style: None,
         temperature: float | None = 0.0,
     ) -> None:
@@ -63,7 +62,6 @@ class AdaptiveTools:
         self._provider = provider
         self._style: ToolStyleSetting = style
         self._on_style = on_style
-        self._cwd = cwd
         self._temperature = temperature
         self._contract_models: set[str] = set()
         self._id_prefixes = HistoryFold[set[str]](set, _add_id_prefixes)
@@ -72,7 +70,7 @@ class AdaptiveTools:
     def _contract(self) -> "JsonContract":
         from odin.providers.json_contract import JsonContract
 
-        return JsonContract(self._provider, cwd=self._cwd, temperature=self._temperature)
+        return JsonContract(self._provider, temperature=self._temperature)
 
     async def close(self) -> None:
         await self._provider.close()
@@ -134,7 +132,7 @@ class AdaptiveTools:
                 elif isinstance(chunk, StopChunk) and not native:
                     from odin.providers.json_contract import finish_reply, parse_prose_reply
 
-                    outcome = parse_prose_reply(sieve.get_held_text(), request.tools, self._cwd)
+                    outcome = parse_prose_reply(sieve.get_held_text(), request.tools)
                     if outcome.calls:
                         self._switch_to_contract(request.model)
                     for last in finish_reply(outcome, chunk, request.model):
