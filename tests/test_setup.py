@@ -19,6 +19,7 @@ from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
 from tests.providers.servers import Line, listening
 from tests.session.logs import opened, turn, write
+from tests.table import each
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 CONFIG = Path("odinconfig.json")
@@ -166,6 +167,25 @@ async def test_a_nameless_server_can_be_chosen_for_good(workspace: Path) -> None
 def test_everything_else_stays_byte_for_byte(before: str | None, after: str) -> None:
     raw = None if before is None else before.encode()
     assert insert_key(raw, CONFIG, "model", "a/b") == after
+
+
+@each(
+    ("before", "after"),
+    [
+        (None, '{\n  "tui": {"theme": "dark"}\n}\n'),
+        ('{"mode": "ask"}', '{"tui": {"theme": "dark"}, "mode": "ask"}'),
+        ('{"tui": {}}', '{"tui": {"theme": "dark"}}'),
+        ('{"tui": 3}', '{"tui": {"theme": "dark"}}'),
+        ('{"tui": {"vim":true, "theme" : "light"},\n "x":1}', '{"tui": {"vim":true, "theme" : "dark"},\n "x":1}'),
+        (
+            '{\n  "tui": {\n    "keys": {"theme": "f3"}\n  }\n}\n',
+            '{\n  "tui": {\n    "theme": "dark",\n    "keys": {"theme": "f3"}\n  }\n}\n',
+        ),
+    ],
+)
+def test_a_key_inside_an_object_is_set_alone(before: str | None, after: str) -> None:
+    raw = None if before is None else before.encode()
+    assert insert_key(raw, CONFIG, "tui.theme", "dark") == after
 
 
 def test_a_file_that_is_not_json_is_left_alone(home: Path) -> None:

@@ -642,6 +642,11 @@ CASES: tuple[Case, ...] = (
     Case("copy_session", SESSIONS, lambda scene: isinstance(scene.top, ConfirmDialog)),
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
     Case("delete_session", SESSIONS, says("permanently?")),
+    Case(
+        "use_once",
+        listed("models", ModelPicker),
+        lambda scene: bool(scene.client.submitted) and not scene.sessions.saved,
+    ),
     Case("look_for_servers", listed("models", ModelPicker), says("ollama/qwen3")),
     Case("add_rule", RULES, opened(NewRuleDialog)),
     Case("remove_rule", RULES, says("Remove “")),

@@ -18,6 +18,7 @@ from odin.core.client import (
     ExportFormat,
     LoopStatus,
     RewindPlan,
+    SavedSetting,
     ServerScope,
     SessionInfo,
     SessionMatch,
@@ -196,6 +197,7 @@ class PlayedSessions:
         self._open: Any = clients[0]
         self._summaries = tuple(summaries)
         self.renamed: dict[str, str] = {}
+        self.saved: dict[str, str] = {}
         self.prompted: tuple[str, ...] = ()
 
     @property
@@ -236,6 +238,10 @@ class PlayedSessions:
         )
         total = UsageRow("total", "", 8, 2_400, 1_600, 60_000, 5_000, 0, 0.0824, 900, 0.89)
         return UsageReport("all time", by, rows, total)
+
+    async def save_setting(self, key: str, value: str) -> SavedSetting:
+        self.saved[key] = value
+        return SavedSetting("~/.config/odin/odinconfig.json")
 
     async def rename(self, session: str, title: str) -> None:
         self.renamed[session] = title

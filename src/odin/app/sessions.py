@@ -17,8 +17,17 @@ from msgspec.structs import replace
 from odin.app.compose import open_session
 from odin.app.workspace import OpenedLog, open_log, workspace_of
 from odin.config import Options, get_state_dir, load, resolve_folder
+from odin.config.files import set_key
 from odin.context.prompt import SystemPromptSource
-from odin.core.client import Client, ExportFormat, SessionMatch, SessionPreview, SessionSummary, TurnRecord
+from odin.core.client import (
+    Client,
+    ExportFormat,
+    SavedSetting,
+    SessionMatch,
+    SessionPreview,
+    SessionSummary,
+    TurnRecord,
+)
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionNotFound, UsageError
 from odin.core.event import SessionSwitched, TitleSet
 from odin.core.op import SetTitle
@@ -230,6 +239,15 @@ class SessionSwitcher:
         from odin.session.search import read_recent_prompts
 
         return await asyncio.to_thread(read_recent_prompts, self._store.folder, limit)
+
+    async def save_setting(self, key: str, value: str) -> SavedSetting:
+        return await asyncio.to_thread(self._save_setting, key, value)
+
+    def _save_setting(self, key: str, value: str) -> SavedSetting:
+        env = self._options.env if self._options.env is not None else os.environ
+        path = str(set_key(key, value, env))
+        source = load(self._cwd, env).sources.get(key.partition(".")[0], path)
+        return SavedSetting(path, source if source != path else "")
 
     async def rename(self, session: str, title: str) -> None:
         if session == await self._get_session_id():

@@ -325,7 +325,7 @@ class KeyPosition(Struct, frozen=True):
 
 
 def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
-    """Write a key into the user's file, creating it if needed, and return the file.
+    """Write a key, such as `model` or `tui.theme`, into the user's file, creating it if needed, and return the file.
 
     Raise ConfigError, without touching the file, if it is not valid JSON.
     """
@@ -339,19 +339,41 @@ def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
 
 
 def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
-    """Return the file's text with this key set."""
+    """Return the file's text with this key set; a dot leads into an object."""
+    if raw is None or not raw.strip():
+        return f"{{\n  {_format_key(key, value)}\n}}\n"
+    parse_json_object(raw, path)
+    return _set_in_object(raw.decode("utf-8"), key, value)
+
+
+def _set_in_object(text: str, key: str, value: Any) -> str:
+    """Return the text of an object with this key set, and with every other byte as it was."""
+    head, _, rest = key.partition(".")
+    found = [entry for entry in scan_keys(text) if entry.key == head]
+    if not found:
+        return _insert_first(text, _format_key(key, value))
+    last = found[-1]  # of duplicate keys the last one counts
+    old = text[last.value_at : last.end]
+    has_keys = old.startswith("{") and old.strip("{} \t\r\n") != ""
+    new = _set_in_object(old, rest, value) if rest and has_keys else _encode_value(rest, value)
+    return f"{text[: last.value_at]}{new}{text[last.end :]}"
+
+
+def _format_key(key: str, value: Any) -> str:
+    """Return `"key": value`; for a key with dots the value is an object."""
     import json
 
-    encoded = json.dumps(value, ensure_ascii=False)
-    if raw is None or not raw.strip():
-        return f"{{\n  {json.dumps(key)}: {encoded}\n}}\n"
-    parse_json_object(raw, path)
-    text = raw.decode("utf-8")
-    found = [entry for entry in scan_keys(text) if entry.key == key]
-    if found:
-        last = found[-1]  # of duplicate keys the last one counts
-        return f"{text[: last.value_at]}{encoded}{text[last.end :]}"
-    return _insert_first(text, f"{json.dumps(key)}: {encoded}")
+    head, _, rest = key.partition(".")
+    return f"{json.dumps(head)}: {_encode_value(rest, value)}"
+
+
+def _encode_value(path: str, value: Any) -> str:
+    """Return the JSON of a value, inside an object for each part of the path."""
+    import json
+
+    for part in reversed(path.split(".") if path else []):
+        value = {part: value}
+    return json.dumps(value, ensure_ascii=False)
 
 
 def scan_keys(text: str) -> Iterator[KeyPosition]:

@@ -339,6 +339,13 @@ class SessionPreview(Struct, frozen=True):
     earlier: bool = False
 
 
+class SavedSetting(Struct, frozen=True):
+    """Where a setting was saved, and what overrides it here: a variable or another file."""
+
+    path: str
+    overridden_by: str = ""
+
+
 class Sessions(Protocol):
     """The open session, and access to the others of the project.
 
@@ -375,6 +382,10 @@ class Sessions(Protocol):
 
     async def report_usage(self, by: UsageGrouping = "day", *, days: int = 0, session: str = "") -> UsageReport:
         """Return the usage of the project or one session over the last `days` days; 0 means all time."""
+        ...
+
+    async def save_setting(self, key: str, value: str) -> SavedSetting:
+        """Write a key, such as `tui.theme`, into the user's configuration file. Everything else in it stays."""
         ...
 
     async def rename(self, session: str, title: str) -> None: ...

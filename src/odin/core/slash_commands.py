@@ -53,7 +53,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("delete", "Delete another session.", "ID"),
     SlashCommand("export", "Export this session to a file.", "[PATH] [--json|--html]"),
     # model and cost
-    SlashCommand("model", "Switch the model.", "[NAME]"),
+    SlashCommand("model", "Switch the model, for later sessions, too, or only for this one.", "[NAME] [--session]"),
     SlashCommand("models", "List available models."),
     SlashCommand("setup", "Connect a provider and store API keys."),
     SlashCommand("context", "Show what fills the context window."),
@@ -73,7 +73,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     # screen
     SlashCommand("copy", "Copy the last answer, or the Nth last, to the clipboard.", "[N]"),
     SlashCommand("transcript", "Open the conversation as plain text in a pager."),
-    SlashCommand("theme", "Set the color theme.", "[auto|dark|light]"),
+    SlashCommand(
+        "theme",
+        "Set the color theme, for later sessions, too, or only for this one.",
+        "[auto|dark|light] [--session]",
+    ),
     SlashCommand("keys", "Show key bindings."),
     SlashCommand("mouse", "Turn mouse support off or on.", "[on|off]"),
     SlashCommand("vim", "Turn Vim-style navigation on or off.", "[on|off]"),

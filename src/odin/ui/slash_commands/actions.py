@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.core.client import Client, Sessions
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
 from odin.core.op import (
     CancelCompaction,
@@ -26,6 +26,7 @@ from odin.core.op import (
 )
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
+from odin.ui.format import shorten_home
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, find_rule, parse_rule
 from odin.ui.slash_commands.prompts import change_queued_prompt, describe_loop_status, find_prompt
@@ -151,10 +152,34 @@ async def find_fork_turn(client: Client, number: str) -> str:
 # --- model and cost ---
 
 
-async def set_model(ctx: CommandContext, name: str) -> str:
+SESSION_OPTION = "--session"
+"""After a choice that is saved otherwise: it holds only for this session."""
+
+
+async def set_model(ctx: CommandContext, rest: str) -> str:
+    name, is_saved = split_session_option(rest)
+    if not name:
+        raise make_usage_error("model", "No model was named.")
     await ctx.client.submit(SetModel(name, check=True))
     info = await ctx.client.get_info()
-    return escape_hidden(f"Model set to {info.model}. {info.notice}".rstrip())
+    saved = await save_choice(ctx.sessions, "model", info.model) if is_saved else "Only for this session."
+    return escape_hidden(f"Model set to {info.model}. {saved} {info.notice}".rstrip())
+
+
+def split_session_option(rest: str) -> tuple[str, bool]:
+    """Return the arguments without `--session`, and whether the choice is to be saved."""
+    words = rest.split()
+    return " ".join(word for word in words if word != SESSION_OPTION), SESSION_OPTION not in words
+
+
+async def save_choice(sessions: Sessions, key: str, value: str) -> str:
+    """Save a setting for later runs and return where; an error is only told, for the choice itself holds."""
+    try:
+        saved = await sessions.save_setting(key, value)
+    except OdinError as error:
+        return f"It could not be saved: {error.describe()}"
+    override = f" {shorten_home(saved.overridden_by)} overrides it here." if saved.overridden_by else ""
+    return f"Saved in {shorten_home(saved.path)}.{override}"
 
 
 async def set_budget(ctx: CommandContext, rest: str) -> str:

@@ -14,7 +14,14 @@ from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
 from odin.ui.format import format_usd
-from odin.ui.slash_commands.actions import ACTIONS, CommandContext, change_rules, resolve_synonym
+from odin.ui.slash_commands.actions import (
+    ACTIONS,
+    CommandContext,
+    change_rules,
+    resolve_synonym,
+    save_choice,
+    split_session_option,
+)
 from odin.ui.slash_commands.permissions import PermissionModeSwitch
 from odin.ui.slash_commands.usage import parse_stats
 from odin.ui.tui.blocks import AnswerBlock
@@ -194,12 +201,15 @@ class DisplayCommands:
             await run_in_terminal(self._app, [*pager, str(path)])
 
     async def _set_theme(self, rest: str) -> None:
-        if not rest:
-            rest = "light" if self._app.current_theme.dark else "dark"
-        name = _THEMES.get(rest.casefold())
+        look, is_saved = split_session_option(rest)
+        if not look:
+            look = "light" if self._app.current_theme.dark else "dark"
+        name = _THEMES.get(look.casefold())
         if name is None:
-            raise make_argument_error("theme", rest)
+            raise make_argument_error("theme", look)
         self._app.choose_theme(name)
+        saved = await save_choice(self._app.sessions, "tui.theme", name) if is_saved else "Only for this session."
+        self._app.show_toast(f"Theme: {name}. {saved}")
 
     async def _set_mouse(self, rest: str) -> None:
         on = _parse_on_off(rest, not self._app.settings.mouse, "mouse")

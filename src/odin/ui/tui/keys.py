@@ -221,6 +221,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("copy_session", "f5,f", "Continue in a copy of the session.", "sessions"),
     KeyAction("export_session", "f6,x", "Export the session to a file.", "sessions"),
     KeyAction("delete_session", "delete,d", "Delete the session.", "sessions"),
+    KeyAction("use_once", "f6,o", "Use the model only for this session.", "models"),
     KeyAction("look_for_servers", "f5,ctrl+l,l", "Find model servers on this machine.", "models"),
     KeyAction("add_rule", "a", "Add a rule.", "rules"),
     KeyAction("remove_rule", "d,delete", "Remove the rule.", "rules"),

@@ -13,6 +13,7 @@ from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.onboarding import ModelOption, Setup, TrustRequest
 from odin.ui.format import shorten_home
+from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.usage import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
 from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
@@ -350,7 +351,10 @@ class ModelPicker(PickerDialog[AvailableModel]):
     HEADING = "Models"
     EMPTY_TEXT = "No models found. Type a name such as provider/model."
     ENTER_LABEL = "use"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("look_for_servers", "find local servers"),)
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
+        DialogAction("use_once", "use once"),
+        DialogAction("look_for_servers", "find local servers"),
+    )
 
     def __init__(self, words: str = "") -> None:
         super().__init__(words)
@@ -416,6 +420,10 @@ class ModelPicker(PickerDialog[AvailableModel]):
         self.dismiss(item.ref)
 
     async def act(self, name: str, item: AvailableModel | None) -> None:
+        if name == "use_once":
+            if item is not None:
+                self.dismiss(f"{item.ref} {SESSION_OPTION}")
+            return
         self._finds_servers = True
         before = len(self.all_items)
         self.odin.show_toast("Searching for local model servers…")
