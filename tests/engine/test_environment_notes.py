@@ -101,7 +101,7 @@ async def test_a_repository_that_could_start_programs_is_not_looked_at(start: St
     await talk.say("Hello")
     told = str(talk.server.requests[0].messages)
     assert HEAD not in told
-    assert "Git: not looked at" in told
+    assert "Git: not inspected" in told
     assert not mark.exists()
 
 
@@ -177,7 +177,7 @@ async def test_a_long_status_is_cut(repo: Path):
     for number in range(100):
         (repo / f"file-{number:03}\x1b[2J.txt").write_text("")
     told = await describe_repository(str(repo), os.environ)
-    assert "lines left out" in told
+    assert "more lines" in told
     assert len(told) <= 2010
     assert "\x1b" not in told
 

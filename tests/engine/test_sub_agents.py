@@ -62,8 +62,8 @@ async def test_it_is_in_the_state_while_it_works_and_leaves_it(start: Start) -> 
 
 
 async def test_its_permission_requests_name_its_task(start: Start, workspace: Path) -> None:
-    write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"})
-    talk = await start([call("AgentTool", TASK), write, say("done"), write, say("ok")], yes=False, can_ask=True)
+    first, second = (call("WriteFile", {"file_path": str(workspace / name), "content": "x"}) for name in "xy")
+    talk = await start([call("AgentTool", TASK), first, say("done"), second, say("ok")], yes=False, can_ask=True)
     talk.answers = [AnswerPermission("", True), AnswerPermission("", False)]
     await talk.say("go")
     assert [event.task for event in talk.all(PermissionAsked)] == ["look around", ""]

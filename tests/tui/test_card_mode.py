@@ -42,9 +42,10 @@ async def test_a_click_then_a_prompt_and_ctrl_c_copies_the_selection() -> None:
     async with play(scene.sessions) as stage:
         await scene.begin(stage)
         view = stage.app.transcript
-        await stage.pilot.mouse_down(view, offset=(2, 4))
-        await stage.pilot.hover(view, offset=(9, 4))
-        await stage.pilot.mouse_up(view, offset=(9, 4))
+        row = next(y for y, line in enumerate(stage.screen().splitlines()) if "Answer" in line) - view.region.y
+        await stage.pilot.mouse_down(view, offset=(2, row))
+        await stage.pilot.hover(view, offset=(9, row))
+        await stage.pilot.mouse_up(view, offset=(9, row))
         await stage.press("ctrl+c")
         await stage.shows("Copied.")
         await stage.send("explain")

@@ -121,7 +121,7 @@ def test_a_summary_made_while_nothing_runs_is_said() -> None:
 
 
 def test_the_end_says_how_it_ended() -> None:
-    assert told(BEGUN, TurnEnded("p1", "end_turn", duration_ms=72_000), now=9).text == "done in 1 min 12 s"
+    assert told(BEGUN, TurnEnded("p1", "end_turn", duration_ms=72_000), now=9).text == "done"
     assert told(BEGUN, TurnEnded("p1", "interrupted"), now=9).text == "stopped"
     failed = told(BEGUN, TurnEnded("p1", "error", error="x"), now=9)
     assert failed.is_failure

@@ -235,7 +235,7 @@ async def test_esc_goes_back_a_step_and_wrong_keys_are_refused(begin: Any, home:
         await stage.shows("API key for")
         await stage.type("a b")
         await stage.press("enter")
-        await stage.shows("That is not a key")
+        await stage.shows("This is not a valid key")
         await stage.press("escape")
         await stage.shows("Which provider is the key for?")
         await stage.press("escape")

@@ -15,7 +15,7 @@ from odin.ui.tui.blocks import NoticeBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.paint.painter import RenderCache
+from odin.ui.tui.paint.painter import RenderCache, is_joined
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.tui.conftest import Stage
 from tests.tui.hands import Hands
@@ -218,7 +218,8 @@ class Watch:
             if block.is_animated:
                 continue
             painted = [strip.text for strip in view.block_layout.lines_of(block)]
-            assert painted == [strip.text for strip in fresh.lines_of(block, now)], block
+            gap = is_joined(block, view.blocks[index - 1] if index else None)
+            assert painted == [strip.text for strip in fresh.lines_of(block, now)][gap:], block
             assert view.block_layout.heights[index] == len(painted), (
                 block,
                 view.block_layout.heights[index],

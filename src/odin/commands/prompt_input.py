@@ -1,5 +1,6 @@
 """The prompt of `odin -p`: the argument, and below it the text that is piped to Odin."""
 
+import errno
 import os
 import select
 import sys
@@ -31,7 +32,9 @@ def read_prompt(argument: str | None, patience: float = FIRST_BYTE_TIMEOUT_S) ->
             if text.strip() and (piped := _read_piped_text(patience)).strip():
                 text = append_piped_text(text, piped)
     except OSError as error:
-        raise UsageError(f"Cannot read standard input ({error.strerror}).") from error
+        if error.errno != errno.EBADF:
+            raise UsageError(f"Cannot read standard input ({error.strerror}).") from error
+        text = "" if argument in (None, "-") else to_valid_unicode(argument)  # under nohup there is no input
     if not text.strip():
         raise EmptyPrompt
     return text
