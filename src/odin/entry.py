@@ -19,6 +19,8 @@ def start() -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # pyright: ignore[reportUnnecessaryComparison]
                 stream.flush()
+    except BrokenPipeError:
+        os._exit(code)  # the reader has left, and there is nothing to report
     except (OSError, ValueError):
         sys.exit(code)
     atexit._run_exitfuncs()

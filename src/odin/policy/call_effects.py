@@ -1,6 +1,6 @@
-"""What a tool call would do, as one sentence, and how dangerous that is: for permission requests.
+"""What a tool call would do, in a sentence or a few, and how dangerous that is: for permission requests.
 
-A call that does several things gets the sentence of the most dangerous one.
+A call that does several things gets the danger of the worst, and a sentence for each that does more than change files.
 """
 
 import os
@@ -25,14 +25,15 @@ _WEAKEST_FIRST: tuple[Danger, ...] = (
     "hard_to_undo",
     "credentials",
 )
+_MAX_SENTENCES = 3
 _ELEVATING = split_names("sudo doas su pkexec run0 runuser gosu su-exec")
 
 
 def describe_call(call: PolicyCall) -> Effect:
-    """Return the most dangerous thing that a call would do."""
+    """Return what a call would do, and how dangerous the worst of it is."""
     if call.analysis is not None and call.command.strip():
         found = list(_describe_command(call.analysis, call.cwd, call.root))
-        return _strongest_of(found) if found else Effect("changes_files", "Sets variables or runs nothing.")
+        return _combine_effects(found) if found else Effect("changes_files", "Sets variables or runs nothing.")
     if call.kind == "network":
         return Effect("network", f"Fetches {shorten(call.subject.url)}." if call.subject.url else "Uses the network.")
     if call.kind == "talk":
@@ -40,9 +41,14 @@ def describe_call(call: PolicyCall) -> Effect:
     return _describe_files(call)
 
 
-def _strongest_of(effects: Sequence[Effect]) -> Effect:
-    """Return the most dangerous effect, of equals the first."""
-    return max(effects, key=lambda effect: _WEAKEST_FIRST.index(effect.danger))
+def _combine_effects(effects: Sequence[Effect]) -> Effect:
+    """Return the worst danger, with the sentences of all effects that do more than change files, the worst first."""
+    ranked = sorted(effects, key=lambda effect: -_WEAKEST_FIRST.index(effect.danger))
+    worst = ranked[0]
+    serious = [effect.sentence for effect in ranked if effect.danger not in ("harmless", "changes_files")]
+    sentences = list(dict.fromkeys(serious)) or [worst.sentence]
+    more = f" {len(sentences) - _MAX_SENTENCES} more." if len(sentences) > _MAX_SENTENCES else ""
+    return Effect(worst.danger, " ".join(sentences[:_MAX_SENTENCES]) + more)
 
 
 def _describe_files(call: PolicyCall) -> Effect:
@@ -86,6 +92,7 @@ def _describe_command(analysis: CommandAnalysis, cwd: str, root: str) -> Iterato
 def _describe_parts(analysis: CommandAnalysis, cwd: str, root: str) -> Iterator[Effect]:
     elevated = [part for part in analysis.commands if part.name in _ELEVATING]
     as_root = os.geteuid() == 0 or bool(elevated)
+    is_root_named = False
     for part in analysis.commands:
         if part.name in _ELEVATING:
             continue
@@ -95,8 +102,10 @@ def _describe_parts(analysis: CommandAnalysis, cwd: str, root: str) -> Iterator[
             reason = reason.replace(f"{root}/", "")
             yield Effect("changes_files", f"Runs git in a repository that is not trusted: {reason}.")
         elif part.name not in WRAPPERS or not _name_wrapped(part):
-            yield describe_program(part, as_root=as_root)
-    for part in elevated:
+            effect = describe_program(part, as_root=as_root)
+            is_root_named = is_root_named or effect.sentence.endswith(" as root.")
+            yield effect
+    for part in () if is_root_named else elevated:
         yield Effect("outside_project", f"Runs {_name_wrapped(part) or 'a shell'} as another user.")
 
 
