@@ -10,7 +10,7 @@ import pytest
 from odin.core.tool import SandboxProfile
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.git_config import has_safe_git_config
-from odin.policy.commands.git_index import list_submodules
+from odin.policy.commands.git_folder import list_submodules
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import make_repository
 

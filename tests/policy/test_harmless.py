@@ -737,10 +737,10 @@ def test_secrets_are_not_printed_by_a_search_of_the_whole_tree(repo: Path):
 
 
 def test_a_tree_that_is_too_large_to_look_at_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
-    from odin.policy.commands.readonly import tree_scan
+    from odin.policy.commands.readonly import searches
     from odin.policy.commands.readonly.searches import EVERY_SECRET
 
-    monkeypatch.setattr(tree_scan, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(searches, "_MAX_ENTRIES", 3)
     assert not harmless("grep -rn KEY .", repo)
     assert not harmless("rg KEY", repo)
     assert harmless(f"rg KEY '--iglob={EVERY_SECRET}'", repo)

@@ -12,7 +12,7 @@ import pytest
 
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.git_config import find_git_problem
-from odin.policy.commands.git_index import list_submodules
+from odin.policy.commands.git_folder import list_submodules
 from tests.table import each
 
 _WHO = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}

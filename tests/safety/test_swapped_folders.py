@@ -17,7 +17,7 @@ from odin.context.instructions import load_instructions
 from odin.core.call_events import ToolEnded
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.tool import ToolOutput
-from odin.policy.descriptors import open_for_reading
+from odin.policy.paths import open_for_reading
 from odin.policy.policy import Policy
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start

@@ -12,8 +12,7 @@ from odin.config import load
 from odin.core.client import ExportFormat
 from odin.core.errors import OdinError, StateUnwritable, UsageError
 from odin.core.policy import Redact
-from odin.policy.descriptors import OpenFolder, open_folder
-from odin.policy.paths import follow_links
+from odin.policy.paths import OpenFolder, follow_links, open_folder
 from odin.policy.secrets import Redactor
 from odin.session.export.entries import EXPORT_VERSION, build_entries, build_overview, write_json
 from odin.session.export.html import write_html

@@ -26,7 +26,7 @@ from odin.policy.secrets import Redactor
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
-    from odin.policy.auto_mode import Confinement
+    from odin.policy.effects import Confinement
     from odin.policy.hooks.session_hooks import SessionHooks
 
 

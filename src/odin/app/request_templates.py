@@ -10,8 +10,8 @@ from odin.core.event_values import Mode
 from odin.core.tool import Registry
 from odin.engine.turn import RequestTemplate
 from odin.models.selection import ModelSelector
-from odin.policy.descriptors import open_for_reading
 from odin.policy.modes import spec_of
+from odin.policy.paths import open_for_reading
 
 SMALL_CONTEXT_WINDOW = 16_384
 """Models with a context window up to this size get the short system prompt."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from odin.core.event_values import FileState
-from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_parent, status_of
+from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent, status_of
 
 ContentHash = Callable[[str, os.stat_result], str]
 """Returns the SHA-256 of a regular file, or "" if it is unreadable or too large."""

@@ -26,7 +26,7 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
 from odin.core.errors import OdinError
 from odin.core.event_values import FileChange, FileState
-from odin.policy.descriptors import OpenFolder, name_in, open_folder, open_for_reading
+from odin.policy.paths import OpenFolder, name_in, open_folder, open_for_reading
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")

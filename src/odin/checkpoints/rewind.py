@@ -32,8 +32,7 @@ from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
-from odin.policy.descriptors import open_folder
-from odin.policy.paths import find_protected_part, resolve_given
+from odin.policy.paths import find_protected_part, open_folder, resolve_given
 from odin.session.history import RecordedChange, SpeculativeChanges
 
 CHANGED_BY_OTHERS = "changed outside this session"

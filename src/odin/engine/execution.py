@@ -26,8 +26,8 @@ from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing
 from odin.engine.admission import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
-from odin.policy.descriptors import open_for_reading
 from odin.policy.modes import spec_of
+from odin.policy.paths import open_for_reading
 from odin.session.thread import INTERRUPTED
 
 

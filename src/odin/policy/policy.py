@@ -14,7 +14,7 @@ Each call is checked in this order; the first check that applies decides:
  7. the ask and allow rules; in ask and plan mode no rule allows a command
  8. protected files, and files that hold secrets: ask
  9. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
-    project, and auto in addition commands that the sandbox confines to the project (see `auto_mode`)
+    project, and auto in addition commands that the sandbox confines to the project (see `effects`)
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
 one ask is enough. Under dontAsk, ask becomes deny.
@@ -53,8 +53,7 @@ from odin.policy.rules.ruling import (
 )
 
 if TYPE_CHECKING:
-    from odin.policy.auto_mode import Confinement
-    from odin.policy.commands.effects import Effect
+    from odin.policy.effects import Confinement, Effect
 
 
 class Verdict(Struct, frozen=True):
@@ -136,7 +135,7 @@ class Policy:
 
     def describe_effect(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> "Effect":
         """Return what this call would do, and how dangerous that is."""
-        from odin.policy.call_effects import describe_call
+        from odin.policy.effects import describe_call
 
         return describe_call(self._make_call(name, kind, subject, mode))
 
@@ -378,7 +377,7 @@ class Policy:
         return Verdict("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
 
     def _decide_confined(self, call: PolicyCall, analysis: CommandAnalysis) -> Verdict:
-        from odin.policy.auto_mode import explain_auto_doubt
+        from odin.policy.effects import explain_auto_doubt
 
         doubt = explain_auto_doubt(call, analysis, self._confinement)
         if doubt:
@@ -398,7 +397,7 @@ class Policy:
             return f"{why}: {doubt}." if doubt else f"{why}."
         if doubt:
             return f"The command may not be read-only: {doubt}."
-        from odin.policy.call_effects import describe_call
+        from odin.policy.effects import describe_call
 
         return describe_call(call).sentence
 

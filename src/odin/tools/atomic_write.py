@@ -18,7 +18,7 @@ import sys
 import time
 
 from odin.core.errors import ExternalModification
-from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_folder, open_parent
+from odin.policy.paths import OpenFolder, PathChanged, name_in, open_folder, open_parent
 from odin.sandbox.process import SYSTEM_PATH, start_in_folder
 from odin.tools.files import Refusal
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odin.core.tool import ResolvedPath
-from odin.policy.descriptors import name_in, open_parent, status_of
+from odin.policy.paths import name_in, open_parent, status_of
 from odin.tools.diff import compare
 from odin.tools.edit import EditArgs, MultiEditArgs
 from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, to_printable

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from odin.policy.descriptors import open_for_reading
+from odin.policy.paths import open_for_reading
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery
 from odin.tools.walk import compile_glob, parse_ignore_line, walk_files

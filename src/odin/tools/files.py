@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from odin.core.errors import OdinError
 from odin.core.tool import A, ResolvedPath, Tool, ToolContext, ToolOutput, fail
-from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_folder, open_parent
-from odin.policy.paths import resolve_given
+from odin.policy.paths import OpenFolder, PathChanged, name_in, open_folder, open_parent, resolve_given
 
 WHOLE_BYTES = 50_000_000
 """Maximum size of a file that is read, edited or overwritten as a whole."""

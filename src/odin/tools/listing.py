@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.policy.descriptors import OpenFolder, status_of
+from odin.policy.paths import OpenFolder, status_of
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.atomic_write import is_temporary
 from odin.tools.files import (

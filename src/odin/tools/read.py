@@ -15,7 +15,7 @@ from msgspec import Meta, structs
 from odin.context.file_cache import HEAD_BYTES, CachedLines, FileCache, Fingerprint, take_fingerprint
 from odin.core.message import detect_image_kind
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
-from odin.policy.descriptors import status_of
+from odin.policy.paths import status_of
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
     LINE_CHARS,

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from odin.core.text import join_some
 from odin.core.tool import ResolvedPath, hide_nothing
-from odin.policy.descriptors import OpenFolder, status_of
+from odin.policy.paths import OpenFolder, status_of
 from odin.sandbox.runner import CapturedOutput, ProcessRunner
 from odin.tools.files import Refusal, open_listed_folder, open_regular
 from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery, build_ripgrep_argv

@@ -9,7 +9,7 @@ from io import BufferedReader, FileIO
 from odin.context.file_cache import FileCache, LineSpan, SeenPart, hash_bytes, take_fingerprint
 from odin.core.errors import Conflict, ExternalModification
 from odin.core.tool import ResolvedPath
-from odin.policy.descriptors import open_for_reading, status_of
+from odin.policy.paths import open_for_reading, status_of
 from odin.tools.diff import compare, lines_of
 from odin.tools.files import DecodedText, Refusal, decode, open_regular, read_whole
 from odin.tools.search import LineHit, SearchSource

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.policy.descriptors import open_folder
+from odin.policy.paths import open_folder
 from odin.tools.files import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"

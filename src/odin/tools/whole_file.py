@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
-from odin.policy.descriptors import OpenFolder, PathChanged, name_in, open_parent
+from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare
 from odin.tools.files import (

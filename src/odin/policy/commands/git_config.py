@@ -4,17 +4,20 @@ A repository can make `git status` run anything: a file system monitor, diff dri
 configuration is read as text, and git counts as read-only only if every key is known to be safe. The same holds for
 its submodules, which are listed in the index. Its objects and refs must be its own: neither linked nor borrowed. A
 repository that does not parse exactly is not trusted. A result is cached until one of the files changes.
+
+Configuration can also rename any git command, so `may_be_alias` reads all files that can do so.
 """
 
 import os
 import re
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 
 from msgspec import Struct
 
 from odin.core.path_names import contains
-from odin.policy.commands.git_index import list_submodules
-from odin.policy.commands.git_storage import FolderTimes, find_link, is_settled, times_of
+from odin.policy.commands.git_folder import FolderTimes, find_link, is_settled, list_submodules, times_of
 from odin.policy.paths import is_folder, resolve_path
 
 _MAX_CHARS = 100_000
@@ -363,3 +366,60 @@ def _is_setting_safe(section: str, name: str, value: str, store: str, folder: st
     if name == "ignorerevsfile":
         return section == "blame" and contains(folder, resolve_path(value.strip('"'), folder) or "/")
     return name in _SAFE_KEYS.get(section, frozenset()) and not re.search(r'%[-+ "\\]*G|signature', value)
+
+
+_MAX_CONFIG_CHARS = 200_000
+_INCLUDE = re.compile(r"(?im)^\s*\[\s*include")
+_ALIAS_SECTION = re.compile(r"(?im)^\s*\[\s*alias")
+
+
+def may_be_alias(verb: str, folder: str) -> bool:
+    """True if a configuration file that git reads in this folder defines this alias, or includes other files."""
+    entry = re.compile(rf"(?im)^\s*(?:\[\s*alias\s*\]\s*)?{re.escape(verb)}\s*=|\[\s*alias\s+\"{re.escape(verb)}\"")
+    for path in _list_config_files(folder):
+        text = _read_text(path)
+        if text and (_INCLUDE.search(text) or (_ALIAS_SECTION.search(text) and entry.search(text))):
+            return True
+    return any(name.startswith("GIT_CONFIG_") and name[11:] not in ("GLOBAL", "SYSTEM") for name in os.environ)
+
+
+def _list_config_files(folder: str) -> Iterator[str]:
+    home = os.environ.get("HOME", "")
+    yield os.environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"
+    chosen = os.environ.get("GIT_CONFIG_GLOBAL")
+    if chosen is not None:
+        yield chosen
+    elif home:
+        yield f"{home}/.gitconfig"
+        yield f"{os.environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/git/config"
+    store = find_git_folder(folder)
+    if store:
+        yield f"{store}/config"
+        yield f"{store}/config.worktree"
+        common = (_read_text(f"{store}/commondir") or "").strip()
+        if common:
+            yield os.path.join(store, common, "config")  # noqa: PTH118 (an absolute part replaces those before it)
+
+
+def find_git_folder(folder: str) -> str:
+    """Return the git directory of the repository around a folder, or ""."""
+    while True:
+        path = f"{folder}/.git"
+        if os.path.isdir(path):  # noqa: PTH112
+            return path
+        text = _read_text(path) or ""
+        if text.startswith("gitdir: "):
+            return os.path.join(folder, text[8:].strip())  # noqa: PTH118
+        if not folder:
+            return ""
+        folder = folder.rpartition("/")[0]
+
+
+def _read_text(path: str) -> str | None:
+    try:
+        if not Path(path).is_file():
+            return None
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_CONFIG_CHARS)
+    except (OSError, ValueError):
+        return None

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.policy.commands.analysis import analyze_command, is_step_read_only
 from odin.policy.commands.destructive.embedded_code import INTERPRETERS, TEXT_PROGRAMS, find_delegated_texts
-from odin.policy.commands.git_lookup import may_be_alias
+from odin.policy.commands.git_config import may_be_alias
 from odin.policy.commands.programs import SHELLS, WRAPPERS
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
 from odin.policy.commands.readonly.options import TooManyMatches, find_matches
@@ -28,10 +28,9 @@ from odin.policy.commands.syntax import (
     SimpleCommand,
     split_names,
 )
-from odin.policy.commands.word_shapes import VariableValues, WordForms, WordPiece, forms_of
 from odin.policy.policy_call import PolicyCall, path_forms_of
 from odin.policy.rules.pattern import GIT_VALUED_OPTIONS, CommandPattern, matches_path_loosely
-from odin.policy.rules.possible_match import may_match
+from odin.policy.rules.possible_match import VariableValues, WordForms, WordPiece, forms_of, may_match
 from odin.policy.rules.rule import Rule
 
 _MAX_SCRIPT_CHARS = 100_000

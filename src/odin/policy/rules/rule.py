@@ -3,7 +3,7 @@
 An allow rule must cover the whole call. A deny or ask rule applies as soon as it matches any part of the call.
 
 A prefix rule such as `Bash(git log:*)` does not cover options that make the command write a file or start another
-program, such as `git log --output=FILE` (see `escape_options`).
+program, such as `git log --output=FILE` (see `programs.find_escape_option`).
 """
 
 import re
@@ -38,7 +38,7 @@ _INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?aw
 
 def contains_code(words: Sequence[str]) -> bool:
     """True if a command may contain code: it is an interpreter or has an escape option."""
-    from odin.policy.rules.escape_options import find_escape_option
+    from odin.policy.commands.programs import find_escape_option
 
     name = words[0].rsplit("/", 1)[-1]
     return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))

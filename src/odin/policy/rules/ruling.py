@@ -179,7 +179,7 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
 def _find_covering_rule(
     words: tuple[ShellWord, ...], folder: str, call: PolicyCall, rules: Sequence[Rule]
 ) -> Rule | None:
-    from odin.policy.rules.escape_options import find_escape_option
+    from odin.policy.commands.programs import find_escape_option
 
     for rule in rules:
         rest = rule.command.match_words(words)

@@ -15,7 +15,7 @@ from odin.policy.commands.readonly.options import (
     has_only_names,
     has_readable_files,
 )
-from odin.policy.commands.readonly.tree_scan import TreeScan
+from odin.policy.commands.readonly.searches import TreeScan
 from odin.policy.paths import is_folder, join_path, resolve_path
 
 _DIGEST = ReadOnlyCommand(has_readable_files, "btz", "binary text tag zero")

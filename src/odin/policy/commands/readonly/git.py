@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from odin.core.path_names import contains, is_secret_path
-from odin.policy.commands.git_config import find_git_problem, has_safe_git_config
-from odin.policy.commands.git_lookup import find_git_folder
+from odin.policy.commands.git_config import find_git_folder, find_git_problem, has_safe_git_config
 from odin.policy.commands.readonly.options import (
     OperandCheck,
     ParsedOptions,
