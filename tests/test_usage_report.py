@@ -16,11 +16,10 @@ from odin.core.call_events import UsageRecorded
 from odin.core.event import Envelope, TurnStarted
 from odin.core.message import Usage
 from odin.core.usage import UsageTotals
-from odin.session.index import INDEX_NAME
+from odin.session.index import INDEX_NAME, LEDGER_NAME, read_usage, record_deleted_usage, usage_of
 from odin.session.lifecycle import delete_session, fork_session
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
 from odin.session.store import SessionStore
-from odin.session.usage import LEDGER_NAME, read_usage, record_deleted_usage, usage_of
 from tests.conftest import Run
 
 MODEL, OTHER = "anthropic/claude-sonnet-4-5", "ollama/qwen3"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.commands import prompt_input
-from odin.commands.prompt_input import MAX_STDIN, read_prompt
+from odin.commands import main
+from odin.commands.main import MAX_STDIN, read_prompt
 from odin.core.errors import UsageError
 from odin.core.op import Prompt
 from odin.core.text import append_piped_text, typed_text_of
@@ -80,7 +80,7 @@ def replace_stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def use_as_stdin(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt_input.sys, "stdin", open(fd, closefd=False))  # noqa: SIM115
+    monkeypatch.setattr(main.sys, "stdin", open(fd, closefd=False))  # noqa: SIM115
 
 
 def test_an_idle_pipe_is_left_alone_and_said(

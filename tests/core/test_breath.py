@@ -2,7 +2,7 @@
 
 import asyncio
 
-from odin.core.time_slice import TimeSlice
+from odin.core.provider import TimeSlice
 
 
 async def turns_of_others(breath: TimeSlice, pieces: int) -> int:

@@ -16,12 +16,11 @@ from typing import Any
 from odin.app.sessions import ProjectSessions
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import Envelope
-from odin.session.index import INDEX_NAME, SessionIndex
+from odin.session.index import INDEX_NAME, SessionIndex, read_usage
 from odin.session.lifecycle import sweep_leftovers
 from odin.session.log import read_header, read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
-from odin.session.usage import read_usage
 
 from ..session.logs import add, opened, titled, turn, write
 from .victim import die

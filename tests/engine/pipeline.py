@@ -18,9 +18,9 @@ from odin.engine.approvals import Approvals
 from odin.engine.call import CallDeps, CallScope
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookInbox
+from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
-from odin.engine.repetition import RepetitionGuard
 from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from tests.policy.policies import make_policy

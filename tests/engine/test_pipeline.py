@@ -21,9 +21,9 @@ from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSte
 from odin.engine.event_bus import EventBus
 from odin.engine.execution import MAX_CHARS, MAX_LINES, bound_text
 from odin.engine.hooks import HookInbox
+from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
-from odin.engine.repetition import RepetitionGuard
 from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say

@@ -37,7 +37,7 @@ from odin.core.op import (
 from odin.engine.client import LocalClient
 from odin.session.thread import CONTINUE_PROMPT
 from odin.testing import call, say
-from odin.ui.slash_commands.prompts import format_queue
+from odin.ui.slash_commands.sessions import format_queue
 
 from .conftest import Start, Talk
 

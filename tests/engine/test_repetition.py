@@ -10,7 +10,7 @@ import pytest
 
 from odin.core.call_events import ToolEnded, ToolStarted
 from odin.core.event import TurnEnded
-from odin.engine.repetition import RepetitionGuard
+from odin.engine.limits import RepetitionGuard
 from odin.testing import call, reply, say
 
 from .conftest import Start

@@ -15,7 +15,7 @@ from odin.core.event import Compacted
 from odin.core.message import Usage
 from odin.core.op import AddContext, Compact, Interrupt, Rewind
 from odin.testing import call, fault, reply, say
-from odin.ui.slash_commands.usage import format_usage
+from odin.ui.slash_commands.reports import format_usage
 
 from .conftest import Start
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import BadReply, ProviderError, StreamCut, StreamStalled, TlsFailed, Unreachable
-from odin.providers.web_fetch import CACHE_BYTES, CACHE_SECONDS, WebFetcher
+from odin.providers.web import CACHE_BYTES, CACHE_SECONDS, WebFetcher
 from tests.tools.site import open_site
 
 from .servers import Line, answering, chunked, listening, whole

@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.errors import PrivateAddress
 from odin.providers.address_guard import AddressGuard
-from odin.providers.web_fetch import WebFetcher
+from odin.providers.web import WebFetcher
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
 from tests.providers.servers import whole

@@ -48,8 +48,8 @@ FAULTS = {
     "    open_the_ground()\n"
     "OdinApp.run_command = run_command",
     "watcher": "from odin.ui.notifications import Notifier; when_asked(Notifier, 'handle_event')",
-    "writer": "from odin.ui.tui.terminal.driver import TerminalFile; when_asked(TerminalFile, '_write')",
-    "reader": "from odin.ui.tui.terminal.input import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
+    "writer": "from odin.ui.tui.terminal_driver import TerminalFile; when_asked(TerminalFile, '_write')",
+    "reader": "from odin.ui.tui.terminal_input import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
 }
 
 

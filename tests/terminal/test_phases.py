@@ -17,7 +17,7 @@ SLOW = """
 import sys, time
 sys.argv = ["odin"]
 from odin.ui.tui.app import OdinApp
-from odin.ui.tui.run import OdinDriver
+from odin.commands.tui import OdinDriver
 if {when!r} == "before the first frame":
     was = OdinDriver.start_application_mode
     def start(self):

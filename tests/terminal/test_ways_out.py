@@ -109,7 +109,7 @@ def test_a_terminal_that_stands_still_holds_nothing_up(workspace: Path) -> None:
 FAILS = """
 import asyncio, sys
 from odin.core.tui_settings import TuiSettings
-from odin.ui.tui.run import run_app
+from odin.commands.tui import run_app
 
 async def connect():
     await asyncio.sleep(0.5)

@@ -14,7 +14,7 @@ from odin.core.provider import Request
 from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, SmallJob
 from odin.core.tool import Subject, ToolOutput
 from odin.providers.offline.jobs import do_job
-from odin.providers.web_fetch import WebFetcher
+from odin.providers.web import WebFetcher
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.web import (  # pyright: ignore[reportPrivateUsage]
     MAX_BYTES,

@@ -9,8 +9,7 @@ import pytest
 
 from odin.core.errors import ConfigError
 from odin.core.tool import Subject, ToolOutput
-from odin.providers.web_fetch import WebFetcher
-from odin.providers.web_search import make_engine
+from odin.providers.web import WebFetcher, make_engine
 from odin.tools.web import WebSearchTool
 from tests.tools.site import Site, open_site
 from tests.tools.toolbox import Toolbox

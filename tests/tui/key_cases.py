@@ -6,10 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.call_events import PermissionAsked, QuestionsAsked, TodosChanged
-from odin.core.client import RewindPlan, SessionSummary, TurnRecord
+from odin.core.client import ModelOption, RewindPlan, SessionSummary, TrustRequest, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, SkippedFile, Todo
-from odin.core.onboarding import ModelOption, TrustRequest
 from odin.core.op import (
     AddRule,
     AnswerPermission,

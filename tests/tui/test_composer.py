@@ -362,7 +362,7 @@ async def test_what_is_typed_before_the_session_is_open_is_sent_in_order(
 
 
 async def test_lines_that_the_terminal_gathered_are_sent_once() -> None:
-    from odin.ui.tui.terminal.input import read_typeahead
+    from odin.ui.tui.terminal_input import read_typeahead
 
     main, other = os.openpty()
     try:
@@ -436,6 +436,6 @@ async def test_prompts_of_earlier_sessions_are_called_back(open_app: OpenApp) ->
     ],
 )
 def test_alt_as_plain_terminals_send_it(sent_by_terminal: str, key: str) -> None:
-    from odin.ui.tui.terminal.input import ReplyParser
+    from odin.ui.tui.terminal_input import ReplyParser
 
     assert [event.key for event in ReplyParser().feed(sent_by_terminal) if isinstance(event, events.Key)] == [key]

@@ -215,7 +215,7 @@ async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(
 
 
 def test_a_paste_is_taken_out_of_what_the_terminal_sends() -> None:
-    from odin.ui.tui.terminal.input import ReplyParser
+    from odin.ui.tui.terminal_input import ReplyParser
 
     parser = ReplyParser()
     sent = f"a\x1b[200~{'x' * 5000}\x1b[31m\x1b[201~b\x1b[200~two\x1b[201~"

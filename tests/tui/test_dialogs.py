@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.onboarding import TrustRequest
+from odin.core.client import TrustRequest
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog

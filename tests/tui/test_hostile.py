@@ -25,7 +25,7 @@ from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import parts_of
-from odin.ui.tui.terminal.input import PASTE_BEGIN, PASTE_END, ReplyParser
+from odin.ui.tui.terminal_input import PASTE_BEGIN, PASTE_END, ReplyParser
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.hostile import NASTY, Maker, event_types, steering
 from tests.tui.conftest import Stage, play

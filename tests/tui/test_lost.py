@@ -18,7 +18,7 @@ from odin.core.message import ReplyMessage, Text
 from odin.core.op import Prompt
 from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedServer, say
-from odin.ui.slash_commands.diagnostics import ErrorLog
+from odin.ui.slash_commands.reports import ErrorLog
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import OpenApp, Stage, play

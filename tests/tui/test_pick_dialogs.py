@@ -12,7 +12,7 @@ from odin.core.event import ModelChanged, TurnEnded, TurnStarted, Warned
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
-from odin.ui.slash_commands.diagnostics import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
+from odin.ui.slash_commands.reports import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
 from odin.ui.tui.dialogs.onboarding import ModelPicker
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog

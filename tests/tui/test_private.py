@@ -15,7 +15,7 @@ from functools import cache
 from textual.message_pump import MessagePump
 
 import odin.ui.tui
-from odin.ui.tui.terminal.driver import OdinDriver
+from odin.ui.tui.terminal_driver import OdinDriver
 
 MEANT = {
     "_on_key": "keys act in the order in which they came, before Textual's bindings do",

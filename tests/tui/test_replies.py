@@ -1,7 +1,7 @@
 """The terminal's answer about its background is understood and never typed into the composer."""
 
 from odin.ui.tui.palette import should_query_background
-from odin.ui.tui.terminal.input import BACKGROUND_REQUEST, BackgroundQuery
+from odin.ui.tui.terminal_input import BACKGROUND_REQUEST, BackgroundQuery
 
 LIGHT = "\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"
 DARK = "\x1b]11;rgb:14/17/1c\x07"

@@ -5,7 +5,7 @@ from pathlib import Path
 from odin.core.client import ContextPart, ContextReport
 from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, reply
-from odin.ui.slash_commands.usage import format_context
+from odin.ui.slash_commands.reports import format_context
 from tests.ui.pseudo import screen
 
 PRICES = '{"anthropic": {"m": {"price_input": 1000000, "price_output": 0, "context": 25000}}}'

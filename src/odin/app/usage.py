@@ -9,9 +9,8 @@ import msgspec
 from odin.config import find_project_root, get_state_dir, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.usage import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
-from odin.session.index import day_of
+from odin.session.index import UsageEntry, day_of, read_usage
 from odin.session.store import SessionStore
-from odin.session.usage import UsageEntry, read_usage
 
 __all__ = [
     "USAGE_GROUPINGS",

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from odin.app.compose import build_standard_registry
+from odin.app.agents import build_standard_registry
 from odin.app.policy import load_rule_set, policy_of
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output

@@ -1,26 +1,65 @@
-"""Runs the terminal app with the sessions on this machine."""
+"""Runs the terminal app with the sessions on this machine, and restores the terminal afterwards."""
 
 import asyncio
 import gc
 import importlib
 import os
+import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from odin.commands.command_line import CLOSE_TIMEOUT_S, SHUTDOWN_TIMEOUT, write_message
 from odin.config import Options
 from odin.core.errors import OdinError
+from odin.core.event_values import Mode
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import mode_of
-from odin.ui.tui.lifecycle import ignore_signals
-from odin.ui.tui.run import AppResult, run_app
+from odin.ui.exit import format_resume_hint
+from odin.ui.tui.app import Connect, OdinApp
+from odin.ui.tui.lifecycle import ExitSignals, ignore_signals, print_transcript
+from odin.ui.tui.palette import make_palette
+from odin.ui.tui.terminal_driver import OdinDriver, Terminal
 
 if TYPE_CHECKING:
     from odin.app.sessions import SessionSwitcher
-    from odin.core.onboarding import Setup, TrustGate
+    from odin.core.client import Setup, TrustGate
     from odin.models.onboarding import Onboarding
+
+
+class AppResult(Struct, frozen=True):
+    """How the app ended; `failure` is set if an error ended it."""
+
+    code: int
+    session: str = ""
+    failure: BaseException | None = None
+
+
+async def run_app(
+    connect: Connect, settings: TuiSettings, *, first: str = "", mode: Mode | None = None, **more: Any
+) -> AppResult:
+    """Run the app until the user leaves it. The caller closes the session that `connect` opened."""
+    terminal = Terminal()
+    terminal.repair()
+    app = OdinApp(connect, settings, first=first, mode=mode, driver_class=OdinDriver, **more)
+    ExitSignals(app.end, app.handle_interrupt)
+    try:
+        code = await app.run_async(mouse=settings.mouse)
+    finally:
+        driver: Any = app._driver
+        if driver is None or driver.has_left:
+            terminal.restore()
+        else:
+            terminal.leave()
+    if app.prints_transcript and app.failure is None:
+        print_transcript(app.transcripts[""].blocks, make_palette(app.current_theme), sys.stdout)
+    session = app.info.session if app.info is not None else ""
+    asked = bool(app.transcripts[""].blocks)
+    sys.stdout.write(format_resume_hint(session, asked))
+    sys.stdout.flush()
+    return AppResult(code if code is not None else 1, session, app.failure)
 
 
 async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: str) -> int:

@@ -21,11 +21,10 @@ from odin.core.event_values import CachedFile, CompactionProfile, Mode
 from odin.core.message import Usage
 from odin.core.op import Compact
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
-from odin.engine.budget import CostBudget
 from odin.engine.call import CallScope
 from odin.engine.hooks import HookInbox
+from odin.engine.limits import CostBudget, RepetitionGuard
 from odin.engine.recorder import Recorder
-from odin.engine.repetition import RepetitionGuard
 from odin.engine.turn import Compaction, NoCompaction, RequestTemplate
 from odin.session.thread import Thread
 

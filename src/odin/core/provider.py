@@ -3,7 +3,9 @@
 A pool of keys, the offline planner and a recorded session are providers, too.
 """
 
+import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Any, Literal, Protocol, cast
@@ -376,3 +378,20 @@ class NoCompactor:
 
     async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
         return ""
+
+
+SLICE_S = 0.004
+
+
+class TimeSlice:
+    """An async iterator that never blocks starves the event loop; yield after 4 ms of work."""
+
+    def __init__(self, after: float = SLICE_S) -> None:
+        self._after = after
+        self._deadline = time.monotonic() + after
+
+    async def maybe_yield(self) -> None:
+        """Call after each item; lets other tasks run if this one has used up its time slice."""
+        if time.monotonic() >= self._deadline:
+            await asyncio.sleep(0)
+            self._deadline = time.monotonic() + self._after

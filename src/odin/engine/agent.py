@@ -15,9 +15,9 @@ from odin.core.event import ContextAdded, PromptChanged, PromptDropped, PromptQu
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
 from odin.engine.call import CallScope
+from odin.engine.limits import RepetitionGuard
 from odin.engine.prompts import Attachments, LeftoverQueue, NoAttachments, PromptQueue, Steering
 from odin.engine.recorder import Recorder
-from odin.engine.repetition import RepetitionGuard
 from odin.engine.turn import AgentTurn, TurnDeps
 
 MAX_SELF_STARTED_TURNS = 20

@@ -18,8 +18,8 @@ from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redac
 from odin.core.tool import Registry, ResolvedPath, Subject, Tool, ToolContext, ToolOutput, fail
 from odin.engine.approvals import Approvals, RuleWriter
 from odin.engine.hooks import HookInbox
+from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
-from odin.engine.repetition import RepetitionGuard
 from odin.policy.policy import Policy, Verdict
 
 CallStage = Literal["requested", "judged", "admitted", "refused", "running", "finished", "recorded"]

@@ -57,9 +57,9 @@ from odin.core.policy import CallbackHook, Redact, RuleLine
 from odin.core.text import to_valid_unicode_all
 from odin.engine.agent import Agent
 from odin.engine.approvals import Approvals, RuleChanges
-from odin.engine.budget import CostBudget
 from odin.engine.event_bus import Subscription, stream_named, validate_names
 from odin.engine.hooks import TurnHooks
+from odin.engine.limits import CostBudget
 from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
 from odin.engine.recorder import Recorder
 from odin.engine.user_shell import UserShell

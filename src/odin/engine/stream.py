@@ -43,13 +43,13 @@ from odin.core.provider import (
     StopChunk,
     TextChunk,
     ThinkingChunk,
+    TimeSlice,
     UsageChunk,
     WaitChunk,
     parse_arguments,
 )
 from odin.core.small_jobs import TITLE_JOB, SmallJob
-from odin.core.time_slice import TimeSlice
-from odin.engine.budget import CostBudget
+from odin.engine.limits import CostBudget
 from odin.engine.recorder import Recorder
 
 

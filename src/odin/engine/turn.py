@@ -29,9 +29,9 @@ from odin.core.event import AnyEvent, NoteAdded, TurnEnded, TurnStarted, Warned
 from odin.core.event_values import CachedFile, ExitReason
 from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
-from odin.engine.budget import CostBudget
 from odin.engine.call import CallScope
 from odin.engine.hooks import TurnHooks
+from odin.engine.limits import CostBudget
 from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
 from odin.engine.recorder import Recorder

@@ -12,9 +12,9 @@ from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.message import PromptMessage
 from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
-from odin.models.availability import ON_THIS_MACHINE
 from odin.models.catalog import PRESETS, default_ref_of
 from odin.models.keys import add_stored_keys
+from odin.models.model_lists import ON_THIS_MACHINE
 from odin.models.selection import ModelSelector
 
 

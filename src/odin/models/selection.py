@@ -140,9 +140,8 @@ class ModelSelector:
 
     async def list_available(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         """Return the usable models. `list_problems` then says which servers gave no list."""
-        from odin.models.availability import list_available_models
         from odin.models.local_servers import discover_servers
-        from odin.models.model_lists import ListedModel
+        from odin.models.model_lists import ListedModel, list_available_models
 
         self._auth = read_auth_file(self._env)
         found = await discover_servers(self._env, self._http) if servers == "all" else ()

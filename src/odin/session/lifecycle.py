@@ -16,11 +16,11 @@ import msgspec
 from odin.core.client import TurnRecord
 from odin.core.errors import OdinError, SessionNotFound, StateUnwritable, UsageError
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnStarted
+from odin.session.index import record_deleted_usage, usage_of
 from odin.session.lock import LOCK_SUFFIX, lock_file_of, lock_holder_of, read_lock_holder
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, SessionLog, is_session_id, make_write_error, read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore, is_log_started
-from odin.session.usage import record_deleted_usage, usage_of
 
 _encode_envelope = msgspec.json.Encoder().encode
 _envelope_decoder = msgspec.json.Decoder(Envelope)

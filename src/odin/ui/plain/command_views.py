@@ -13,8 +13,8 @@ from odin.core.event_values import Event
 from odin.core.op import RunUserShell
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
 from odin.ui.slash_commands.actions import COMPACTION_CANCELED, CommandContext, compact
-from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, ErrorLog, list_facts
-from odin.ui.slash_commands.prompts import LOOP_ENDS, describe_loop_end
+from odin.ui.slash_commands.reports import DOCTOR_HINT, ErrorLog, list_facts
+from odin.ui.slash_commands.sessions import LOOP_ENDS, describe_loop_end
 from odin.ui.terminal import escape_control, escape_hidden, shorten, size_of, wrap_words, write_line, write_text
 
 HELP_LINES = (

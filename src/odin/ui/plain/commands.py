@@ -19,23 +19,26 @@ from odin.ui.slash_commands.actions import (
     delete_session,
     find_fork_turn,
 )
-from odin.ui.slash_commands.diagnostics import ErrorLog
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, format_rules
-from odin.ui.slash_commands.prompts import describe_rewind, format_queue, parse_force, parse_rewind
-from odin.ui.slash_commands.sessions import (
-    MAX_SESSIONS_LISTED,
-    PlainSessionPicker,
-    filter_sessions,
-    format_match,
-    format_session,
-)
-from odin.ui.slash_commands.usage import (
+from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
+    ErrorLog,
     format_context,
     format_models,
     format_stats,
     format_usage,
     parse_stats,
+)
+from odin.ui.slash_commands.sessions import (
+    MAX_SESSIONS_LISTED,
+    PlainSessionPicker,
+    describe_rewind,
+    filter_sessions,
+    format_match,
+    format_queue,
+    format_session,
+    parse_force,
+    parse_rewind,
 )
 from odin.ui.terminal import escape_hidden, size_of, write_line, write_text
 

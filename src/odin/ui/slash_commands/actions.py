@@ -29,9 +29,8 @@ from odin.core.text import suggest_similar
 from odin.ui.format import shorten_home
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.permissions import PermissionModeSwitch, find_rule, parse_rule
-from odin.ui.slash_commands.prompts import change_queued_prompt, describe_loop_status, find_prompt
-from odin.ui.slash_commands.sessions import parse_export
-from odin.ui.slash_commands.usage import can_resume_work, describe_budget, parse_budget
+from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
+from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
 
 COMPACTION_CANCELED = "Compaction canceled."

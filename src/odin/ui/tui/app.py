@@ -28,7 +28,7 @@ from odin.core.message import Attachment
 from odin.core.op import CancelCompaction, Interrupt, Op, Prompt
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier, restore_title_on_suspend
-from odin.ui.slash_commands.diagnostics import ErrorLog
+from odin.ui.slash_commands.reports import ErrorLog
 from odin.ui.tui import card_mode, transcript
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
@@ -44,8 +44,8 @@ from odin.ui.tui.panels.side import SidePanel, TodoPanel
 from odin.ui.tui.panels.status import ActivityLine, StatusLine, ToastLevel, Toasts
 from odin.ui.tui.search import SearchBar
 from odin.ui.tui.session_follower import SessionFollower, SessionObserver
-from odin.ui.tui.terminal.driver import OdinDriver, redraw
-from odin.ui.tui.terminal.input import BACKGROUND_QUERY, BackgroundReported
+from odin.ui.tui.terminal_driver import OdinDriver, redraw
+from odin.ui.tui.terminal_input import BACKGROUND_QUERY, BackgroundReported
 from odin.ui.tui.transcript import TranscriptView
 from odin.ui.tui.transcript_model import TranscriptModels
 

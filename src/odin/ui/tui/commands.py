@@ -23,12 +23,12 @@ from odin.ui.slash_commands.actions import (
     split_session_option,
 )
 from odin.ui.slash_commands.permissions import PermissionModeSwitch
-from odin.ui.slash_commands.usage import parse_stats
+from odin.ui.slash_commands.reports import parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.session_commands import NavigationCommands, TurnCommands
 from odin.ui.tui.session_follower import SessionObserver
-from odin.ui.tui.terminal.driver import set_mouse
+from odin.ui.tui.terminal_driver import set_mouse
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp

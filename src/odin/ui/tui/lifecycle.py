@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 
+from odin.core.client import Setup, TrustGate
 from odin.core.errors import OdinError
-from odin.core.onboarding import Setup, TrustGate
 from odin.core.op import SetModel
 from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.paint.canvas import Canvas

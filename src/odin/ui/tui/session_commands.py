@@ -11,7 +11,7 @@ from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
-from odin.ui.slash_commands.prompts import describe_loop_status, describe_rewind, parse_force, parse_rewind
+from odin.ui.slash_commands.sessions import describe_loop_status, describe_rewind, parse_force, parse_rewind
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
 

@@ -12,7 +12,7 @@ from odin.core.call_events import SpawnFinished, SpawnStarted
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged, TurnEnded, TurnStarted, Warned
-from odin.core.time_slice import TimeSlice
+from odin.core.provider import TimeSlice
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from odin.core.client import AvailableModel
+from odin.core.client import AvailableModel, ModelOption, Setup, TrustRequest
 from odin.core.errors import OdinError
-from odin.core.onboarding import ModelOption, Setup, TrustRequest
 from odin.ui.format import shorten_home
 from odin.ui.slash_commands.actions import SESSION_OPTION
-from odin.ui.slash_commands.usage import format_prices, format_window
+from odin.ui.slash_commands.reports import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
 from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
 from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel

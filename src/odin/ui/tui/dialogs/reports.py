@@ -15,12 +15,13 @@ from odin.core.errors import OdinError
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.core.usage import UsageReport, UsageRow
 from odin.ui.format import shorten_home
-from odin.ui.slash_commands.diagnostics import DOCTOR_HINT, ErrorEntry, list_facts
-from odin.ui.slash_commands.usage import (
+from odin.ui.slash_commands.reports import (
+    DOCTOR_HINT,
     NO_USAGE,
     STATS_SCOPES,
     STATS_VIEWS,
     VIEW_GROUPINGS,
+    ErrorEntry,
     StatsScope,
     StatsView,
     caveats_of,
@@ -30,6 +31,7 @@ from odin.ui.slash_commands.usage import (
     format_row_cost,
     format_table,
     format_usage,
+    list_facts,
 )
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import Dialog

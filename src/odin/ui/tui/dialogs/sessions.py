@@ -12,8 +12,7 @@ from odin.core.client import SessionMatch, SessionPreview, SessionSummary, TurnR
 from odin.core.errors import OdinError, UsageError
 from odin.core.op import Rewind
 from odin.ui.format import format_age, format_usd
-from odin.ui.slash_commands.prompts import format_file_lines
-from odin.ui.slash_commands.sessions import format_time
+from odin.ui.slash_commands.sessions import format_file_lines, format_time
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.dialogs.picker import PickerDialog

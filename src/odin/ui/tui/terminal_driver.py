@@ -15,7 +15,7 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 from odin.core.errors import UsageError
-from odin.ui.tui.terminal.input import ReplyParser, read_typeahead
+from odin.ui.tui.terminal_input import ReplyParser, read_typeahead
 
 RESET = (
     "\x1b[?2026l"  # end a synchronized update

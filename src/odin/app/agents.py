@@ -1,0 +1,291 @@
+"""What each agent of a session gets: the request template of each mode, web access, tools, hooks and file cache."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from odin import __version__
+from odin.app.policy import find_hidden_tools
+from odin.config import Config, Options, WebSettings
+from odin.context.file_cache import FileCache
+from odin.context.instructions import load_instructions, reload_odin_md
+from odin.context.prompt import SystemPrompt, SystemPromptSource
+from odin.core.errors import ConfigError
+from odin.core.event import InstructionsChanged
+from odin.core.event_values import CachedFile, Mode
+from odin.core.text import to_valid_unicode
+from odin.core.tool import FetchResponse, Question, Registry, ResolvedPath, SearchEngine, Tool
+from odin.engine.call import CallDeps, CallSteps
+from odin.engine.execution import PlaceholderGuard
+from odin.engine.hooks import HookInbox, TurnHooks
+from odin.engine.pipeline import CallPipeline
+from odin.engine.speculation import SpeculationSettings
+from odin.engine.turn import RequestTemplate, TurnDeps
+from odin.models.selection import ModelSelector
+from odin.policy.modes import spec_of
+from odin.policy.paths import open_for_reading
+from odin.sandbox.background import BackgroundProcesses
+from odin.sandbox.runner import ProcessRunner
+from odin.tools import ToolDeps, build_standard_tools
+
+if TYPE_CHECKING:
+    from odin.app.compose import SessionComposition
+    from odin.providers.web import WebFetcher
+
+
+SMALL_CONTEXT_WINDOW = 16_384
+"""Models with a context window up to this size get the short system prompt."""
+
+MEDIUM_CONTEXT_WINDOW = 32_768
+"""Models with a context window up to this size get short tool descriptions, and small ones fewer tools."""
+
+
+class RequestTemplates:
+    """Makes templates from the instruction files and the model in use. `system_prompt` replaces Odin's own."""
+
+    def __init__(
+        self,
+        config: Config,
+        options: Options,
+        cwd: str,
+        models: ModelSelector,
+        system_prompt: SystemPromptSource | None,
+    ) -> None:
+        self.instructions = load_instructions(config.root, cwd, open_for_reading)
+        self._is_stale = False
+        self._root = config.root
+        self._models = models
+        self._prompt = system_prompt or SystemPrompt(
+            header=config.system_header,
+            base=options.system_prompt,
+            append=options.append_system_prompt,
+            instructions=self.instructions.odin_md,
+            other_instructions=self.instructions.files_text,
+            allowed=config.allowed_commands,
+            forbidden=config.forbidden_commands,
+        )
+        self._templates: dict[tuple[str, Mode, tuple[str, ...]], RequestTemplate] = {}
+
+    def get(self, mode: Mode, registry: Registry) -> RequestTemplate:
+        """Return the template of a mode. It is made once, so that the cached prefix of requests never changes."""
+        key = (self._models.ref, mode, registry.list_names())
+        if key not in self._templates:
+            info = self._models.info
+            offered = registry.list_offered(spec_of(mode).allows_tool)
+            specs = tuple(tool.build_spec() for tool in offered)
+            if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
+                from odin.providers.tool_adapters import fit_tools_to_window
+
+                specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
+            system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
+            self._templates[key] = RequestTemplate(self._models.provider, info, system, specs)
+        return self._templates[key]
+
+    def mark_stale(self) -> None:
+        """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
+        self._is_stale = True
+
+    def reload_if_stale(self) -> InstructionsChanged | None:
+        """Reload ODIN.md if it was written; return the event to record."""
+        if not self._is_stale:
+            return None
+        self._is_stale = False
+        self.instructions = reload_odin_md(self.instructions, self._root, open_for_reading)
+        if isinstance(self._prompt, SystemPrompt):
+            self._prompt = replace(self._prompt, instructions=self.instructions.odin_md)
+        self._templates.clear()
+        return InstructionsChanged(self.instructions.text)
+
+
+class WebAccess:
+    """Fetches pages and searches. `warning` says why a configured search engine is unavailable."""
+
+    def __init__(self, settings: WebSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+        self._fetchers: dict[bool, WebFetcher] = {}  # by whether they are guarded
+        self.warning = ""
+        self.search = self._make_engine(settings)
+
+    async def fetch(self, url: str, **options: Any) -> FetchResponse:
+        """Fetch a page. Names that lead into private networks are refused."""
+        return await self._get_fetcher(guarded=True).fetch(url, **options)
+
+    async def _fetch_results(self, url: str, **options: Any) -> FetchResponse:
+        """Fetch from the search engine, which the user has configured, wherever it is."""
+        return await self._get_fetcher(guarded=False).fetch(url, **options)
+
+    def _get_fetcher(self, *, guarded: bool) -> "WebFetcher":
+        if guarded not in self._fetchers:
+            from odin.providers.address_guard import AddressGuard
+            from odin.providers.web import WebFetcher
+
+            agent = self._settings.user_agent or f"odin/{__version__}"
+            guard = AddressGuard(self._settings.private_hosts) if guarded else None
+            self._fetchers[guarded] = WebFetcher(self._env, agent, self._settings.timeout_s, guard=guard)
+        return self._fetchers[guarded]
+
+    async def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+
+    def _make_engine(self, settings: WebSettings) -> SearchEngine | None:
+        search = settings.search
+        if search.backend == "none":
+            return None
+        from odin.providers.web import make_engine
+
+        try:
+            return make_engine(search.backend, self._fetch_results, url=search.url, key=search.api_key)
+        except ConfigError as error:
+            self.warning = f"WebSearch is not available. {error.describe()}"
+            return None
+
+
+class AgentParts:
+    """The parts of one agent: its own tools, hooks, call pipeline and file cache. `more` are tools only it has.
+
+    Each agent has its own tools, because tools remember what their agent has read.
+    """
+
+    def __init__(self, composition: "SessionComposition", agent: str, *more: Tool[Any]) -> None:
+        self._composition = composition
+        self._agent = agent
+        config = composition.config
+        self.files = FileCache(
+            config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
+        )
+        inbox = HookInbox(composition.recorder, composition.hooks)
+        self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source)
+        self.registry = self._build_registry(inbox, more)
+        self._compaction = composition.compaction.make_budget(agent, inbox, self.files)
+        self._cache_mark = 0
+        self._fresh_files: list[CachedFile] = []
+        self._pipeline = CallPipeline(
+            self._make_call_deps(inbox),
+            SpeculationSettings(config.speculate, self.files, composition.checkpoints.rollback_files),
+        )
+
+    def _build_registry(self, hooks: HookInbox, more: Sequence[Tool[Any]]) -> Registry:
+        composition, agent = self._composition, self._agent
+        deps = ToolDeps(
+            files=self.files,
+            runner=composition.runner,
+            session_folder=composition.folder,
+            root=composition.config.root,
+            on_instructions_written=composition.templates.mark_stale,
+            small_model=lambda job, text: composition.small_model.ask(job, composition.redact(text).text, agent),
+            fetch=composition.web.fetch,
+            search_engine=composition.web.search,
+            list_collected=lambda: composition.recorder.state.list_collected(agent),
+            ask_user=self._ask_questions if composition.approvals.can_ask else None,
+            background=composition.background,
+            hooks=hooks,
+        )
+        tools = [*build_standard_tools(deps), *composition.custom.tools, *more]
+        wanted = composition.options.tools
+        disabled = find_hidden_tools(tools, composition.rule_set.deny_rules, wanted)
+        return Registry(tools, disabled=disabled, opted_in=wanted or ())
+
+    def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
+        composition = self._composition
+        steps = CallSteps(
+            before=(PlaceholderGuard(composition.redact.find_placeholders), *composition.custom.before_call),
+            around=composition.checkpoints.guard_call,
+        )
+        return CallDeps(
+            registry=self.registry,
+            policy=lambda: composition.policy,
+            approvals=composition.approvals,
+            recorder=composition.recorder,
+            hooks=hooks,
+            redact=composition.redact,
+            rules=composition.rules,
+            preview=_preview_change,
+            sandbox=composition.sandbox.describe,
+            steps=steps,
+            take_seen_files=self._take_changed_files,
+            save=partial(_save_output, composition.folder / "outputs"),
+            set_permission_mode=composition.set_permission_mode,
+        )
+
+    async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
+        return await self._composition.approvals.ask_questions(call_id, questions, self._agent)
+
+    def restore(self, files: Iterable[CachedFile]) -> None:
+        """Restore the files that an earlier run had read. The model already has their content."""
+        self.files.restore(files)
+        self._cache_mark = self.files.take_mark()
+
+    def forget(self) -> None:
+        """Forget every file that was read: it has changed, or is no longer part of the conversation."""
+        for file in self.files.list_files():
+            self.files.forget(file.path)
+        self._cache_mark = self.files.take_mark()
+        self._fresh_files.clear()
+
+    def make_deps(self, mode: Mode) -> TurnDeps:
+        composition = self._composition
+        return TurnDeps(
+            recorder=composition.recorder,
+            pipeline=self._pipeline,
+            limits=composition.limits,
+            retry=composition.retry,
+            template=lambda: composition.templates.get(mode, self.registry),
+            take_fresh_files=self._take_fresh_files,
+            hooks=self.hooks,
+            budget=composition.budget,
+            compaction=self._compaction,
+            switch_to_fallback=composition.fallback.try_next,
+            take_late_warning=composition.take_late_warning,
+        )
+
+    def _take_changed_files(self) -> Sequence[CachedFile]:
+        seen = self.take_new_files()
+        self._fresh_files.extend(seen)
+        return seen
+
+    def take_new_files(self) -> Sequence[CachedFile]:
+        """Return the files that entered the cache since the last call. The model is not told: it has their content."""
+        seen = self.files.list_changed_since(self._cache_mark)
+        self._cache_mark = self.files.take_mark()
+        return seen
+
+    def _take_fresh_files(self) -> list[CachedFile]:
+        fresh, self._fresh_files = self._fresh_files, []
+        return fresh
+
+
+def build_standard_registry(cwd: str = "", *, read_before_edit: bool = True) -> Registry:
+    """Return the standard tools, for programs with their own agent loop."""
+    root = cwd or str(Path.cwd())
+    folder = Path(root, ".odin")
+    runner = ProcessRunner(folder / "outputs")
+    background = BackgroundProcesses(runner, folder / "spawn-logs")
+    files = FileCache(read_first=read_before_edit)
+    return Registry(
+        build_standard_tools(ToolDeps(files, runner, session_folder=folder, root=root, background=background))
+    )
+
+
+async def _preview_change(args: Any, judged: tuple[ResolvedPath, ...]) -> str:
+    """Return the preview of a change. Imported with the first permission request."""
+    from odin.tools.change_preview import preview_change
+
+    return await preview_change(args, judged)
+
+
+def _save_output(folder: Path, text: str) -> str:
+    """Save a result that is too long for the model; return its path."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"result-{time.time_ns():x}.txt"
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        data = to_valid_unicode(text).encode()
+    path.write_bytes(data)
+    return str(path)

@@ -1,1 +1,0 @@
-"""Terminal input, output and job control."""
