@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from tests import inprocess
+from tests.unknown_keys import find_unknown_keys, record_unknown_keys
 
 hypothesis.settings.register_profile("odin", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("odin")
@@ -42,6 +43,19 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def no_unknown_keys(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that sets a configuration key which does not exist, unless it is marked `unknown_keys`."""
+    if request.node.get_closest_marker("unknown_keys"):
+        yield
+        return
+    said = record_unknown_keys(monkeypatch)
+    project: list[Path] = [request.getfixturevalue("workspace")] if "workspace" in request.fixturenames else []
+    yield
+    said |= find_unknown_keys(*(folder / "odinconfig.json" for folder in (home / ".config" / "odin", *project)))
+    assert not said, "the test sets configuration keys that do not exist; `unknown_keys` marks tests about them"
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_project_may_only_make_the_cache_smaller_and_warier(workspace: Path, u
         config = load_here(workspace)
         assert config.cache == CacheSettings(max_entries=50)
         assert any("ignored because this folder is not trusted: cache." in warning for warning in config.warnings)
-    user({"cache": {"max_entries": 0, "policy": "fifo", "max_segments": 20}})
+    user({"cache": {"max_entries": 0, "eviction_policy": "fifo", "max_segments": 20}})
     project({})
     config = load_here(workspace)
     assert config.cache == CacheSettings(max_segments=20)
@@ -182,6 +182,7 @@ def test_a_mode_is_always_its_wire_value(workspace: Path, user: Write):
 # --- what is wrong is said ---
 
 
+@pytest.mark.unknown_keys
 def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: Path, user: Write):
     where = user({"modle": "a/b", "max_turns": 5, "allowedCommands": ["ls"], "retry": {"atempts": 2}})
     config = load_here(workspace)
@@ -194,6 +195,7 @@ def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: P
     )
 
 
+@pytest.mark.unknown_keys
 def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: Write):
     user({"zzzzzz": 1})
     (warning,) = load_here(workspace).warnings
@@ -643,6 +645,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.unknown_keys
 @given(st.dictionaries(st.sampled_from(ConfigKeys.__struct_encode_fields__) | st.text(max_size=6), VALUES, max_size=6))
 def test_any_object_loads_or_is_reported_never_crashes(
     tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]

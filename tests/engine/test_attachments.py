@@ -422,7 +422,11 @@ class TestImages:
             await attach(talk, f"look {number}", Attachment("s", data=pictures.png(shade=number)), name=f"q{number}")
         await talk.client.submit(Compact())
         await talk.until(Compacted)
-        await talk.say("go on")
+        assert (await talk.say("go on")).reason == "end_turn"
+        assert b"# Summary of the conversation" in talk.server.requests[-1].body
+        assert "look 0" not in told(talk)
+        assert images(talk.server.requests[-1]) == [pictures.png(shade=5)], "the prompt that is kept keeps its picture"
+        assert "look 5" in told(talk)
         assert talk.server.rejected == []
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from odin.core.call_events import (
     ThinkingStreamed,
     ToolStarted,
 )
-from odin.core.event import AnyEvent, Warned
+from odin.core.event import AnyEvent, Compacted, Warned
 from odin.core.message import Thinking
 from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLastMessage, Rewind, SetModel
 from odin.core.provider import ThinkingChunk
@@ -248,8 +249,15 @@ class TestSentBack:
         talk = await start(play, **THINKERS[kind])
         for text in ("one", "two", "three"):
             await talk.say(text)
+        after_one = talk.server.requests[2].body.decode()
         await talk.client.submit(Compact())
-        await talk.say("four")
+        await talk.until(Compacted)
+        before = len(talk.server.requests)
+        assert (await talk.say("four")).text == "ok"
+        first, second, _ = talk.server.requests[before:]
+        assert b"# Summary of the conversation" in first.body
+        assert b"thought" not in first.body, "no thought outlives the messages that the summary replaces"
+        assert (b"thought 9" in second.body) is ("thought 1" in after_one), "a later loop keeps its own as before"
         assert talk.server.rejected == []
 
 
@@ -298,12 +306,22 @@ class TestThoughtAndNothingElse:
         assert (await talk.until_end("c")).text == "4"
         assert talk.server.rejected == []
 
-    async def test_taking_the_last_message_back_takes_what_people_see_as_last(self, start: Start) -> None:
-        talk = await start([say("one"), say("two")], **THINKERS["anthropic"])
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_taking_the_last_message_back_takes_what_people_see_as_last(self, start: Start, kind: str) -> None:
+        """The interrupted thought after `second` is no message, so `second` is the last one."""
+        gate = threading.Event()
+        long = say("never", thinking="let me see " * 20).hold(gate, after=6)
+        talk = await start([say("one", thinking="mused"), long, say("three")], **THINKERS[kind])
         await talk.say("first")
+        talk.interrupt_on = ThinkingStarted
+        assert (await talk.say("second")).reason == "interrupted"
+        gate.set()
         assert await talk.client.submit(RemoveLastMessage())
-        await talk.client.submit(Prompt("p9", "second"))
-        await talk.until_end("p9")
+        assert (await talk.say("third")).text == "three"
+        sent = json.dumps(talk.server.requests[-1].messages)
+        assert all(word in sent for word in ("first", "one", "third"))
+        assert "second" not in sent
+        assert "let me see" not in sent
         assert talk.server.rejected == []
 
 
