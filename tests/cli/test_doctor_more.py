@@ -56,6 +56,7 @@ def test_a_variable_is_shown_by_its_name(here: Here, user: Path, monkeypatch: py
     assert '"$MY_KEY"' in printed and KEY not in printed
 
 
+@pytest.mark.unknown_keys
 def test_what_is_wrong_with_file_and_line(here: Here, user: Path) -> None:
     user.write_text('{\n  "mdoel": "x",\n  "mode": "edit",\n  "max_turns": "many"\n}')
     wrong = json.loads(here("doctor", "config", "--json")[1])["wrong"]

@@ -76,6 +76,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.unknown_keys
 async def test_bad_declarations_are_told_and_the_good_ones_hold(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
         [call("LS", {"path": str(workspace)}), say("ok")],

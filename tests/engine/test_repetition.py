@@ -1,6 +1,7 @@
 """A model that goes in circles is stopped, whatever the circle looks like (B12)."""
 
 import itertools
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,6 @@ from odin.testing import call, reply, say
 
 from .conftest import Start
 
-ENOUGH = 40
-"""Model calls after which even the slowest circle must have been noticed."""
-
 
 def counted(turn_of: Callable[[int], Any]) -> Callable[[Any], Any]:
     numbers = itertools.count()
@@ -31,62 +29,88 @@ async def ends(start: Start, turn_of: Callable[[int], Any], **options: Any) -> t
 
 
 async def test_the_same_call_for_ever(start: Start, workspace: Path) -> None:
+    """The third and fourth say that nothing has changed, the fifth to seventh are refused, and that ends the turn."""
     ended, asked, talk = await ends(start, lambda number: call("LS", {"path": str(workspace)}))
-    assert (ended.reason, asked < 10) == ("loop_detected", True)
-    assert len(talk.all(ToolStarted)) == 2
+    assert (ended.reason, asked) == ("loop_detected", 7)
+    assert len(talk.all(ToolStarted)) == 4
+    texts = [event.text for event in talk.all(ToolEnded)]
+    assert [("the same call for the" in text, "loop detected" in text) for text in texts] == [
+        *[(False, False)] * 2,
+        *[(True, False)] * 2,
+        *[(True, True)] * 3,
+    ]
+    assert texts[2].startswith(f"{texts[0]}\n\n[This is the same call for the third time, with the same result.")
 
 
-async def test_two_calls_taking_turns(start: Start, workspace: Path) -> None:
-    one, two = call("LS", {"path": str(workspace)}), call("Glob", {"pattern": "*"})
-    ended, asked, _ = await ends(start, lambda number: (one, two)[number % 2])
-    assert (ended.reason, asked < 15) == ("loop_detected", True)
+async def test_a_tool_that_does_not_exist_for_ever(start: Start) -> None:
+    ended, asked, _ = await ends(start, lambda number: call("Teleport", {"to": "there"}))
+    assert (ended.reason, asked) == ("loop_detected", 7)
 
 
-async def test_three_calls_taking_turns(start: Start, workspace: Path) -> None:
-    calls = [call("LS", {"path": str(workspace)}), call("Glob", {"pattern": "*"}), call("Grep", {"pattern": "x"})]
-    ended, asked, _ = await ends(start, lambda number: calls[number % 3])
-    assert (ended.reason, asked < ENOUGH) == ("loop_detected", True)
+async def test_a_call_that_a_hook_changes_for_ever(start: Start) -> None:
+    """What counts is what the model asked for."""
+    change = json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"command": "pwd"}}})
+    hooks = {"PreToolUse": [{"command": f"echo '{change}'"}]}
+    ended, asked, _ = await ends(
+        start, lambda number: call("ExecuteCommand", {"command": "ls"}), config={"hooks": hooks}
+    )
+    assert (ended.reason, asked) == ("loop_detected", 7)
 
 
-async def test_an_edit_that_always_fails(start: Start, workspace: Path) -> None:
-    (workspace / "a").write_text("x\n")
-    read = call("Read", {"file_path": str(workspace / "a")})
-
-    def turn(number: int) -> Any:
-        edit = {"file_path": str(workspace / "a"), "old_string": f"missing {number}", "new_string": "y"}
-        return call("EditTool", edit) if number else read
-
-    ended, asked, talk = await ends(start, turn)
-    assert (ended.reason, asked < ENOUGH) == ("loop_detected", True)
-    assert any("loop detected" in event.text for event in talk.all(ToolEnded))
-
-
-async def test_an_edit_that_always_fails_with_a_look_in_between(start: Start, workspace: Path) -> None:
-    (workspace / "a").write_text("x\n")
-
-    def turn(number: int) -> Any:
-        if number % 2 == 0:
-            return call("Read", {"file_path": str(workspace / "a"), "offset": 1, "limit": number + 1})
-        edit = {"file_path": str(workspace / "a"), "old_string": f"missing {number}", "new_string": "y"}
-        return call("EditTool", edit)
-
-    ended, asked, _ = await ends(start, turn)
-    assert (ended.reason, asked < ENOUGH) == ("loop_detected", True)
+@pytest.mark.parametrize("count", [2, 3, 6])
+async def test_calls_taking_turns(start: Start, workspace: Path, count: int) -> None:
+    """Four times round in vain, and then no more."""
+    paths = [workspace / name for name in "abcdef"[:count]]
+    for path in paths:
+        path.write_text(f"{path.name}\n")
+    looks = [call("Read", {"file_path": str(path)}) for path in paths]
+    ended, asked, talk = await ends(start, lambda number: looks[number % count])
+    assert (ended.reason, asked) == ("loop_detected", 5 * count + 2)
+    assert len(talk.all(ToolStarted)) == 5 * count - 1
 
 
 @pytest.mark.parametrize(
     ("tool", "field", "form"),
     [
-        ("ExecuteCommand", "command", "echo same # {}"),
+        ("LS", "path", "d{}"),
+        ("LS", "path", "missing{}"),
+        ("Grep", "pattern", "nothing{}"),
+        ("Read", "file_path", "missing{}"),
         ("ExecuteCommand", "command", "true --attempt={}"),
         ("ExecuteCommand", "command", "false {}"),
-        ("Grep", "pattern", "nothing{}"),
     ],
-    ids=["a remark", "an option", "a failure", "a search"],
 )
-async def test_the_same_call_with_a_counter(start: Start, tool: str, field: str, form: str) -> None:
-    ended, asked, _ = await ends(start, lambda number: call(tool, {field: form.format(number)}))
-    assert (ended.reason, asked < ENOUGH) == ("loop_detected", True)
+async def test_calls_with_other_arguments_are_no_circle(
+    start: Start, workspace: Path, tool: str, field: str, form: str
+) -> None:
+    """Forty looks that all say the same of something else. That it is empty, or not there, is the answer."""
+    for number in range(40):
+        (workspace / f"d{number}").mkdir()
+    ended, _, talk = await ends(
+        start, lambda number: call(tool, {field: form.format(number)}) if number < 40 else say("none")
+    )
+    assert (ended.reason, ended.text) == ("end_turn", "none")
+    assert len(talk.all(ToolStarted)) == 40
+    assert not any("the same call" in event.text for event in talk.all(ToolEnded))
+
+
+async def test_a_call_that_changes_a_file_is_progress(start: Start, workspace: Path) -> None:
+    """The very same command again and again, which says nothing and does something."""
+    ended, _, talk = await ends(
+        start, lambda number: call("ExecuteCommand", {"command": "echo x >> log"}) if number < 12 else say("done")
+    )
+    assert ended.text == "done"
+    assert (workspace / "log").read_text() == "x\n" * 12
+    assert not any("the same call" in event.text for event in talk.all(ToolEnded))
+
+
+async def test_progress_in_between_starts_the_count_anew(start: Start, workspace: Path) -> None:
+    """Refused twice, then something else: the turn goes on, and the call may be made again."""
+    same, other = call("LS", {"path": str(workspace)}), call("Glob", {"pattern": "*.py"})
+    script = [*[same] * 6, other, *[same] * 4, say("done")]
+    ended, _, talk = await ends(start, lambda number: script[number])
+    assert ended.text == "done"
+    assert [event.status for event in talk.all(ToolEnded)] == [*["success"] * 4, *["error"] * 2, *["success"] * 5]
 
 
 async def test_work_that_looks_alike_is_no_circle(start: Start, workspace: Path) -> None:
@@ -133,16 +157,6 @@ async def test_the_same_look_is_no_circle_while_it_shows_something_else(start: S
     assert not any("loop detected" in event.text for event in talk.all(ToolEnded))
 
 
-async def test_looking_for_many_things_that_are_not_there_is_no_circle(start: Start) -> None:
-    """Which of these names are used nowhere? That each is not found is the answer."""
-    names = [first + second for first in "abcd" for second in "wxyz"]
-    ended, _, talk = await ends(
-        start, lambda number: call("Grep", {"pattern": f"def {names[number]}_"}) if number < 16 else say("none is used")
-    )
-    assert ended.text == "none is used"
-    assert not any("loop detected" in event.text for event in talk.all(ToolEnded))
-
-
 @pytest.mark.parametrize("checkpoints", [True, False])
 async def test_a_test_that_fails_the_same_way_after_every_edit_is_no_circle(
     start: Start, workspace: Path, checkpoints: bool
@@ -178,55 +192,11 @@ async def test_a_stop_hook_that_always_blocks(start: Start) -> None:
     assert asked <= 10
 
 
-class TestWhatIsNew:
-    """Ten replies in a row without anything new are too many; each round here is one call."""
-
-    @staticmethod
-    def refused(rounds: Callable[[int], dict[str, Any]], count: int = 14) -> bool:
-        guard = RepetitionGuard()
-        for number in range(count):
-            made = rounds(number)
-            if guard.check_call(made.get("name", "X"), {"n": number}):
-                return True
-            guard.record_result(
-                made.get("name", "X"), made.get("args", {}), made["text"], failed=bool(made.get("failed")), runs=False
-            )
-            guard.end_round(changed=bool(made.get("changed")))
-        return False
-
-    def test_failures_that_differ_only_in_numbers_are_the_same(self) -> None:
-        assert self.refused(lambda number: {"text": f"failed after {number} ms", "failed": True})
-
-    def test_results_that_differ_in_numbers_are_not(self) -> None:
-        assert not self.refused(lambda number: {"text": f"{number} files"})
-
-    def test_what_the_call_itself_says_is_nothing_new(self) -> None:
-        assert self.refused(lambda number: {"args": {"path": f"/x/{number}"}, "text": f"There is no /x/{number}."})
-
-    def test_changed_files_are_progress(self) -> None:
-        assert not self.refused(lambda number: {"text": "done", "changed": True})
-
-    def test_that_time_has_passed_is_nothing_new(self) -> None:
-        guard = RepetitionGuard()
-        for number in range(2):
-            assert not guard.check_call("SpawnStatus", {"id": "spawn-1"})
-            guard.record_result(
-                "SpawnStatus", {"id": "spawn-1"}, f"build: running, {number}.{number} s at 10:0{number}", failed=False
-            )
-        assert guard.check_call("SpawnStatus", {"id": "spawn-1"})
-
-    def test_one_new_result_begins_the_count_anew(self) -> None:
-        assert not self.refused(lambda number: {"text": "new" if number == 7 else "old"}, count=16)
-
-    def test_after_a_warning_there_is_a_respite_and_then_no_more(self) -> None:
-        guard = RepetitionGuard()
-        warned: list[int] = []
-        for number in range(30):
-            if guard.check_call("X", {"n": number}):
-                warned.append(number)
-            else:
-                guard.record_result("X", {}, "old", failed=False)
-            guard.end_round()
-            if guard.is_hopeless:
-                break
-        assert warned == [11, 14, 17]
+def test_that_time_has_passed_is_nothing_new() -> None:
+    guard = RepetitionGuard()
+    said: list[str] = []
+    for number in range(5):
+        said.append(guard.check_call(f"{number}", "SpawnStatus", {"id": "spawn-1"}))
+        guard.record_result(f"{number}", f"build: running, {number}.{number} s at 10:0{number}", failed=False)
+        guard.end_round()
+    assert [bool(text) for text in said] == [False] * 4 + [True]

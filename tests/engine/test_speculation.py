@@ -210,10 +210,6 @@ class TestWhichMay:
         options = {"config": {"checkpoints": {"enabled": False}}}
         assert await self.early_ones(start, turn, 10, **options) == ["first"]
 
-    async def test_a_third_time_the_same_call(self, start: Start, workspace: Path) -> None:
-        turn = calls(*(run("pwd", f"c{n}") for n in range(3)))
-        assert await self.early_ones(start, turn, 14) == ["c0", "c1"]
-
     async def test_a_large_file_is_not_changed(self, start: Start, workspace: Path) -> None:
         (workspace / "big").write_bytes(b"x" * 4_000_001)
         turn = calls(run("pwd", "first"), call("Delete", {"paths": [str(workspace / "big")], "reason": "r"}, id="d"))
@@ -277,16 +273,21 @@ class TestOrder:
         await talk.say("go")
         assert [event.status for event in talk.all(ToolEnded)] == ["error", "success", "cancelled"]
 
-    async def test_the_guard_counts_a_call_once(self, start: Start, workspace: Path) -> None:
-        """Two of the same in one reply, and the third in the next is the first to be refused."""
+    async def test_the_guard_counts_a_call_once_and_discards_the_fifth(self, start: Start, workspace: Path) -> None:
+        """Four of the same in one reply; the fifth, in the next, has begun early and is refused."""
         gate = Gate()
-        script = [held(calls(run("pwd", "a"), run("pwd", "b")), gate), calls(run("pwd", "c")), say("ok")]
-        talk = await start(script)
+        four = calls(*(run("pwd", f"c{number}") for number in range(4)))
+        talk = await start([four, held(calls(run("pwd", "again")), gate), say("ok")])
         prompt = await talk.submit("go")
-        await talk.until(CallSpeculated)
+        async with asyncio.timeout(30):
+            async for envelope in talk.client.stream_events(after=-1):
+                if isinstance(envelope.event, CallSpeculated) and envelope.event.call_id == "again":
+                    break
         await follow(talk, prompt, gate)
-        assert [event.status for event in talk.all(ToolEnded)] == ["success", "success", "error"]
-        assert "loop detected" in talk.all(ToolEnded)[2].text
+        assert [event.status for event in talk.all(ToolEnded)] == ["success"] * 4 + ["error"]
+        assert "loop detected" in talk.all(ToolEnded)[4].text
+        assert reasons(talk) == [("again", "repetition")]
+        assert "again" not in [event.call_id for event in talk.all(ToolStarted)]
 
     async def test_what_was_read_early_may_be_edited(self, start: Start, workspace: Path) -> None:
         gate = Gate()

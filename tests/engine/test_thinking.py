@@ -20,7 +20,7 @@ from odin.core.call_events import (
 )
 from odin.core.event import AnyEvent, Compacted, Warned
 from odin.core.message import Thinking
-from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLastMessage, Rewind, SetModel
+from odin.core.op import Compact, Continue, Interrupt, RemoveLastMessage, Rewind, SetModel
 from odin.core.provider import ThinkingChunk
 from odin.engine.stream import ReasoningStream
 from odin.testing import ScriptedServer, call, reply, say

@@ -399,34 +399,6 @@ async def test_after_a_failure_the_next_prompt_works(start: Start) -> None:
     assert talk.server.rejected == []
 
 
-class TestRepetition:
-    async def test_the_third_identical_call_is_refused_and_insisting_ends_the_turn(
-        self, start: Start, workspace: Path
-    ) -> None:
-        talk = await start([call("LS", {"path": str(workspace)})] * 20)
-        ended = await talk.say("go")
-        assert ended.reason == "loop_detected"
-        statuses = [event.status for event in talk.all(ToolEnded)]
-        assert statuses == ["success", "success", "error", "error", "error"]
-        assert "loop detected" in talk.all(ToolEnded)[2].text
-
-    async def test_two_calls_taking_turns_are_stopped(self, start: Start, workspace: Path) -> None:
-        (workspace / "a").write_text("x")
-        pair = [call("LS", {"path": str(workspace)}), call("Read", {"file_path": str(workspace / "a")})]
-        talk = await start(pair * 20)
-        ended = await talk.say("go")
-        assert ended.reason == "loop_detected"
-        assert len(talk.server.requests) < 12
-
-    async def test_a_different_call_in_between_is_fine(self, start: Start, workspace: Path) -> None:
-        for name in "abcdef":
-            (workspace / name).write_text("x")
-        same = call("LS", {"path": str(workspace)})
-        others = [call("Read", {"file_path": str(workspace / name)}) for name in "abcd"]
-        talk = await start([same, others[0], same, others[1], same, others[2], same, others[3], say("ok")])
-        assert (await talk.say("go")).text == "ok"
-
-
 class TestInterrupt:
     async def test_in_the_stream_keeps_the_text_and_the_next_prompt_works(self, start: Start) -> None:
         talk = await start([say("a long answer", chunk=3).hold(threading.Event(), after=4), say("fine")])

@@ -1,4 +1,4 @@
-"""Decides whether a tool call may run: find → repetition → parse → mode → rules → tool's own refusal → hooks → ask.
+"""Decides whether a tool call may run: repetition → find → parse → mode → rules → tool's own refusal → hooks → ask.
 
 If a hook or the user changes the arguments, they are parsed and judged again: a deny rule applies even if
 the user allowed the call. Every refusal becomes a result that the model reads.
@@ -32,12 +32,12 @@ async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     must not count against it (a file it created now exists); `is_still_allowed` repeats the rules alone.
     """
     tool = deps.registry.get(call.request.name)
+    repetition = scope.guard.check_call(call.id, tool.name if tool else call.request.name, call.request.args)
+    if repetition:
+        return call.refuse(repetition, discard_reason="repetition")
     if tool is None:
         known = ", ".join(item.name for item in deps.registry.list_offered(spec_of(scope.mode).allows_tool))
         return call.refuse(f"There is no tool {call.request.name!r}. The tools are: {known}.")
-    repetition = scope.guard.check_call(tool.name, call.request.args)
-    if repetition:
-        return call.refuse(repetition, discard_reason="repetition")
     if call.stage != "judged":
         call = _judge(call, tool, scope, deps)
     if not call.is_refused:

@@ -1,13 +1,14 @@
 """What stops an agent: a spent cost budget, and a model that goes in circles.
 
-`CostBudget` is checked before every request to any model. `RepetitionGuard` finds a call that is repeated, or two calls
-that alternate. A repeated call with different results is not a circle: the model may be polling a build.
-`StallDetector` compares results, which stay the same even if a counter in the arguments makes the calls differ.
+`CostBudget` is checked before every request to any model. `RepetitionGuard` finds calls that are repeated again and
+again with the same results. Only really repeated calls count: a call with other arguments, a result that differs from
+the last time and a changed file are progress. The model may be polling a build, or look for many things that are not
+there.
 """
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -87,168 +88,75 @@ def format_dollars(usd: float) -> str:
     return f"${usd:.2f}" if usd == 0 or usd >= 0.1 else f"${usd:.4f}"
 
 
-STALE_ROUNDS = 10
-"""Consecutive replies without a new result that count as a stall."""
+SAME_NOTED = 3
+"""The identical call from which on its result says that nothing has changed."""
 
-RESPITE_ROUNDS = 2
-"""Replies the model gets after each warning to try another way."""
+SAME_REFUSED = 5
+"""The identical call that is refused."""
 
-_REMEMBERED_RESULTS = 200
-_COMPARED_CHARS = 20_000
-_NUMBER = re.compile(r"\d+")
-
-
-class StallDetector:
-    """Counts replies in a row whose results were all seen before."""
-
-    def __init__(self) -> None:
-        self._seen: deque[int] = deque(maxlen=_REMEMBERED_RESULTS)
-        self._stale_rounds = 0
-        self._has_results = False
-        self._has_news = False
-
-    @property
-    def is_stalled(self) -> bool:
-        return self._stale_rounds >= STALE_ROUNDS
-
-    def record_result(
-        self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
-    ) -> None:
-        """Remember the result of a call. `runs`: it is a command. `edits`: it changes files.
-
-        Commands and successful calls are compared with their arguments: a command may do much and print nothing, and
-        "not found" is news for each name. A successful edit is always progress.
-        """
-        result = _remove_arguments(text[:_COMPARED_CHARS], args)
-        if failed:
-            result = _NUMBER.sub("#", result)
-        arguments = _NUMBER.sub("#", msgspec.json.encode(args, order="sorted").decode()) if runs or not failed else ""
-        key = hash((name, failed, result, arguments))
-        self._has_results = True
-        self._has_news = self._has_news or key not in self._seen or (edits and not failed)
-        self._seen.append(key)
-
-    def end_round(self, *, changed: bool) -> None:
-        """End the calls of one reply. `changed`: files have changed, which is progress."""
-        if self._has_news or changed:
-            self._stale_rounds = 0
-        elif self._has_results:
-            self._stale_rounds += 1
-        self._has_results = self._has_news = False
-
-    def grant_respite(self) -> None:
-        self._stale_rounds = STALE_ROUNDS - RESPITE_ROUNDS
-
-
-def _remove_arguments(text: str, args: dict[str, Any]) -> str:
-    """Return a result without the argument values it repeats, such as the name of a missing file."""
-    values = sorted((value for value in args.values() if isinstance(value, str) and len(value) > 1), key=len)
-    for value in reversed(values):
-        text = text.replace(value, "·")
-    return text
-
-
-MAX_SAME_IN_A_ROW = 3
-CALL_WINDOW = 10
-MAX_IN_WINDOW = 5
-ALTERNATIONS = 6
-MAX_WARNINGS = 3
+MAX_REFUSALS = 3
+"""Replies in a row with a refused call after which the turn ends."""
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
 """Durations and times of day, which differ between two results although nothing has changed."""
 
 
-class _SeenCall:
-    """One call, with the hash of its result once that is known."""
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.result: int | None = None
-
-
 class RepetitionGuard:
-    """Refuses repeated calls of one turn. Refused calls count as well, so a model that insists ends the turn."""
+    """Counts the identical calls of one turn since its last progress, and refuses the fifth of a kind."""
 
     def __init__(self) -> None:
-        self._recent: deque[_SeenCall] = deque(maxlen=CALL_WINDOW)
+        self._results: dict[int, int] = {}
+        self._counts = Counter[int]()
+        self._pending: dict[str, int] = {}
         self._has_refused = False
-        self._warnings = 0
-        self._stall_detector = StallDetector()
+        self._refusals = 0
 
     @property
     def is_hopeless(self) -> bool:
-        """True if the model was warned several times and still repeats itself."""
-        return self._warnings >= MAX_WARNINGS
+        """True if calls were refused several times and the model still repeats them."""
+        return self._refusals >= MAX_REFUSALS
 
-    def record_result(
-        self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
-    ) -> None:
-        """Remember the result of a call that was not refused. `runs`: it is a command. `edits`: it changes files."""
-        self._stall_detector.record_result(name, args, text, failed=failed, runs=runs, edits=edits)
-        key = _key_of(name, args)
-        call = next((call for call in self._recent if call.key == key and call.result is None), None)
-        if call is not None:
-            call.result = hash((failed, _TIMES.sub("#", text)))
-
-    def end_round(self, *, changed: bool = False) -> None:
-        """End the calls of one reply. Several refusals in one reply count as one warning.
-
-        `changed`: files have changed, which is progress whatever the results look like.
-        """
-        if self._has_refused and self._stall_detector.is_stalled:
-            self._stall_detector.grant_respite()
-        else:
-            self._stall_detector.end_round(changed=changed)
-        self._warnings += self._has_refused
-        self._has_refused = False
-
-    def check_call(self, name: str, args: dict[str, Any]) -> str:
-        """Count this call and return why it is refused, or ""."""
-        self._recent.append(_SeenCall(_key_of(name, args)))
-        reason = _repetition_reason_of(list(self._recent)) or (
-            _STALLED_REASON if self._stall_detector.is_stalled else ""
+    def check_call(self, call_id: str, name: str, args: dict[str, Any]) -> str:
+        """Return why this call is refused, or "". Then it counts once its result is recorded."""
+        key = hash(msgspec.json.encode([name, args], order="deterministic"))
+        number = self._counts[key] + list(self._pending.values()).count(key) + 1
+        if number < SAME_REFUSED:
+            self._pending[call_id] = key
+            return ""
+        self._has_refused = True
+        return (
+            f"loop detected: this is the same call for the {_ordinal_of(number)} time, and nothing has changed since. "
+            "Change something, or answer with what you know."
         )
-        self._has_refused = self._has_refused or bool(reason)
-        return reason
 
-    def would_refuse(self, calls: Iterable[tuple[str, dict[str, Any]]]) -> bool:
-        """True if the last of these calls would be refused if all were made in order. They are not counted."""
-        recent = deque(self._recent, maxlen=CALL_WINDOW)
-        recent.extend(_SeenCall(_key_of(name, args)) for name, args in calls)
-        return self._stall_detector.is_stalled or bool(_repetition_reason_of(list(recent)))
+    def record_result(self, call_id: str, text: str, *, failed: bool, changed: bool = False) -> str:
+        """Record the result of a call and return what the model should know about it, or "".
 
+        `changed`: files have changed, which is progress whatever the result looks like.
+        """
+        key = self._pending.pop(call_id, None)
+        if key is None:
+            return ""
+        result = hash((failed, _TIMES.sub("#", text)))
+        if changed or self._results.get(key) != result:
+            self._results[key] = result
+            self._counts.clear()
+            self._refusals = 0
+        self._counts[key] += 1
+        if self._counts[key] < SAME_NOTED:
+            return ""
+        return (
+            f"This is the same call for the {_ordinal_of(self._counts[key])} time, with the same result. "
+            f"The {_ordinal_of(SAME_REFUSED)} is refused."
+        )
 
-_STALLED_REASON = (
-    f"loop detected: the calls of the last {STALE_ROUNDS} steps returned nothing new. "
-    "Try something different, or answer with what you know."
-)
-
-
-def _key_of(name: str, args: dict[str, Any]) -> bytes:
-    return msgspec.json.encode([name, args], order="deterministic")
-
-
-def _repetition_reason_of(recent: list[_SeenCall]) -> str:
-    """Return why the newest call is refused, or ""."""
-    keys = [call.key for call in recent]
-    key = keys[-1]
-    same = [call for call in recent if call.key == key]
-    if not _has_new_result(same):
-        if len(keys) >= MAX_SAME_IN_A_ROW and all(item == key for item in keys[-MAX_SAME_IN_A_ROW:]):
-            return (
-                f"loop detected: this is the same call {MAX_SAME_IN_A_ROW} times in a row. Change something or answer."
-            )
-        if len(same) > MAX_IN_WINDOW:
-            return f"loop detected: the same call came {len(same)} times in the last {len(keys)}. Try another way."
-    tail = keys[-ALTERNATIONS:]
-    if len(tail) == ALTERNATIONS and tail[0] != tail[1] and tail == tail[:2] * (ALTERNATIONS // 2):
-        pair = recent[-ALTERNATIONS:]
-        if not _has_new_result(pair[::2]) and not _has_new_result(pair[1::2]):
-            return "loop detected: two calls are taking turns without progress. Try another way or answer."
-    return ""
+    def end_round(self) -> None:
+        """End the calls of one reply. Several refusals in one reply count as one."""
+        self._refusals += self._has_refused
+        self._has_refused = False
+        self._pending.clear()
 
 
-def _has_new_result(same: list[_SeenCall]) -> bool:
-    """True if the last two results of this call differ."""
-    results = [call.result for call in same if call.result is not None]
-    return len(results) > 1 and results[-1] != results[-2]
+def _ordinal_of(number: int) -> str:
+    words = ("first", "second", "third", "fourth", "fifth")
+    return words[number - 1] if number <= len(words) else f"{number}th"

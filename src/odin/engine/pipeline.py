@@ -1,6 +1,6 @@
 """Runs the tool calls of one reply. Every call goes the same way:
 
-    find → repetition → parse → mode → rules → tool's own refusal → tool_call hooks → ask     admit   (admission.py)
+    repetition → find → parse → mode → rules → tool's own refusal → tool_call hooks → ask     admit   (admission.py)
       → before → around: run → unsandboxed retry → after → tool_result hooks                  run     (execution.py)
       → redact → bound → remarks → before_tool_result_append hooks → events                   record  (execution.py)
 
@@ -11,6 +11,8 @@ becomes an error result that the model reads; nothing here ends the turn.
 
 import asyncio
 from collections.abc import Sequence
+
+from msgspec import structs
 
 from odin.core.call_events import CallQueued
 from odin.core.errors import AgentShutdown
@@ -35,7 +37,7 @@ class CallPipeline:
         self.speculator = Speculator(deps, speculation or SpeculationSettings())
         self._deps = deps
         self._file_history = deps.recorder.state.file_history
-        self._batch_mark = self._file_history.mark()
+        self._batch_mark = self._recorded_mark = self._file_history.mark()
 
     async def run_all(self, requests: Sequence[ToolCall], scope: CallScope) -> bool:
         """Run the calls of one reply; return True if the user wants the turn to stop.
@@ -44,7 +46,6 @@ class CallPipeline:
         conflict run in parallel. When a command fails, later calls that are not read-only are not run: they were
         planned on its success. If the session ends meanwhile, raise AgentShutdown after every result is recorded.
         """
-        mark = self._file_history.mark()
         await self.speculator.discard_changed(requests)
         calls, stop = await self._admit_all(requests, scope)
         reply = _Reply()
@@ -61,7 +62,7 @@ class CallPipeline:
                 raise AgentShutdown from None
             raise
         await self.speculator.rollback("not_run")
-        scope.guard.end_round(changed=self._file_history.mark() != mark)
+        scope.guard.end_round()
         await self._fire_batch_complete(reply.calls, scope)
         if self._deps.approvals.is_closed:
             raise AgentShutdown
@@ -134,9 +135,20 @@ class CallPipeline:
 
     async def _record(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
         reply.recorded.add(call.id)
-        call = await record(call, scope, self._deps)
+        call = await record(self._note_repetition(call, scope), scope, self._deps)
         reply.add(call)
-        _inform_guard(call, scope)
+
+    def _note_repetition(self, call: Call, scope: CallScope) -> Call:
+        """Return the call with a remark in its result if it repeats earlier ones. A cancelled call does not count."""
+        if call.refusal is not None and call.refusal.status == "cancelled":
+            return call
+        mark, self._recorded_mark = self._recorded_mark, self._file_history.mark()
+        edited = not call.is_refused and call.tool.kind == "edit" and not call.output.is_error
+        changed = edited or mark != self._recorded_mark
+        remark = scope.guard.record_result(call.id, call.output.text, failed=call.output.is_error, changed=changed)
+        if not remark:
+            return call
+        return structs.replace(call, output=structs.replace(call.output, text=f"{call.output.text}\n\n[{remark}]"))
 
     async def _record_refused(self, calls: Sequence[Call], scope: CallScope, reply: "_Reply") -> None:
         """Record what was refused before the turn was cancelled: the user's no stays a no. This waits for nothing."""
@@ -220,17 +232,6 @@ def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> b
     if one.tool.kind == "edit" and other.tool.kind == "edit":
         return set(paths_of(one)).isdisjoint(paths_of(other))
     return False
-
-
-def _inform_guard(call: Call, scope: CallScope) -> None:
-    """Tell the repetition guard the result of a call, unless the call was never tried."""
-    if call.refusal is None:
-        runs, edits = call.tool.kind == "execute", call.tool.kind == "edit"
-        scope.guard.record_result(
-            call.tool.name, call.request.args, call.output.text, failed=call.output.is_error, runs=runs, edits=edits
-        )
-    elif call.refusal.discard_reason != "repetition" and call.refusal.status != "cancelled":
-        scope.guard.record_result(call.name, call.request.args, call.refusal.text, failed=True)
 
 
 def _skip(request: ToolCall) -> Call:

@@ -160,9 +160,6 @@ class Speculator:
             return None
         if not is_read_only_call(call, scope) and not self._is_reversible(call):
             return None
-        earlier = [(started.call.tool.name, started.call.request.args) for started in self._calls.values()]
-        if scope.guard.would_refuse([*earlier, (call.tool.name, request.args)]):
-            return None
         taken = {path for started in self._calls.values() for path in started.paths}
         return call if taken.isdisjoint(named_files_of(call)) else None
 
