@@ -32,7 +32,7 @@ from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import Stage, all_painted
 from tests.tui.played import START, PlayedClient, PlayedSessions
-from tests.tui.test_asking_pictures import COMMAND
+from tests.tui.test_asking_pictures import COMMAND, EDIT
 from tests.tui.test_transcript import turns
 
 ASKED = PermissionAsked(
@@ -343,6 +343,10 @@ async def asked(scene: Scene) -> None:
     await scene.asks(ASKED)
 
 
+async def edited(scene: Scene) -> None:
+    await scene.asks(EDIT)
+
+
 async def commanded(scene: Scene) -> None:
     await scene.asks(COMMAND)
 
@@ -589,10 +593,12 @@ CASES: tuple[Case, ...] = (
     Case("allow_session", commanded, in_step("rule", allow=True, scope="session")),
     Case("allow_project", commanded, in_step("rule", allow=True, scope="project")),
     Case("allow_everywhere", commanded, in_step("rule", allow=True, scope="user")),
+    Case("allow_mode", edited, answered(allow=True, permission_mode="acceptEdits")),
+    Case("more_answers", commanded, says("Deny always")),
     Case("allow_note", commanded, in_step("note")),
     Case("deny", commanded, answered(allow=False, interrupt=False)),
     Case("deny_words", commanded, in_step("no")),
-    Case("deny_always", commanded, in_step("rule", allow=False, scope="session")),
+    Case("deny_always", commanded, in_step("rule", allow=False, scope="project")),
     Case("edit_call", commanded, in_step("edit")),
     Case("show_call", commanded, lambda scene: scene.top._view == "all"),
     Case("explain_keys", commanded, says("Edit the arguments before the call runs.")),

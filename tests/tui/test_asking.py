@@ -86,9 +86,9 @@ async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_fi
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(EDIT, COMMAND)
-        await asked(stage, "Odin asks to use Edit:", "1 more waiting")
+        await asked(stage, "Edit greet.py", "1 more waiting")
         await stage.press("y", "y")
-        await asked(stage, "Odin asks to use ExecuteCommand:")
+        await asked(stage, "Bash: Publish the branch")
         assert answers(client) == [AnswerPermission("ask-1", allow=True)]
         assert not stage.app.composer.text
         await stage.press("n")
@@ -99,9 +99,11 @@ async def test_a_question_of_a_sub_agent_says_so_and_takes_no_note() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(COMMAND, agent="scout-1")
-        await asked(stage, "The sub-agent scout-1 asks to use ExecuteCommand:")
+        await asked(stage, "scout-1 asks: Bash")
+        await stage.press("m")
+        await stage.shows("Fewer")
         assert "Allow with a note" not in stage.screen()
-        await stage.press("a", "y")
+        await stage.press("w", "y")
         await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
@@ -120,7 +122,7 @@ async def test_running_outside_the_sandbox_is_allowed_once_or_not_at_all() -> No
     outside = replace(COMMAND, rules=(), unsandboxed=True, reason="The sandbox kept it from the network.")
     async with play(PlayedSessions(client)) as stage:
         client.play(outside)
-        await asked(stage, "Odin asks to run this again outside the sandbox:", "kept it from the network")
+        await asked(stage, "Run this again outside the sandbox", "kept it from the network")
         assert "For this session" not in stage.screen()
         await stage.press("s", "d", "e")
         await stage.shows("cannot be edited")
@@ -176,7 +178,9 @@ async def test_the_answers_are_in_sight_at_every_size(size: tuple[int, int]) -> 
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client), size=size) as stage:
         client.play(EDIT)
-        await asked(stage, "greet.py", " y ", " n ", " d ", " e ", "?")
+        await asked(stage, "greet.py", " y ", " n ", " m ")
+        await stage.press("m")
+        await stage.shows(" y ", " n ", " d ", " e ", "?", " m ")
         for key, words in (("s", "Save rule"), ("r", "Reason for the model:"), ("e", "Use this")):
             await stage.press(key)
             await stage.shows(words, "Esc")

@@ -20,22 +20,28 @@ DIFF = """--- /home/ann/project/greet.py
 EDIT = PermissionAsked(
     "ask-1",
     "c1",
-    "Edit",
+    "EditTool",
     {"file_path": "/home/ann/project/greet.py", "old_string": "…", "new_string": "…"},
-    "Edit changes /home/ann/project/greet.py.",
+    "Changes greet.py.",
     subject="/home/ann/project/greet.py",
     rules=("Edit(./greet.py)", "Edit(./**)"),
     preview=DIFF,
+    effect="Changes greet.py.",
+    permission_modes=("acceptEdits", "auto"),
+    title="Edit greet.py",
 )
 COMMAND = PermissionAsked(
     "ask-2",
     "c2",
     "ExecuteCommand",
-    {"command": "git push origin main"},
-    "It reaches the network.",
+    {"command": "git push origin main", "description": "Publish the branch"},
+    "The rule 'Bash(git push:*)' asks for approval.",
     subject="git push origin main",
     rules=("Bash(git push origin main)", "Bash(git push:*)"),
-    sandbox="bubblewrap, without the network",
+    sandbox="bubblewrap, network off",
+    danger="network",
+    effect="Pushes commits to a remote.",
+    title="Bash",
 )
 QUESTIONS = QuestionsAsked(
     "ask-3",
@@ -79,7 +85,7 @@ def clock() -> float:
 async def test_permission(size: tuple[int, int], theme: str) -> None:
     async with play(client(EDIT, COMMAND), size=size, settings=settings(theme), clock=clock) as stage:
         await ready(stage)
-        await stage.shows("Odin asks to use Edit: · 1 more waiting")
+        await stage.shows("Edit greet.py · 1 more waiting")
         await stage.pictured(f"permission-{shown(size, theme)}")
 
 

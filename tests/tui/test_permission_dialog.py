@@ -8,8 +8,9 @@ import pytest
 
 from odin.core.op import AnswerPermission
 from odin.testing import call, say
+from odin.ui.tui.dialogs.argument_area import ArgumentsArea
 from odin.ui.tui.dialogs.dialog import RequestDialog
-from odin.ui.tui.dialogs.permission import ArgumentsArea
+from odin.ui.tui.dialogs.widgets import ChoiceBar
 from tests.tui.conftest import OpenApp, Stage
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="c1")
@@ -34,7 +35,7 @@ def results(stage: Stage) -> dict[str, Any]:
 async def test_y_allows_it_once(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage, "Odin asks to use ExecuteCommand:", "touch made", "y Allow once")
+        await asked(stage, "Bash", "touch made", "changes files", "y Allow once")
         assert not (workspace / "made").exists()
         await stage.press("y")
         await stage.shows("Done.")
@@ -91,7 +92,7 @@ async def test_a_yes_with_a_note_is_read_after_the_result(open_app: OpenApp, wor
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
         await asked(stage)
-        await stage.press("a")
+        await stage.press("w")
         await stage.send("Tell me its size, too.")
         await stage.shows("Done.")
         await over(stage)
@@ -163,7 +164,7 @@ async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> 
         await stage.send("Make it.")
         await asked(stage)
         await stage.press("d")
-        await stage.shows("Deny and save this rule for this session")
+        await stage.shows("Deny and save this rule for this project")
         await stage.press("enter")
         await stage.shows("Done.")
         assert [rule.action for rule in await stage.app.client.list_rules()] == ["deny"]
@@ -191,10 +192,10 @@ async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, works
         await stage.send("Make it.")
         await asked(stage)
         await stage.press("e")
-        await stage.shows("Command:")
+        await stage.shows("command:")
         await stage.type("-other")
         await stage.press("enter")
-        await stage.shows("Edited call:", "touch made-other")
+        await stage.shows("Edited call: Bash", "1 - touch made", "1 + touch made-other")
         assert not (workspace / "made-other").exists()
         await stage.press("y")
         await stage.shows("Done.")
@@ -203,22 +204,96 @@ async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, works
         assert not (workspace / "made").exists()
 
 
-async def test_other_arguments_are_changed_as_json(open_app: OpenApp, workspace: Path) -> None:
+async def test_code_is_edited_as_lines_and_the_edit_is_shown_as_a_diff(open_app: OpenApp, workspace: Path) -> None:
+    content = "def f():\n    return 1\n"
+    script = [call("Write", {"file_path": str(workspace / "a.py"), "content": content}, id="c1"), say("Done.")]
+    async with open_app(script) as stage:
+        await stage.send("Write it.")
+        await asked(stage, "Create file a.py", "1 + def f():")
+        await stage.press("e")
+        await stage.shows("content (argument 2 of 2):")
+        area = stage.app.screen.query_one("#args", ArgumentsArea)
+        assert area.text == content
+        await stage.press("up", "end", "backspace")
+        await stage.type("2")
+        await stage.press("enter")
+        await stage.type("# two")
+        assert area.text == "def f():\n    return 2\n# two\n"
+        await stage.press("ctrl+underscore")
+        assert "# two" not in area.text
+        await stage.press("alt+underscore", "ctrl+s")
+        await stage.shows("Edited call: Create file a.py", "-     return 1", "+     return 2")
+        assert "\\n" not in stage.screen()
+        await stage.press("y")
+        await stage.shows("Done.")
+        assert (workspace / "a.py").read_text() == "def f():\n    return 2\n# two\n"
+
+
+async def test_tab_goes_on_to_other_arguments_and_to_all_as_json(open_app: OpenApp, workspace: Path) -> None:
     script = [call("Write", {"file_path": str(workspace / "a.txt"), "content": "one\n"}, id="c1"), say("Done.")]
     async with open_app(script) as stage:
         await stage.send("Write it.")
-        await asked(stage, "Preview of the change:", "one")
-        await stage.press("e")
-        await stage.shows("Arguments as JSON:")
+        await asked(stage)
+        await stage.press("e", "tab")
+        await stage.shows("All arguments as JSON:", '"content": "one\\n"')
         area = stage.app.screen.query_one("#args", ArgumentsArea)
         area.text = area.text.replace("one", "two") + ","
         await stage.press("ctrl+s")
         await stage.shows("Invalid JSON", "line 4, column 2")
-        await stage.press("delete", "ctrl+s")
-        await stage.shows("Edited call:", "two")
+        await stage.press("delete", "tab")
+        await stage.shows("file_path (argument 1 of 2):")
+        await stage.press("backspace")
+        await stage.press("enter")
+        await stage.shows("Edited call:", "a.tx", "+ two")
         await stage.press("y")
         await stage.shows("Done.")
-        assert (workspace / "a.txt").read_text() == "two\n"
+        assert (workspace / "a.tx").read_text() == "two\n"
+
+
+async def test_ctrl_x_opens_the_editor_as_in_the_composer(
+    open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def edited(app: object, text: str) -> str:
+        return text.replace("made", "remade")
+
+    monkeypatch.setattr("odin.ui.tui.dialogs.argument_area.edit_in_editor", edited)
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("e", "ctrl+x", "enter")
+        await stage.shows("Edited call:", "+ touch remade")
+        await stage.press("y")
+        await over(stage)
+        assert (workspace / "remade").exists()
+
+
+async def test_all_edits_from_now_on(open_app: OpenApp, workspace: Path) -> None:
+    script = [
+        call("Write", {"file_path": str(workspace / name), "content": "x\n"}, id=name) for name in ("a.txt", "b.txt")
+    ]
+    async with open_app([*script, TOUCH, say("Done.")]) as stage:
+        await stage.send("Write them.")
+        await asked(stage, "Create file a.txt", "a All edits this session")
+        await stage.press("a")
+        await asked(stage, "touch made")
+        assert (workspace / "b.txt").exists() and not (workspace / "made").exists()
+        assert stage.app.composer.permission_mode == "acceptEdits"
+        await stage.press("n")
+        await over(stage)
+
+
+async def test_five_answers_and_the_rest_behind_a_key(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage, "y Allow once", "m More…")
+        bar = stage.app.screen.query_one(ChoiceBar)
+        assert len(bar._choices) <= 6
+        await stage.press("m")
+        await stage.shows("p In this project", "u Everywhere", "d Deny always", "w Allow with a note", "m Fewer")
+        await stage.press("m")
+        await stage.until(lambda: "u Everywhere" not in stage.screen())
+        await stage.press("n")
+        await over(stage)
 
 
 async def test_esc_denies_it_and_stops_the_work(open_app: OpenApp, workspace: Path) -> None:
@@ -236,7 +311,7 @@ async def test_everything_and_the_keys_are_shown(open_app: OpenApp, workspace: P
         await stage.send("Make it.")
         await asked(stage)
         await stage.press("v")
-        await stage.shows('"command": "touch made"')
+        await stage.shows("command:", "Rules you can save:", "Bash(touch made)")
         await stage.press("v", "question_mark")
         await stage.shows("Deny and tell the model why.")
         await stage.shows("Esc goes back to the request.")
@@ -292,7 +367,7 @@ async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenAp
 
 
 async def test_a_question_nobody_answers_goes_away(open_app: OpenApp, workspace: Path) -> None:
-    async with open_app(SCRIPT, config={"confirm_timeout_s": 1.5}) as stage:
+    async with open_app(SCRIPT, config={"confirm_timeout_s": 3}) as stage:
         await stage.send("Make it.")
         await stage.shows("s left")
         await stage.shows("No answer in time: denied.", "Done.")

@@ -1,18 +1,21 @@
 """What the permission dialog is made of: every line of a change is seen, and nothing hides in what is edited."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 from textual.strip import Strip
 
 from odin.core.errors import UsageError
+from odin.core.policy import Danger
+from odin.ui.argument_form import ArgumentForm, InvalidJson
+from odin.ui.permission_text import format_headline
 from odin.ui.tui.dialogs.permission_view import (
-    InvalidJson,
     RuleDraft,
-    make_form,
+    format_danger,
     paint_change,
+    paint_details,
     paint_request,
-    parse_form,
     replace_arguments,
 )
 from odin.ui.tui.paint.canvas import Canvas
@@ -28,7 +31,6 @@ def text(strips: list[Strip]) -> str:
 
 def test_a_change_is_painted_with_the_numbers_of_its_lines():
     shown = text(paint_change(DIFF, CANVAS))
-    assert "Preview of the change:" in shown
     assert "1   def greet(name):" in shown
     assert '2 -     print("Hello", name)' in shown
 
@@ -49,10 +51,30 @@ def test_what_is_no_diff_is_shown_as_it_is():
     assert "/a is binary" in text(paint_change("(/a is binary: 10 bytes would be replaced.)", CANVAS))
 
 
-def test_the_page_names_why_where_and_the_rules():
-    shown = text(paint_request(COMMAND, CANVAS))
-    for words in ("git push origin main", "It reaches the network.", "It would run in bubblewrap", "Bash(git push:*)"):
-        assert words in shown
+def test_the_danger_is_named_with_what_the_call_would_do():
+    page = text(paint_request(COMMAND, CANVAS))
+    assert "git push origin main" in page
+    assert "The rule 'Bash(git push:*)' asks for approval." in page
+    danger = "network  Pushes commits to a remote.\nIt would run in bubblewrap, network off."
+    assert format_danger(COMMAND, CANVAS.palette).plain == danger
+    assert format_danger(EDIT, CANVAS.palette).plain == "changes files"
+
+
+def test_danger_has_its_color():
+    def color(danger: Danger) -> object:
+        ask = replace(COMMAND, danger=danger)
+        return str(format_danger(ask, CANVAS.palette).spans[0].style)
+
+    assert len({color(danger) for danger in get_args(Danger)}) == 4
+    assert "reverse" in str(color("hard_to_undo")) and "reverse" in str(color("credentials"))
+
+
+def test_the_diff_is_the_page_of_an_edit_and_its_path_is_in_the_title():
+    shown = text(paint_request(EDIT, CANVAS))
+    assert shown.startswith("    1   def greet(name):")
+    assert "/home/ann" not in shown and "Edit(" not in shown
+    assert format_headline(EDIT) == "Edit greet.py"
+    assert "Edit(./greet.py)" in text(paint_details(EDIT, CANVAS))
 
 
 @pytest.mark.parametrize("width", [20, 40, 300])
@@ -66,32 +88,53 @@ def test_no_line_is_wider_than_there_is_room(width: int):
     [
         ({"command": "ls -l", "timeout": 5}, "command", "ls -l"),
         ({"query": "cats"}, "query", "cats"),
-        ({"a": "x", "b": "y"}, "", '{\n  "a": "x",\n  "b": "y"\n}'),
-        ({"command": "ls \u202e"}, "", '{\n  "command": "ls \\u202e"\n}'),
-        ({"command": "ls \x1b[2J"}, "", '{\n  "command": "ls \\u001b[2J"\n}'),
-        ({"command": "x\U000e0041"}, "", '{\n  "command": "x\\udb40\\udc41"\n}'),
+        ({"a": "x", "b": "y\n\tz"}, "b", "y\n\tz"),
+        ({"edits": [{"old_string": "a", "new_string": "b\nc"}]}, "edits[0].new_string", "b\nc"),
+        ({"file_path": "a", "content": "x\n"}, "content", "x\n"),
+        ({"count": 3}, "count", "3"),
+        ({}, "", "{}"),
+        ({"command": "ls \u202e"}, "command", '"ls \\u202e"'),
+        ({"command": "ls \x1b[2J"}, "command", '"ls \\u001b[2J"'),
+        ({"command": "x\U000e0041"}, "command", '"x\\udb40\\udc41"'),
     ],
 )
 def test_what_is_edited_hides_nothing(args: dict[str, Any], name: str, shown: str):
-    form = make_form(args)
+    form = ArgumentForm(args)
     assert (form.name, form.text) == (name, shown)
-    assert parse_form(args, form, form.text) == args
+    for _ in form.paths:
+        form.store(form.text)
+        form.switch(1)
+    assert form.args == args
+
+
+def test_every_value_can_be_changed():
+    args = {"path": "a", "edits": [{"old": "x", "new": "y"}], "all": False}
+    form = ArgumentForm(args)
+    for name, text in (("path", "b"), ("edits[0].new", "z\nz"), ("all", "true")):
+        form.select(name)
+        form.store(text)
+    assert form.args == {"path": "b", "edits": [{"old": "x", "new": "z\nz"}], "all": True}
+    assert args["path"] == "a"
+    with pytest.raises(UsageError, match="There is no argument 'nothing'"):
+        form.select("nothing")
 
 
 def test_wrong_json_says_where():
-    form = make_form({"a": 1})
+    form = ArgumentForm({"a": 1})
+    form.switch(1)
     with pytest.raises(InvalidJson, match="line 2, column 3") as found:
-        parse_form({"a": 1}, form, '{"a":\n  }')
+        form.store('{"a":\n  }')
     assert found.value.place == (1, 2)
     with pytest.raises(UsageError, match="must be a JSON object"):
-        parse_form({"a": 1}, form, "[1]")
+        form.store("[1]")
     with pytest.raises(UsageError, match="command is empty"):
-        parse_form({"command": "ls"}, make_form({"command": "ls"}), "  ")
+        ArgumentForm({"command": "ls"}).store("  ")
 
 
 def test_changed_arguments_bring_no_rules_along():
     other = replace_arguments(COMMAND, {"command": "git status"})
-    assert (other.subject, other.rules, other.preview) == ("git status", (), "")
+    assert (other.subject, other.rules, other.permission_modes, other.effect) == ("git status", (), (), "")
+    assert "-git push origin main\n+git status" in other.preview
 
 
 def test_a_rule_has_a_scope_and_others_beside_it():
@@ -100,3 +143,10 @@ def test_a_rule_has_a_scope_and_others_beside_it():
     assert rule.switch(1) == "one"
     rule.switch_scope()
     assert rule.format_label() == "Allow and save this rule for this project (rule 1 of 2):"
+
+
+def test_a_long_path_is_cut_in_the_title_and_whole_in_the_request():
+    path = "/".join(["folder"] * 60) + "/end.py"
+    ask = replace(EDIT, subject=f"/home/ann/project/{path}", title=f"Edit {path}")
+    assert len(format_headline(ask)) <= 150
+    assert "end.py" in text(paint_request(ask, CANVAS))

@@ -104,18 +104,18 @@ async def permission_why(this: Set) -> None:
 
 
 async def permission_note(this: Set) -> None:
-    await this.asks(COMMAND, "a")
+    await this.asks(COMMAND, "w")
     await this.stage.type("Only this once")
 
 
 async def permission_edit(this: Set) -> None:
     await this.asks(COMMAND, "e")
-    await this.stage.shows("Command:")
+    await this.stage.shows("command (argument")
 
 
 async def permission_all(this: Set) -> None:
     await this.asks(EDIT, "v")
-    await this.stage.shows("Arguments of Edit:")
+    await this.stage.shows("Rules you can save:")
 
 
 async def permission_keys(this: Set) -> None:

@@ -338,6 +338,6 @@ async def test_a_real_session_with_an_edit(open_app: OpenApp, workspace: Any) ->
     edit = call("EditTool", {"file_path": path, "old_string": "x = 1", "new_string": "x = 3"})
     async with open_app([call("Read", {"file_path": path}), edit, say("Done.")], yes=True) as stage:
         await stage.send("Make x three")
-        await stage.shows("✓ Read a.py", "✓ EditTool a.py  +1 -1", "1 - x = 1", "1 + x = 3", "Done.")
+        await stage.shows("✓ Read a.py", "✓ Edit a.py  +1 -1", "1 - x = 1", "1 + x = 3", "Done.")
         prompts = [block for block in stage.app.transcript.blocks if isinstance(block, PromptBlock)]
         assert [block.text for block in prompts] == ["Make x three"]

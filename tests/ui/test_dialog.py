@@ -86,7 +86,7 @@ async def test_whoever_answers_first_is_named_where_it_was_also_asked(workspace:
             await at.see("This was answered elsewhere: allowed by phone.\r\n")
             second = await asyncio.wait_for(at.asked.get(), 20)
             await at.see("touch two")
-            await at.see("This was answered elsewhere: allowed by phone.\r\nOdin asks to use ExecuteCommand:")
+            await at.see("This was answered elsewhere: allowed by phone.\r\nOdin asks: Bash")
             at.type("n\n")
             ended = await asyncio.wait_for(at.turn, 20)
             assert ended.text == "Done."

@@ -38,7 +38,7 @@ def ask(**more: object) -> PermissionAsked:
     return PermissionAsked(**{**fields, **more})  # pyright: ignore[reportArgumentType]
 
 
-PLAIN = ask()
+PLAIN = ask(permission_modes=("auto",))
 ONCE = ask(rules=())
 OUTSIDE = ask(unsandboxed=True, sandbox="bubblewrap")
 
@@ -62,6 +62,10 @@ OUTSIDE = ask(unsandboxed=True, sandbox="bubblewrap")
         ("u\n", PermissionReply("remember", scope="user")),
         ("d\n", PermissionReply("forbid")),
         ("e\n", PermissionReply("edit")),
+        ("e command\n", PermissionReply("edit", "command")),
+        ("edit all\n", PermissionReply("edit", "all")),
+        ("edit the other one\n", PermissionReply("deny", "edit the other one")),
+        ("a\n", PermissionReply("switch")),
         ("v\n", PermissionReply("view")),
         ("?\n", PermissionReply("help")),
     ],
@@ -80,7 +84,7 @@ def test_what_could_be_an_accident_is_asked_again(typed: str) -> None:
     assert reply.words
 
 
-@pytest.mark.parametrize("typed", ["s\n", "p\n", "u\n", "d\n", "session\n"])
+@pytest.mark.parametrize("typed", ["s\n", "p\n", "u\n", "d\n", "a\n", "session\n"])
 def test_what_is_not_offered_cannot_be_remembered(typed: str) -> None:
     assert parse_reply(ONCE, typed).act == "unclear"
     assert parse_reply(OUTSIDE, typed).act == "unclear"
@@ -92,7 +96,7 @@ def test_outside_the_sandbox_there_is_yes_and_no_only() -> None:
     assert parse_reply(OUTSIDE, "e\n").act == "unclear"
     assert parse_reply(OUTSIDE, "y\n").act == "allow"
     shown = format_permission_request(OUTSIDE)
-    assert shown.startswith("Odin asks to run this again outside the sandbox:\n  | make\n")
+    assert shown.startswith("Odin asks: Run this again outside the sandbox\n  | make\n")
     assert "remember" not in format_permission_help(OUTSIDE)
 
 
@@ -108,21 +112,25 @@ def test_the_question_names_everything_that_matters() -> None:
         asked_paths=("/etc/one", "/etc/two"),
         allowed_paths=("/project/three",),
         preview="-old\n+new\n",
+        args={"command": "make", "description": "Build  it"},
+        danger="hard_to_undo",
+        effect="Deletes things.",
         task="look\x1b around",
     )
     assert format_permission_request(asked, "explorer") == (
-        "The sub-agent explorer (look\\x1b around) asks to use ExecuteCommand:\n"
+        "explorer (look\\x1b around) asks: Bash: Build it\n"
         "  | make\n"
         "Needs your answer:\n"
         "  | /etc/one\n"
         "  | /etc/two\n"
         "Allowed already:\n"
         "  | /project/three\n"
-        "The command may change things.\n"
-        "It would run in bubblewrap, project writable.\n"
         "What would change:\n"
         "  | -old\n"
         "  | +new\n"
+        "Hard to undo. Deletes things.\n"
+        "The command may change things.\n"
+        "It would run in bubblewrap, project writable.\n"
     )
 
 
@@ -142,11 +150,11 @@ def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for
 def test_no_path_is_listed_twice() -> None:
     assert "Needs your answer" not in format_permission_request(ask(asked_paths=("/etc/one",)))
     several = format_permission_request(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
-    assert several == "Odin asks to use Delete:\n  | /a\n  | /b\n"
+    assert several == "Odin asks: Delete\n  | /a\n  | /b\n"
     mixed = format_permission_request(
         ask(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason="")
     )
-    assert mixed == "Odin asks to use Delete:\nNeeds your answer:\n  | /b\nAllowed already:\n  | /a\n"
+    assert mixed == "Odin asks: Delete\nNeeds your answer:\n  | /b\nAllowed already:\n  | /a\n"
 
 
 def test_a_question_whose_beginning_is_not_on_the_screen_says_so() -> None:
@@ -241,7 +249,7 @@ def test_which_rule_was_chosen(typed: str, count: int, chosen: int | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("typed", "scope"), [("\n", "session"), ("p\n", "project"), ("USER\n", "user"), ("", None), ("x\n", None)]
+    ("typed", "scope"), [("\n", "project"), ("s\n", "session"), ("USER\n", "user"), ("", None), ("x\n", None)]
 )
 def test_how_long_a_deny_is_remembered(typed: str, scope: str | None) -> None:
     assert parse_scope(typed) == scope

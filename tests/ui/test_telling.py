@@ -86,7 +86,7 @@ def test_a_call_that_nobody_could_be_asked_about_is_said(run_odin: Run, workspac
     with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
         ran = run_odin("-p", "Go.", env=server.env("anthropic"))
     assert ran.stdout == "Oh.\n"
-    assert "ExecuteCommand was not run. It requires confirmation: " in ran.stderr
+    assert "Bash was not run. It requires confirmation: " in ran.stderr
     assert "No user can be asked here" in ran.stderr
     assert not (workspace / "made").exists()
 
@@ -95,5 +95,5 @@ def test_a_call_that_a_rule_denies_is_said(run_odin: Run, workspace: Path) -> No
     (workspace / "odinconfig.json").write_text(json.dumps({"ForbiddenCommands": ["touch"]}))
     with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
         ran = run_odin("-p", "Go.", "--yes", env=server.env("anthropic"))
-    assert "ExecuteCommand was not run. Denied" in ran.stderr
+    assert "Bash was not run. Denied" in ran.stderr
     assert not (workspace / "made").exists()

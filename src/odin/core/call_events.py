@@ -221,7 +221,8 @@ class FileCached(Event, frozen=True):
 class PermissionAsked(Event, frozen=True):
     """A tool call waits for approval.
 
-    `reason` says why it needs approval, `effect` in one sentence what it would do, and `danger` how dangerous that is.
+    `title` is the call in a few words. `reason` says why it needs approval, `effect` in one sentence what it would do,
+    and `danger` how dangerous that is.
     `rules` are the rules that would answer it from now on, narrowest first. `preview` shows what would change.
     `sandbox` names the sandbox the command would run in; `unsandboxed`: the request is to run it again without one.
     `asked_paths` need this approval, `allowed_paths` of the same call do not. `permission_modes` are the modes in which
@@ -244,6 +245,7 @@ class PermissionAsked(Event, frozen=True):
     effect: str = ""
     permission_modes: tuple[str, ...] = ()
     task: str = ""
+    title: str = ""
 
 
 class PermissionAnswered(Event, frozen=True):

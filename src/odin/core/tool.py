@@ -418,6 +418,23 @@ def canonical_name_of(name: str) -> str:
     return _CANONICAL.get(name.casefold(), name)
 
 
+_USER_NAMES = {
+    "ExecuteCommand": "Bash",
+    "EditTool": "Edit",
+    "MultiEditTool": "MultiEdit",
+    "WriteFile": "Write",
+    "AppendFile": "Append",
+    "AgentTool": "Agent",
+    "InitTool": "Init",
+}
+
+
+def user_name_of(name: str) -> str:
+    """Return the name of a tool as users know it from permission rules and other agents: `Bash`, `Edit`, `Write`."""
+    canonical = canonical_name_of(name)
+    return _USER_NAMES.get(canonical, canonical)
+
+
 class Registry:
     """Which tools exist, which are offered to the model, and which run without approval.
 

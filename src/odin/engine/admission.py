@@ -280,6 +280,7 @@ def _must_still_ask(call: Call, scope: CallScope, deps: CallDeps) -> bool:
 
 async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> PermissionAsked:
     tool = call.tool
+    modes = _list_offered_modes(call, scope, deps)
     rules = () if deps.rules is None else deps.policy().suggest_rules(tool.name, tool.kind, call.subject, scope.mode)
     effect = deps.policy().describe_effect(tool.name, tool.kind, call.subject, scope.mode)
     return PermissionAsked(
@@ -296,7 +297,8 @@ async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> Permis
         allowed_paths=tuple(to_valid_unicode(path) for path in call.allowed_paths),
         danger=effect.danger,
         effect=_clean(effect.sentence, deps),
-        permission_modes=_list_offered_modes(call, scope, deps),
+        permission_modes=modes,
+        title=_clean(deps.policy().name_call(tool.name, tool.kind, call.subject, scope.mode), deps),
     )
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
-from odin.core.tool import canonical_name_of
+from odin.core.tool import ResolvedPath, canonical_name_of, user_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
 from odin.policy.commands.programs import SHELLS, WRAPPERS, is_assignment
@@ -69,6 +69,8 @@ def _describe_interpreter(part: ExtractedCommand) -> Effect:
             return Effect("hard_to_undo", f"Runs code given to {part.name} that deletes files.")
         return Effect("changes_files", f"Runs code given to {part.name}, which can change files.")
     script = next((text for text in texts if not text.startswith("-")), "")
+    if "-m" in texts and script:
+        return Effect("changes_files", f"Runs the module {shorten(script)}, which can change files.")
     what = f"the script {shorten(script)}" if script else f"code that {part.name} reads from its input"
     return Effect("changes_files", f"Runs {what}, which can change files.")
 
@@ -399,6 +401,24 @@ def _combine_effects(effects: Sequence[Effect]) -> Effect:
     sentences = list(dict.fromkeys(serious)) or [worst.sentence]
     more = f" {len(sentences) - _MAX_SENTENCES} more." if len(sentences) > _MAX_SENTENCES else ""
     return Effect(worst.danger, " ".join(sentences[:_MAX_SENTENCES]) + more)
+
+
+def name_call(call: PolicyCall) -> str:
+    """Return a call in a few words: the tool as users know it and its file, relative to the project."""
+    name, subject = user_name_of(call.name), call.subject
+    files = [_name_file(item, call.root) for item in subject.resolved] or [
+        _shorten_path(call.root, path) for path in subject.paths
+    ]
+    if not files:
+        return name
+    if len(files) > 1:
+        return f"{name} {len(files)} files"
+    creates = name in ("Write", "Append") and not os.path.lexists(paths.join_path(call.cwd, subject.paths[0]))
+    return f"{'Create file' if creates else name} {files[0]}"
+
+
+def _name_file(item: ResolvedPath, root: str) -> str:
+    return _shorten_path(root, item.shown) + item.text.removeprefix(item.shown)
 
 
 def _describe_files(call: PolicyCall) -> Effect:

@@ -139,6 +139,12 @@ class Policy:
 
         return describe_call(self._make_call(name, kind, subject, mode))
 
+    def name_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> str:
+        """Return this call in a few words, for a permission request."""
+        from odin.policy.effects import name_call
+
+        return name_call(self._make_call(name, kind, subject, mode))
+
     def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
         """Return the permission modes of a session that would allow this call without asking, strictest first."""
         call = self._make_call(name, kind, subject, mode)
@@ -354,9 +360,9 @@ class Policy:
         if self.permission_mode in ("acceptEdits", "auto") and call.subject.paths:
             mode = self.permission_mode
             return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
-        return Verdict(
-            "ask", f"{call.name} changes {call.subject.text or 'files'}.", self._suggest_hint(call), "changes"
-        )
+        from odin.policy.effects import describe_call
+
+        return Verdict("ask", describe_call(call).sentence, self._suggest_hint(call), "changes")
 
     def _decide_command(self, call: PolicyCall) -> Verdict:
         analysis = call.analysis

@@ -13,6 +13,7 @@ from odin.core.call_events import (
 )
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
+from odin.core.tool import user_name_of
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 
@@ -183,5 +184,5 @@ def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
 
 def _describe_request(event: AskEvent) -> str:
     if isinstance(event, PermissionAsked):
-        return f"needs your permission for {event.name}"
+        return f"needs your permission for {user_name_of(event.name)}"
     return f"asks: {event.questions[0].text}" if event.questions else "asks something"

@@ -1,19 +1,21 @@
-"""What a permission request shows, and the tool arguments that the user may edit in it; for plain mode and the app.
+"""What a permission request shows, in plain mode and the app.
 
 Homoglyphs get a warning: someone who allows `gіt` (with a Cyrillic letter) should know that it is not git.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, cast
 
 import msgspec
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked
-from odin.core.errors import UsageError
+from odin.core.policy import Danger
+from odin.core.tool import user_name_of
 from odin.ui.terminal import escape_hidden, quote_block, shorten
 
 _MAX_NAMED = 3
+_MAX_TITLE = 150
+"""A longer title is cut, and the request shows the whole path below it."""
+
 _HOMOGLYPHS = dict.fromkeys("аеорсухіјѕԁһӏԛԝкмтнвгпАВЕКМНОРСТХІЅЈЗαορνικυχτεωγΑΒΕΖΗΙΚΜΝΟΡΤΥΧıȷɡɑǃ", True)
 """Letters of other scripts that look like Latin letters."""
 
@@ -26,15 +28,38 @@ _HOMOGLYPH_SIGN = re.compile(
 """Characters that look like shell or path syntax, and styled Latin alphabets."""
 
 
-MAX_TASK = 60
+DANGER_WORDS: dict[Danger, str] = {
+    "harmless": "harmless",
+    "changes_files": "changes files",
+    "network": "network",
+    "outside_project": "outside the project",
+    "hard_to_undo": "hard to undo",
+    "credentials": "credentials",
+}
+"""How dangerous a call is, as shown to the user."""
+
+_MAX_TASK = 60
 """Characters of a sub-agent's task in a headline."""
 
 
 def format_headline(ask: PermissionAsked, agent: str = "") -> str:
-    task = f" ({shorten(' '.join(escape_hidden(ask.task).split()), MAX_TASK)})" if ask.task else ""
-    asker = f"The sub-agent {escape_hidden(agent)}{task}" if agent else "Odin"
-    action = "run this again outside the sandbox" if ask.unsandboxed else f"use {escape_hidden(ask.name)}"
-    return f"{asker} asks to {action}:"
+    """Return what the request is about: the tool and its file, or the model's description of a command."""
+    title = escape_hidden(ask.title or user_name_of(ask.name))
+    if ask.unsandboxed:
+        title = "Run this again outside the sandbox"
+    elif description := describe_command(ask):
+        title = f"{title}: {escape_hidden(description)}"
+    title = shorten(title, _MAX_TITLE)
+    if not agent:
+        return title
+    task = f" ({shorten(' '.join(escape_hidden(ask.task).split()), _MAX_TASK)})" if ask.task else ""
+    return f"{escape_hidden(agent)}{task} asks: {title}"
+
+
+def describe_command(ask: PermissionAsked) -> str:
+    """Return the model's description of a command as one line, or ""."""
+    description = ask.args.get("description")
+    return " ".join(description.split()) if isinstance(description, str) and "command" in ask.args else ""
 
 
 def subject_of(ask: PermissionAsked) -> str:
@@ -42,10 +67,13 @@ def subject_of(ask: PermissionAsked) -> str:
 
 
 def format_subject(ask: PermissionAsked, columns: int) -> list[str]:
-    """Return the subject of the request, with paths that need an answer apart from those already allowed."""
+    """Return the command, URL or paths of the request; a single file is named by the headline.
+
+    Paths that need an answer are listed apart from those already allowed.
+    """
     paths = (*ask.asked_paths, *ask.allowed_paths)
     if len(paths) < 2:
-        return quote_block(subject_of(ask), columns)
+        return [] if _is_named_by_title(ask) else quote_block(subject_of(ask), columns)
     lines: list[str] = []
     if sorted(paths) != sorted(subject_of(ask).split(", ")):
         lines += quote_block(subject_of(ask), columns)
@@ -58,13 +86,32 @@ def format_subject(ask: PermissionAsked, columns: int) -> list[str]:
     return lines
 
 
+def _is_named_by_title(ask: PermissionAsked) -> bool:
+    """True if the title ends with the file that the request is about, and is shown as a whole."""
+    if len(escape_hidden(ask.title)) > _MAX_TITLE:
+        return False
+    _, _, name = ask.title.partition(" ")
+    name = name.removeprefix("file ")
+    return bool(name) and (ask.subject == name or ask.subject.endswith(f"/{name}"))
+
+
+def format_effect(ask: PermissionAsked) -> str:
+    """Return what the call would do, as far as the headline does not say it; "" for an edited call."""
+    if _is_named_by_title(ask) and ask.danger == "changes_files":
+        return ""
+    return escape_hidden(ask.effect)
+
+
 def list_circumstances(ask: PermissionAsked) -> list[str]:
-    """Return the reason of the request, homoglyph warnings, and the sandbox."""
-    lines = [escape_hidden(ask.reason)] if ask.reason else []
-    lines += warn_of_homoglyphs(subject_of(ask))
-    if ask.sandbox and not ask.unsandboxed:
-        lines.append(f"It would run in {escape_hidden(ask.sandbox)}.")
-    return lines
+    """Return the reason of the request unless its effect says the same, and homoglyph warnings."""
+    is_told = ask.reason == ask.effect or (ask.danger == "outside_project" and "outside the project" in ask.reason)
+    lines = [escape_hidden(ask.reason)] if ask.reason and not is_told else []
+    return lines + warn_of_homoglyphs(subject_of(ask))
+
+
+def describe_confinement(ask: PermissionAsked) -> str:
+    """Return the sandbox that the command would run in, as a sentence, or ""."""
+    return f"It would run in {escape_hidden(ask.sandbox)}." if ask.sandbox and not ask.unsandboxed else ""
 
 
 def list_offered_rules(ask: PermissionAsked) -> tuple[str, ...]:
@@ -100,24 +147,3 @@ def _describe_character(char: str) -> str:
 
     name = unicodedata.name(char, "").lower() or "a letter without a name"
     return f"{char} is {name} (U+{ord(char):04X})"
-
-
-def format_arguments(args: Mapping[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(args), indent=2).decode() + "\n"
-
-
-def parse_edited_arguments(text: str) -> dict[str, Any]:
-    """Parse the edited JSON object. Raise UsageError."""
-    try:
-        args = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"Invalid JSON: {error}.") from None
-    if not isinstance(args, dict):
-        raise UsageError("The arguments must be a JSON object.")
-    return cast("dict[str, Any]", args)
-
-
-def summarize_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return "changed" and the names of the changed arguments, or ""."""
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return f"changed {', '.join(names)}" if names else ""

@@ -24,6 +24,7 @@ from odin.core.call_events import (
 from odin.core.event import Envelope, ModelChanged, Warned
 from odin.core.event_values import Event
 from odin.core.policy import RememberScope
+from odin.core.tool import user_name_of
 from odin.ui.terminal import escape_hidden, is_dumb, shorten, size_of, write_line, write_text
 
 SCOPE_WORDS: dict[RememberScope, str] = {
@@ -97,12 +98,12 @@ class EventLines:
         """Report a denied call and who denied it; else the text for the user, secrets removed, or a failure."""
         denied = self._denied.pop(event.call_id, "")
         if event.status == "denied":
-            return f"{event.name} was not run. {denied or _reason_of(event)}"
+            return f"{user_name_of(event.name)} was not run. {denied or denial_reason_of(event)}"
         sentences = [event.for_user] if event.for_user else []
         if event.redacted:
-            sentences.append(f"Redacted from the result of {event.name}: {', '.join(event.redacted)}.")
+            sentences.append(f"Redacted from the result of {user_name_of(event.name)}: {', '.join(event.redacted)}.")
         elif self._failures and event.status == "error":
-            sentences.append(f"{event.name} failed: {_first_line_of(event.text)}")
+            sentences.append(f"{user_name_of(event.name)} failed: {_first_line_of(event.text)}")
         return " ".join(sentences)
 
 
@@ -110,7 +111,7 @@ def _first_line_of(text: str) -> str:
     return shorten(next((line.strip() for line in text.splitlines() if line.strip()), "no output"), _MAX_CHARS)
 
 
-def _reason_of(event: ToolEnded) -> str:
+def denial_reason_of(event: ToolEnded) -> str:
     """Return the reason the model reads, without the words that the line already has."""
     text = " ".join(event.text.split()).removesuffix(_NOTHING_DONE).rstrip()
     own = f"{event.name} "
@@ -166,7 +167,7 @@ class ProgressLine:
         """Update the line. Must not be called after `close`."""
         event = envelope.event
         if isinstance(event, ToolStarted):
-            what = f"{event.name} {event.description}".strip()
+            what = f"{user_name_of(event.name)} {event.description}".strip()
             self._tools[event.call_id] = (what, time.monotonic())
             if self._lines:
                 self.print_line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")

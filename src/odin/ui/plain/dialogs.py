@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import PermissionAsked, QuestionsAsked
@@ -11,16 +10,16 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions
 from odin.core.policy import RememberScope
+from odin.ui.argument_form import ArgumentForm, diff_arguments, format_arguments, summarize_change
 from odin.ui.callbacks import parse_choice
 from odin.ui.permission_text import (
-    format_arguments,
+    DANGER_WORDS,
+    describe_confinement,
+    format_effect,
     format_headline,
     format_subject,
     list_circumstances,
     list_offered_rules,
-    parse_edited_arguments,
-    subject_of,
-    summarize_change,
 )
 from odin.ui.plain.tty import Tty
 from odin.ui.progress import SCOPE_WORDS
@@ -44,11 +43,15 @@ _YES_WORDS = ("y", "yes")
 _NO_WORDS = ("", "n", "no")
 _ALMOST_YES_WORDS = frozenset(("y", "yes", "yep", "yeah", "ok", "okay", "sure", "allow", "allowed", "always", "go"))
 
-PermissionAct = Literal["allow", "deny", "remember", "forbid", "edit", "view", "help", "unclear"]
+PermissionAct = Literal["allow", "switch", "deny", "remember", "forbid", "edit", "view", "help", "unclear"]
+"""`switch` allows the call and sets the permission mode that the request offers."""
 
 
 class PermissionReply(Struct, frozen=True):
-    """A parsed answer. `words` is the reason of a denial, or the message if `act` is unclear; `scope` is the rule's."""
+    """A parsed answer. `words` is the reason of a denial, the message if `act` is unclear, or the argument to edit.
+
+    `scope` is the rule's.
+    """
 
     act: PermissionAct
     words: str = ""
@@ -113,6 +116,8 @@ class PermissionFlow:
         reply = parse_reply(ask, typed)
         if reply.act == "allow":
             return AnswerPermission(ask.ask_id, allow=True)
+        if reply.act == "switch":
+            return AnswerPermission(ask.ask_id, allow=True, permission_mode=ask.permission_modes[0])
         if reply.act == "deny":
             if not typed:
                 self._tty.write("\n")
@@ -123,7 +128,7 @@ class PermissionFlow:
         if reply.act == "forbid":
             return await self._deny_for_good()
         if reply.act == "edit":
-            return await self._edit_arguments()
+            return await self._edit_arguments(reply.words)
         self._pending_text = self._explain(reply)
         return None
 
@@ -141,7 +146,7 @@ class PermissionFlow:
         if rule is None:
             return None
         scope = parse_scope(
-            await self._tty.ask_line("For this [s]ession (Enter), [p]roject, or all projects of this [u]ser: ")
+            await self._tty.ask_line("For this [p]roject (Enter), [s]ession, or all projects of this [u]ser: ")
         )
         if scope is None:
             return None
@@ -164,58 +169,63 @@ class PermissionFlow:
                 return None
             rules = (changed.strip(),)
 
-    async def _edit_arguments(self) -> AnswerPermission | None:
-        """Let the user change the arguments, and show them again before they are used."""
-        args = self._ask.args
+    async def _edit_arguments(self, name: str) -> AnswerPermission | None:
+        """Let the user change an argument, or all of them, and show the change before it is used."""
+        form = ArgumentForm(self._ask.args)
         while True:
             try:
-                changed = await self._edit_in_editor(args)
+                form.select(name)
+                await self._edit_text(form)
             except UsageError as error:
                 self._pending_text = f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n"
                 return None
-            if changed is None or changed == self._ask.args:
+            changed = form.args
+            if changed == self._ask.args:
                 self._pending_text = "Nothing changed.\n"
                 return None
             typed = await self._tty.ask_line(_format_replacement(self._ask, changed, self._tty.get_columns()))
-            word = typed.strip().casefold()
-            if word in ("y", "yes"):
+            word, _, other = typed.strip().partition(" ")
+            if typed.strip().casefold() in ("y", "yes"):
                 return AnswerPermission(
                     self._ask.ask_id, allow=True, args=changed, summary=summarize_change(self._ask.args, changed)
                 )
-            if word not in ("e", "edit"):
+            if word.casefold() not in ("e", "edit"):
                 return None
-            args = changed
+            name = other.strip() or name
 
-    async def _edit_in_editor(self, args: dict[str, Any]) -> dict[str, Any] | None:
+    async def _edit_text(self, form: ArgumentForm) -> None:
+        """Edit the selected argument in $EDITOR, or on this line if there is none. Raise UsageError."""
         from odin.ui.plain.editors import can_edit_line, edit_externally, edit_line
 
         command = find_editor()
         if command:
-            return parse_edited_arguments(await edit_externally(self._tty, command, format_arguments(args)))
-        text = args.get("command")
-        if not isinstance(text, str) or not can_edit_line(text):
+            edited = await edit_externally(self._tty, command, f"{form.text}\n")
+            form.store(edited.removesuffix("\n"))
+        elif can_edit_line(form.text) and form.is_single_line:
+            changed = await edit_line(self._tty, f"{form.name}: ", form.text)
+            if changed is not None and changed.strip():
+                form.store(changed)
+        else:
             raise UsageError("This needs an editor.", "Set $EDITOR and try again.")
-        changed = await edit_line(self._tty, "Command: ", text)
-        return None if changed is None or not changed.strip() else {**args, "command": changed}
 
 
 def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int) -> str:
-    command = args.get("command")
-    other = msgspec.structs.replace(ask, args=args, subject=command if isinstance(command, str) else "")
-    subject = "\n".join(quote_block(subject_of(other), columns))
-    return f"Changed to:\n{subject}\nAllow this? [y]es, [e]dit again, or Enter to go back: "
+    diff = diff_arguments(ask.args, args).split("\n")
+    change = "\n".join(quote_block("\n".join(line for line in diff if not line.startswith(("--- ", "+++ "))), columns))
+    names = summarize_change(ask.args, args).removeprefix("changed ")
+    return f"Changed {escape_hidden(names)}:\n{change}\nAllow this? [y]es, [e]dit again, or Enter to go back: "
 
 
 def format_permission_request(ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50) -> str:
-    """Return the whole request: who asks, for what, why, and in which sandbox."""
-    lines = [
-        format_headline(ask, agent),
-        *format_subject(ask, columns),
-        *(wrap_words(line, columns) for line in list_circumstances(ask)),
-    ]
-    room = rows - sum(line.count("\n") + 1 for line in lines) - _PROMPT_ROWS - 3
+    """Return the whole request: who asks, for what, the change, how dangerous it is, why, and in which sandbox."""
+    headline = format_headline(ask, agent) if agent else f"Odin asks: {format_headline(ask)}"
+    lines = [wrap_words(headline, columns), *format_subject(ask, columns)]
+    about = [f"{DANGER_WORDS[ask.danger].capitalize()}. {format_effect(ask)}".rstrip()] if ask.effect else []
+    about += filter(None, (*list_circumstances(ask), describe_confinement(ask)))
+    about = [wrap_words(line, columns) for line in about]
+    room = rows - sum(line.count("\n") + 1 for line in (*lines, *about)) - _PROMPT_ROWS - 3
     lines += format_preview(ask.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *about]) + "\n"
 
 
 def warn_if_too_tall(shown: str, rows: int) -> str:
@@ -231,16 +241,21 @@ def format_permission_prompt(ask: PermissionAsked) -> str:
     """Return the input prompt, with the keys that add a rule above it."""
     if ask.unsandboxed:
         return "Run it without the sandbox? [y]es, [n]o, or say why not: "
-    lasting = (
-        "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
-        if list_offered_rules(ask)
-        else ""
-    )
+    lasting = "".join(f"[a]llow {_MODE_WORDS[mode]}.\n" for mode in ask.permission_modes[:1] if mode in _MODE_WORDS)
+    if list_offered_rules(ask):
+        lasting += "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
     return f"{lasting}Allow it? [y]es, [e]dit, [v]iew all, [?] help, [n]o, or say why not: "
+
+
+_MODE_WORDS = {
+    "acceptEdits": "all edits in the project this session",
+    "auto": "all sandboxed commands and edits in the project this session",
+}
 
 
 def format_permission_help(ask: PermissionAsked) -> str:
     lines = ["y    allow once"]
+    lines += [f"a    allow {_MODE_WORDS[mode]}" for mode in ask.permission_modes[:1] if mode in _MODE_WORDS]
     if list_offered_rules(ask):
         lines += [
             "s    allow and add a rule for this session, which is shown first",
@@ -249,7 +264,7 @@ def format_permission_help(ask: PermissionAsked) -> str:
             "d    deny and add a rule",
         ]
     if not ask.unsandboxed:
-        lines.append("e    edit the arguments first, in $EDITOR or on this line")
+        lines.append("e    edit the call first, in $EDITOR or on this line (e NAME, e all: other arguments)")
     lines += [
         "v    view the whole call",
         "n    deny; text after n, or any other text, is the reason for the model",
@@ -258,12 +273,10 @@ def format_permission_help(ask: PermissionAsked) -> str:
 
 
 def format_all_details(ask: PermissionAsked, columns: int = 80) -> str:
-    lines = [
-        f"Arguments of {escape_hidden(ask.name)}:",
-        *quote_block(format_arguments(ask.args).rstrip("\n"), columns),
-        *format_preview(ask.preview, 0, columns),
-    ]
-    return "\n".join(lines) + "\n"
+    lines: list[str] = []
+    for name, value in format_arguments(ask.args):
+        lines += [f"{escape_hidden(name)}:", *quote_block(value, columns)]
+    return "\n".join([*lines, *format_preview(ask.preview, 0, columns)]) + "\n"
 
 
 def format_preview(text: str, limit: int, columns: int = 80) -> list[str]:
@@ -296,7 +309,7 @@ def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
         return PermissionReply("deny")
     if escape_control(line) != line:
         return PermissionReply("unclear", "The line contains control characters.")
-    key = _parse_key(ask, word)
+    key = _parse_key(ask, line)
     if key is not None:
         return key
     if len(line) <= 2:
@@ -307,8 +320,9 @@ def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
     return PermissionReply("deny", line[1:].strip() if word.startswith("n ") else line)
 
 
-def _parse_key(ask: PermissionAsked, word: str) -> PermissionReply | None:
+def _parse_key(ask: PermissionAsked, line: str) -> PermissionReply | None:
     """Parse the keys besides yes and no, if they are offered."""
+    word = line.casefold()
     if word in ("?", "h", "help"):
         return PermissionReply("help")
     if word in ("v", "view"):
@@ -319,8 +333,13 @@ def _parse_key(ask: PermissionAsked, word: str) -> PermissionReply | None:
             if word in _REMEMBER_KEYS
             else None
         )
-    if word in ("e", "edit"):
-        return PermissionReply("edit")
+    first, _, name = line.partition(" ")
+    if first.casefold() in ("e", "edit") and name.strip() in ArgumentForm(ask.args).list_names():
+        return PermissionReply("edit", name.strip())
+    if word in ("a", "all"):
+        if ask.permission_modes:
+            return PermissionReply("switch")
+        return PermissionReply("unclear", "No permission mode allows this without asking: y allows it once.")
     if word in _REMEMBER_KEYS and not list_offered_rules(ask):
         return PermissionReply("unclear", "No rule can cover this: y allows it once, n denies it.")
     if word in _SCOPE_KEYS:
@@ -332,9 +351,9 @@ _REMEMBER_KEYS = frozenset((*_SCOPE_KEYS, "d", "deny", "e", "edit"))
 
 
 def parse_scope(typed: str) -> RememberScope | None:
-    """Parse the scope of a deny rule; Enter means this session."""
+    """Parse the scope of a deny rule; Enter means this project."""
     word = typed.strip().casefold()
-    return "session" if not word and typed else _SCOPE_KEYS.get(word)
+    return "project" if not word and typed else _SCOPE_KEYS.get(word)
 
 
 def parse_rule_number(typed: str, count: int) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, TurnStarted
+from odin.core.event import Envelope, PermissionModeChanged, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
@@ -268,6 +268,8 @@ class _PlainRepl:
         self._notifier.handle_event(envelope)
         if envelope.agent:
             return
+        if isinstance(envelope.event, PermissionModeChanged):
+            self._commands.permission_mode.record_mode(envelope.event.mode)
         for view in self._commands.list_views_for(envelope.event):
             with self._keyboard.write_above():
                 view.show(envelope.event)

@@ -12,7 +12,7 @@ from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt, Op, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.core.tool import canonical_name_of
+from odin.core.tool import canonical_name_of, user_name_of
 from odin.ui.callbacks import SDK_TOOL, parse_sdk_answers, to_sdk_input
 
 Raw = dict[str, Any]
@@ -194,15 +194,15 @@ def _describe_request(event: AskEvent) -> Raw:
         "effect": event.effect,
         "permission_modes": list(event.permission_modes),
     }
-    what = "run this again outside the sandbox" if event.unsandboxed else f"use {event.name}"
+    name = user_name_of(event.name)
     return {
         "tool_name": event.name,
         "input": event.args,
         "permission_suggestions": [] if event.unsandboxed else suggest_updates(event.rules),
         "blocked_path": _path_of(event),
         "decision_reason": event.reason,
-        "title": f"Odin asks to {what}",
-        "display_name": event.name,
+        "title": "Run this again outside the sandbox" if event.unsandboxed else event.title or name,
+        "display_name": name,
         "description": event.subject,
         **{name: value for name, value in more.items() if value},
     }

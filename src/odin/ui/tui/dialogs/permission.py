@@ -5,41 +5,38 @@ No answer is selected when it opens, so that a stray Enter allows nothing.
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
 from textual import events
 from textual.app import ComposeResult
-from textual.widgets import Input, Static, TextArea
+from textual.widgets import Input, Static
 
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
-from odin.ui.permission_text import format_headline, summarize_change
+from odin.ui.argument_form import ArgumentForm, InvalidJson, summarize_change
+from odin.ui.permission_text import format_headline
 from odin.ui.terminal import wrap_words
+from odin.ui.tui.dialogs.argument_area import ArgumentsArea
 from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import (
-    ArgumentsForm,
-    InvalidJson,
     RuleDraft,
     describe_stop,
+    format_danger,
     list_answers,
-    make_form,
+    list_usual_answers,
     make_rule_draft,
     paint_details,
     paint_keys,
     paint_request,
     paint_required,
-    parse_form,
     replace_arguments,
 )
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, PagePainter, TextPage
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.sanitize import sanitize
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
-
+from odin.ui.tui.palette import make_palette
 
 PermissionStep = Literal["ask", "rule", "no", "note", "edit"]
 """The request itself, choosing a rule, writing a reason to deny, writing a note, or editing the arguments."""
@@ -56,28 +53,10 @@ _STEP_LABELS = {
 }
 
 
-class ArgumentsArea(TextArea):
-    """Editor for the arguments. With `is_single`, Enter confirms and the composer's newline key breaks the line."""
-
-    is_single = False
-
-    def on_mount(self) -> None:
-        self.cursor_blink = False
-
-    async def _on_key(self, event: events.Key) -> None:
-        keys = cast("OdinApp", self.app).keys
-        if self.is_single and keys.find_action(event.key, "step") == "confirm":
-            event.prevent_default()
-        elif self.is_single and keys.find_action(event.key, "composer") == "newline":
-            event.stop()
-            event.prevent_default()
-            self.insert("\n")
-
-
 BURST_S = 0.25
 """Keys closer together than this are taken for typed text, not for an answer."""
 
-_ALLOW_ACTIONS = ("allow_once", "allow_session", "allow_project", "allow_everywhere", "allow_note")
+_ALLOW_ACTIONS = ("allow_once", "allow_mode", "allow_session", "allow_project", "allow_everywhere", "allow_note")
 
 SubmitAnswer = Callable[[AnswerPermission, str], Awaitable[str]]
 """Submits an answer and a note for the model (or ""). Returns the error message if it is refused, else ""."""
@@ -105,12 +84,14 @@ class PermissionDialog(RequestDialog[None]):
         self._step: PermissionStep = "ask"
         self._view: PermissionPageName = "page"
         self._rule: RuleDraft | None = None
-        self._form = ArgumentsForm("", "")
+        self._form = ArgumentForm(ask.args)
+        self._shows_all_answers = False
 
     def compose(self) -> ComposeResult:
         with RequestPanel():
             yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
+            yield Static(id="danger", markup=False)
             yield Static(id="label", markup=False)
             yield LineInput(id="line", compact=True, select_on_focus=False)
             yield ArgumentsArea(id="args", compact=True, soft_wrap=True, tab_behavior="focus", show_line_numbers=False)
@@ -127,8 +108,13 @@ class PermissionDialog(RequestDialog[None]):
     # --- appearance ---
 
     def retitle(self) -> None:
-        text = "Edited call:" if self._request is not self._original else format_headline(self._request, self._agent)
+        text = format_headline(self._request, self._agent)
+        if self._request is not self._original:
+            text = f"Edited call: {text}"
         self.query_one("#title", Static).update(text + self.describe_wait())
+        palette = make_palette(self.odin.current_theme)
+        danger = format_danger(self._request, palette) if self._view == "page" and self._step != "edit" else ""
+        self.query_one("#danger", Static).update(danger)
 
     def _update_hint(self) -> None:
         keys = self.odin.keys
@@ -155,28 +141,29 @@ class PermissionDialog(RequestDialog[None]):
         self.query_one(ChoiceBar).offer(self._list_choices())
         self._show_page("page")
         (line if line.display else args if args.display else about).focus()
-        self.retitle()
-        self._update_hint()
         self._show_message("")
 
     def _make_label(self) -> str:
         if self._step == "rule" and self._rule is not None:
             return self._rule.format_label()
         if self._step == "edit":
-            return f"{self._form.name.capitalize()}:" if self._form.name else "Arguments as JSON:"
+            return self._form.format_label()
         return _STEP_LABELS.get(self._step, "")
 
     def _list_choices(self) -> Sequence[DialogChoice]:
         if self._step == "ask":
-            return tuple(
-                one for one in list_answers(self._request, self.odin.keys) if one.name in self._list_answer_names()
-            )
+            keys, names = self.odin.keys, self._list_answer_names()
+            answers = [one for one in list_answers(self._request, keys) if one.name in names]
+            if not self._shows_all_answers:
+                return list_usual_answers(answers, keys)
+            return *answers, DialogChoice("more_answers", keys.label_of("more_answers"), "Fewer", "Fewer")
         if self._step == "rule":
             more = (("next_rule", "Another rule"),) if self._rule and len(self._rule.rules) > 1 else ()
             return self._make_choices(("confirm", "Save rule"), ("other", "Change scope"), *more)
         if self._step == "edit":
-            done = "confirm" if self._form.name else "use_arguments"
-            return self._make_choices((done, "Use this"))
+            done = "confirm" if self._form.is_single_line else "use_arguments"
+            more = (("other", "Next argument"),) if self._form.has_several else ()
+            return self._make_choices((done, "Use this"), *more, ("edit_outside", "Editor"))
         verb, other = ("Deny", "Allow with a note instead") if self._step == "no" else ("Allow", "Deny instead")
         switch = (("other", other),) if "allow_note" in self._list_answer_names() else ()
         return self._make_choices(("confirm", verb), *switch)
@@ -198,6 +185,7 @@ class PermissionDialog(RequestDialog[None]):
             "keys": lambda canvas: paint_keys(self._request, self.odin.keys, canvas),
         }
         self.query_one(TextPage).show(paints[view])
+        self.retitle()
         self._update_hint()
         self._fit()
 
@@ -211,7 +199,7 @@ class PermissionDialog(RequestDialog[None]):
         hint = self.query_one("#hint", Static)
         hint.display = height >= SHORT_SCREEN and self._step == "ask"
         used = 1 + hint.display + self.query_one(ChoiceBar).count_rows(width)
-        for name in ("#title", "#label", "#message"):
+        for name in ("#title", "#danger", "#label", "#message"):
             part = self.query_one(name, Static)
             text = str(part.content)
             part.display = bool(text)
@@ -222,7 +210,9 @@ class PermissionDialog(RequestDialog[None]):
             tall = min(max(args.document.line_count + 1, 3), max(rows - used - _MIN_ROWS, 2), _EDIT_ROWS)
             args.styles.height = tall
             used += tall
-        about.styles.height = max(min(about.count_rows(width), rows - used), min(_MIN_ROWS, max(rows - used, 1)))
+        lines = about.count_rows(width)
+        about.display = bool(lines)
+        about.styles.height = max(min(lines, rows - used), min(lines, _MIN_ROWS, max(rows - used, 1)))
 
     # --- keys and clicks ---
 
@@ -258,8 +248,8 @@ class PermissionDialog(RequestDialog[None]):
         if name.startswith("app."):
             return name
         if self._step == "edit":
-            done = name == "use_arguments" or (name == "confirm" and self._form.name)
-            return "confirm" if done else name if name == "back" else ""
+            done = name == "use_arguments" or (name == "confirm" and self._form.is_single_line)
+            return "confirm" if done else name if name in ("back", "other") else ""
         rule_keys = ("next_rule", "previous_rule") if self._step == "rule" else ()
         return name if name in ("confirm", "other", "back", *rule_keys) else ""
 
@@ -324,7 +314,19 @@ class PermissionDialog(RequestDialog[None]):
         self._remember(allow=True, scope="user")
 
     def action_deny_always(self) -> None:
-        self._remember(allow=False, scope="session")
+        self._remember(allow=False, scope="project")
+
+    async def action_allow_mode(self) -> None:
+        modes = self._request.permission_modes
+        if not modes:
+            self._show_message("No permission mode allows this call without asking.")
+        elif self._require_seen():
+            await self._send(AnswerPermission(self.ask_id, allow=True, permission_mode=modes[0]))
+
+    def action_more_answers(self) -> None:
+        self._shows_all_answers = not self._shows_all_answers
+        self.query_one(ChoiceBar).offer(self._list_choices())
+        self._fit()
 
     def _remember(self, *, allow: bool, scope: RememberScope) -> None:
         if allow and not self._require_seen():
@@ -357,12 +359,33 @@ class PermissionDialog(RequestDialog[None]):
         if "edit_call" not in self._list_answer_names():
             self._show_message("The arguments of this call cannot be edited.")
             return
-        self._form = make_form(self._request.args)
+        self._form = ArgumentForm(self._request.args)
+        self._show_argument()
+
+    def _show_argument(self) -> None:
         area = self.query_one("#args", ArgumentsArea)
-        area.is_single = bool(self._form.name)
-        area.text = self._form.text
+        area.is_single = self._form.is_single_line
+        area.load_text(self._form.text)
         area.move_cursor(area.document.end)
         self._go_to_step("edit")
+
+    def _store_argument(self) -> bool:
+        """Take the edited text into the form; show why it is not valid otherwise."""
+        area = self.query_one("#args", ArgumentsArea)
+        try:
+            self._form.store(area.text)
+        except UsageError as error:
+            if isinstance(error, InvalidJson):
+                area.move_cursor(error.place)
+            self._show_message(error.describe())
+            return False
+        return True
+
+    async def action_edit_outside(self) -> None:
+        await self.query_one("#args", ArgumentsArea).action_edit_outside()
+
+    def on_arguments_area_editor_failed(self, message: ArgumentsArea.EditorFailed) -> None:
+        self._show_message(message.reason)
 
     def action_show_call(self) -> None:
         self._show_page("page" if self._view == "all" else "all")
@@ -381,11 +404,15 @@ class PermissionDialog(RequestDialog[None]):
         self._go_to_step("ask")
 
     def action_other(self) -> None:
-        """Switch the scope of the rule, or between denying with a reason and allowing with a note."""
+        """Switch the scope of the rule, the argument to edit, or between a reason to deny and a note."""
         if self._step == "rule" and self._rule is not None:
             self._rule.switch_scope()
             self.query_one("#label", Static).update(self._rule.format_label())
             self._fit()
+        elif self._step == "edit":
+            if self._store_argument():
+                self._form.switch(1)
+                self._show_argument()
         elif "allow_note" in self._list_answer_names():
             self._go_to_step("note" if self._step == "no" else "no")
 
@@ -420,14 +447,9 @@ class PermissionDialog(RequestDialog[None]):
 
     def _apply_edit(self) -> None:
         """Show the edited call as a new request before it can be allowed."""
-        area = self.query_one("#args", ArgumentsArea)
-        try:
-            args = parse_form(self._request.args, self._form, area.text)
-        except UsageError as error:
-            if isinstance(error, InvalidJson):
-                area.move_cursor(error.place)
-            self._show_message(error.describe())
+        if not self._store_argument():
             return
+        args = self._form.args
         self._request = self._original if args == self._original.args else replace_arguments(self._original, args)
         self._go_to_step("ask")
         if self._request is self._original:

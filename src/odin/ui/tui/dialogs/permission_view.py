@@ -1,25 +1,25 @@
-"""What the permission dialog shows (the call, its preview, the answers), and the values it edits (rule, arguments)."""
+"""What the permission dialog shows: the call, its preview, its danger, the answers, and the rule to save."""
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual.strip import Strip
 
 from odin.core.call_events import PermissionAsked
-from odin.core.errors import UsageError
-from odin.core.policy import RememberScope
+from odin.core.policy import Danger, RememberScope
+from odin.ui.argument_form import diff_arguments, format_arguments
 from odin.ui.permission_text import (
-    format_arguments,
+    DANGER_WORDS,
+    describe_confinement,
+    format_effect,
     format_subject,
     list_circumstances,
     list_offered_rules,
-    parse_edited_arguments,
 )
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
@@ -27,19 +27,17 @@ from odin.ui.tui.dialogs.widgets import DialogChoice
 from odin.ui.tui.keys import KeyAction, KeyTable
 from odin.ui.tui.paint.canvas import Canvas, make_blank, wrap_cells
 from odin.ui.tui.paint.diff import paint_diff, parse_diff
+from odin.ui.tui.palette import Palette
 
 _BAR = 4
 """Width of the bar before quoted text."""
 
 
 def paint_request(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
-    """The request page: the full command or path, why Odin asks, the rules on offer, and a preview of the change."""
+    """The request page: the full command, URL or list of paths, why Odin asks, and the change as a diff."""
     strips = paint_required(ask, canvas)
-    rules = list_offered_rules(ask)
-    if rules:
-        strips += paint_sentence(canvas, "Rules you can save when allowing:", canvas.palette.dim)
-        strips += paint_quote(canvas, "\n".join(rules))
-    return strips + paint_change(ask.preview, canvas)
+    change = paint_change(ask.preview, canvas)
+    return [*strips, make_blank(), *change] if strips and change else strips + change
 
 
 def paint_required(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
@@ -48,21 +46,46 @@ def paint_required(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
     return strips + [row for line in list_circumstances(ask) for row in paint_sentence(canvas, line)]
 
 
+def format_danger(ask: PermissionAsked, palette: Palette) -> Text:
+    """Return the grade of danger in its color, what the call would do, and the sandbox it would run in."""
+    style = {
+        "harmless": palette.good,
+        "changes_files": palette.accent,
+        "network": palette.warn,
+        "outside_project": palette.warn,
+        "hard_to_undo": palette.bad,
+        "credentials": palette.bad,
+    }[ask.danger]
+    text = Text(end="")
+    if ask.effect:
+        text.append(f"{DANGER_WORDS[ask.danger]}", style + Style(bold=True, reverse=ask.danger in _LOUD))
+        effect = format_effect(ask)
+        text.append(f"  {effect}" if effect else "", style if ask.danger in _LOUD else palette.text)
+    if confinement := describe_confinement(ask):
+        text.append("\n" if ask.effect else "").append(confinement, palette.dim)
+    return text
+
+
+_LOUD: tuple[Danger, ...] = ("hard_to_undo", "credentials")
+
+
 def paint_details(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
-    """The details page: all arguments and the preview."""
-    title = paint_sentence(canvas, f"Arguments of {escape_hidden(ask.name)}:", canvas.palette.dim)
-    more = [line for line in list_circumstances(ask) for line in paint_sentence(canvas, line)]
-    return [
-        *title,
-        *paint_quote(canvas, format_arguments(ask.args).rstrip("\n")),
-        *more,
-        *paint_change(ask.preview, canvas),
-    ]
+    """The details page: all arguments, the rules on offer, and the preview."""
+    dim = canvas.palette.dim
+    strips: list[Strip] = []
+    for name, value in format_arguments(ask.args):
+        strips += paint_sentence(canvas, f"{escape_hidden(name)}:", dim)
+        strips += paint_quote(canvas, value)
+    rules = list_offered_rules(ask)
+    if rules:
+        strips += [*paint_sentence(canvas, "Rules you can save:", dim), *paint_quote(canvas, "\n".join(rules))]
+    change = paint_change(ask.preview, canvas)
+    return [*strips, make_blank(), *change] if change else strips
 
 
 def paint_keys(ask: PermissionAsked, keys: KeyTable, canvas: Canvas) -> list[Strip]:
     """The help page: the keys of the dialog."""
-    names = {choice.name for choice in list_answers(ask, keys)}
+    names = {"more_answers", *(choice.name for choice in list_answers(ask, keys))}
     strips: list[Strip] = []
     for key in keys.keys:
         if key.scope == "permission" and key.name in names:
@@ -91,15 +114,12 @@ def paint_change(preview: str, canvas: Canvas) -> list[Strip]:
     """Paint the preview: as a diff if no line gets lost, else as text."""
     if not preview:
         return []
-    title = [make_blank(), *paint_sentence(canvas, "Preview of the change:", canvas.palette.dim)]
     lines = [_reveal_hidden(line) for line in preview.rstrip("\n").split("\n")]
     if _is_whole_diff(lines):
-        return title + paint_diff("\n".join(lines), canvas, whole=True)
+        return paint_diff("\n".join(lines), canvas, whole=True)
     styles = {"+": canvas.palette.added, "-": canvas.palette.removed, "@": canvas.palette.dim}
     rows = [(row, styles.get(line[:1])) for line in lines for row in quote_block(line, canvas.width)]
-    return title + [
-        strip for row, style in rows for strip in _paint_framed_row(canvas, row, style or canvas.palette.text)
-    ]
+    return [strip for row, style in rows for strip in _paint_framed_row(canvas, row, style or canvas.palette.text)]
 
 
 def _is_whole_diff(lines: Sequence[str]) -> bool:
@@ -137,10 +157,10 @@ def _paint_framed_row(canvas: Canvas, row: str, style: Style | None = None) -> l
 
 
 def list_answers(ask: PermissionAsked, keys: KeyTable) -> tuple[DialogChoice, ...]:
-    """Return the answers to a request in display order."""
+    """Return all answers to a request in display order."""
     once = DialogChoice("allow_once", "", "Run without sandbox" if ask.unsandboxed else "Allow once", "Yes")
-    lasting = (
-        DialogChoice("allow_session", "", "For this session", "Session"),
+    session = DialogChoice("allow_session", "", "For this session", "Session")
+    wider = (
         DialogChoice("allow_project", "", "In this project", "Project"),
         DialogChoice("allow_everywhere", "", "Everywhere", "User"),
     )
@@ -150,14 +170,28 @@ def list_answers(ask: PermissionAsked, keys: KeyTable) -> tuple[DialogChoice, ..
     note = DialogChoice("allow_note", "", "Allow with a note", "Note")
     edit = DialogChoice("edit_call", "", "Edit", "Edit")
     rest = (DialogChoice("show_call", "", "Show all", "All"), DialogChoice("explain_keys", "", "Keys", "Keys"))
+    mode = tuple(_MODE_ANSWERS[name] for name in ask.permission_modes[:1] if name in _MODE_ANSWERS)
     answers: Iterable[DialogChoice]
     if ask.unsandboxed:
         answers = (once, deny, why, *rest)
     elif list_offered_rules(ask):
-        answers = (once, *lasting, deny, why, never, note, edit, *rest)
+        answers = (once, session, *mode, deny, why, *wider, never, note, edit, *rest)
     else:
-        answers = (once, deny, why, note, edit, *rest)
+        answers = (once, *mode, deny, why, note, edit, *rest)
     return tuple(DialogChoice(one.name, keys.label_of(one.name), one.label, one.short) for one in answers)
+
+
+_MODE_ANSWERS = {
+    "acceptEdits": DialogChoice("allow_mode", "", "All edits this session", "All edits"),
+    "auto": DialogChoice("allow_mode", "", "All sandboxed commands", "Sandboxed"),
+}
+_USUAL_ANSWERS = ("allow_once", "allow_session", "allow_mode", "deny", "deny_words")
+
+
+def list_usual_answers(answers: Sequence[DialogChoice], keys: KeyTable) -> tuple[DialogChoice, ...]:
+    """Return the answers that are shown at first, at most five, and the key that shows all."""
+    usual = tuple(answer for answer in answers if answer.name in _USUAL_ANSWERS)
+    return (*usual, DialogChoice("more_answers", keys.label_of("more_answers"), "More…", "More…"))
 
 
 _RULE_SCOPES: tuple[RememberScope, ...] = ("session", "project", "user")
@@ -194,61 +228,27 @@ def make_rule_draft(ask: PermissionAsked, *, allow: bool, scope: RememberScope) 
     return RuleDraft(list_offered_rules(ask), allow, scope)
 
 
-class ArgumentsForm(Struct, frozen=True):
-    """The arguments as text. `name` is the single argument edited as plain text, or "" if all are edited as JSON."""
-
-    name: str
-    text: str
-
-
-def make_form(args: Mapping[str, Any]) -> ArgumentsForm:
-    """Return the text to edit: the plain command if it has no hidden characters, else JSON with them escaped."""
-    strings = [name for name, value in args.items() if isinstance(value, str)]
-    name = "command" if "command" in strings else strings[0] if len(args) == len(strings) == 1 else ""
-    if name and _is_all_visible(args[name]):
-        return ArgumentsForm(name, args[name])
-    return ArgumentsForm("", "".join(_escape_char(char) for char in format_arguments(args).rstrip("\n")))
-
-
-def parse_form(args: Mapping[str, Any], form: ArgumentsForm, text: str) -> dict[str, Any]:
-    """Return the edited arguments. Raise UsageError if they are invalid, with the position of a JSON error."""
-    if form.name:
-        if not text.strip():
-            raise UsageError(f"The {form.name} is empty.", "Enter one, or go back.")
-        return {**args, form.name: text}
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidJson(error) from None
-    return parse_edited_arguments(text)
-
-
-class InvalidJson(UsageError):
-    """`place` is the 0-based row and column of the error, for the cursor."""
-
-    def __init__(self, error: json.JSONDecodeError) -> None:
-        super().__init__(f"Invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
-        self.place = (error.lineno - 1, error.colno - 1)
+_SUBJECT_NAMES = ("command", "file_path", "path", "url")
+"""The arguments that a request can be about."""
 
 
 def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionAsked:
-    """Return the request with edited arguments and without rules and preview, which belong to the original ones."""
-    command = args.get("command")
+    """Return the request with edited arguments, and the edits as its preview.
+
+    Rules, modes, paths and effect belong to the original arguments and are left out.
+    """
+    subject = next((value for name in _SUBJECT_NAMES if isinstance(value := args.get(name), str)), ask.subject)
+    is_same = subject == next((ask.args[name] for name in _SUBJECT_NAMES if name in ask.args), subject)
     return msgspec.structs.replace(
         ask,
         args=args,
-        subject=command if isinstance(command, str) else "",
+        subject=ask.subject if is_same else subject,
+        title=ask.title if is_same else "",
         rules=(),
-        preview="",
+        preview=diff_arguments(ask.args, args),
+        permission_modes=(),
+        effect="",
         asked_paths=(),
         allowed_paths=(),
         reason="You edited this call.",
     )
-
-
-def _is_all_visible(text: str) -> bool:
-    return all(escape_hidden(line) == line for line in re.sub(" +", " ", text).split("\n"))
-
-
-def _escape_char(char: str) -> str:
-    return char if char == "\n" or escape_hidden(char) == char else json.dumps(char)[1:-1]

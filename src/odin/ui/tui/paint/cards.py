@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from odin.core.tool import user_name_of
 from odin.ui.format import count_of, format_duration, format_elapsed, format_seconds, format_usd
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -134,10 +135,11 @@ def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool)
     palette = canvas.palette
     mark = spinner_of(canvas.now) if block.state == "running" else _STATE_MARKS[block.state]
     state, style = _describe_state(block, about, canvas, folded)
-    room = max(canvas.width - len(block.name) - len(state) - 6, 12)
+    name = sanitize_line(user_name_of(block.name))
+    room = max(canvas.width - len(name) - len(state) - 6, 12)
     return canvas.paint_row(
         (f"{mark} ", style),
-        (sanitize_line(block.name), palette.strong),
+        (name, palette.strong),
         (f" {about if len(about) <= room else about[: room - 1] + '…'}" if about else "", palette.text),
         (f"  {state}" if state else "", palette.dim if block.state in ("success", "queued", "writing") else style),
     )

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from textual.strip import Strip
 
+from odin.core.tool import user_name_of
 from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -150,7 +151,9 @@ def search_text_of(block: TranscriptBlock) -> str:
         return block.text
     if isinstance(block, CallBlock):
         args = "\n".join(str(value) for value in block.args.values())
-        return f"{block.name} {block.description}\n{args}\n{block.view or block.result}\n{block.explanation}"
+        return (
+            f"{user_name_of(block.name)} {block.description}\n{args}\n{block.view or block.result}\n{block.explanation}"
+        )
     if isinstance(block, CommandBlock):
         return f"{block.command}\n{block.output}"
     if isinstance(block, AgentBlock):

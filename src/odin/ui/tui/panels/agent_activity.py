@@ -12,7 +12,6 @@ from odin.core.call_events import (
     PermissionAsked,
     QuestionsAnswered,
     QuestionsAsked,
-    Replied,
     ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
@@ -24,6 +23,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
+from odin.core.tool import user_name_of
 from odin.ui.format import format_count, format_seconds
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden
@@ -71,7 +71,6 @@ class AgentActivity:
     outcome: str = ""
     tools: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
     queued: set[str] = field(default_factory=set[str])
-    names: dict[str, str] = field(default_factory=dict[str, str])
     asks: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
 
     @property
@@ -103,7 +102,7 @@ class AgentActivity:
                 self.compacting_since = ts if event.status == "started" or not event.final else None
             case PermissionAsked():
                 self.asks[event.ask_id] = (
-                    f"allow {escape_hidden(event.name)}?" if event.name else "a question",
+                    f"allow {escape_hidden(user_name_of(event.name))}?" if event.name else "a question",
                     ts,
                 )
             case QuestionsAsked():
@@ -118,7 +117,6 @@ class AgentActivity:
         self._clear_retry()
         self.tools.clear()
         self.queued.clear()
-        self.names.clear()
         self.asks.clear()
 
     def _clear_retry(self) -> None:
@@ -157,16 +155,12 @@ class AgentActivity:
 
     def _apply_tool_event(self, event: AnyEvent, ts: float) -> None:
         match event:
-            case Replied():
-                # Show the name the model used for a tool, as its card does.
-                self.names = {call.id: call.name for call in event.message.calls}
             case CallQueued():
                 self.queued.add(event.call_id)
             case ToolStarted():
                 self.queued.discard(event.call_id)
                 subject = event.description or _subject_of(event.args)
-                name = self.names.get(event.call_id, event.name)
-                self.tools[event.call_id] = (escape_hidden(f"{name} {subject}".strip()), ts)
+                self.tools[event.call_id] = (escape_hidden(f"{user_name_of(event.name)} {subject}".strip()), ts)
             case ToolEnded() | CallDiscarded():
                 self.queued.discard(event.call_id)
                 self.tools.pop(event.call_id, None)
