@@ -130,7 +130,7 @@ async def instead(place: Place, case: Case, other: str) -> None:
     await scene.stage.until(lambda: case.done(scene))
 
 
-_HELD = ("ctrl+", "shift+", "alt+", "ctrl+shift+", "ctrl+alt+", "alt+shift+")
+_HELD = ("ctrl+", "shift+", "alt+", "ctrl+shift+", "ctrl+alt+", "alt+shift+", "ctrl+alt+shift+")
 OTHERS = {case.name: f"{_HELD[number // 24]}f{number % 24 + 1}" for number, case in enumerate(CASES)}
 """Another key for each, which nothing has."""
 

@@ -43,7 +43,7 @@ def test_a_no_reaches_the_model_with_its_reason_and_the_person_reads_it(workspac
         terminal.type(typed)
         assert terminal.end() == (0, "So be it.\n")
         assert told in server.requests[1].results["toolu_c"]
-        assert "ExecuteCommand was not run. You denied it" in terminal.shown
+        assert "Bash was not run. You denied it" in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -75,8 +75,7 @@ def test_help_and_view_answer_nothing(workspace: Path) -> None:
         shown = terminal.see(ASKED, 3)
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
-    assert "Arguments of WriteFile:" in shown
-    assert '"content": "a\\u001bb\\n"' in shown
+    assert "content:\r\n  | a\\x1bb\r\n" in shown
     assert "\x1bb" not in shown
 
 
@@ -171,7 +170,7 @@ def test_a_no_can_be_remembered(workspace: Path) -> None:
         terminal.type("\n")
         assert terminal.end() == (0, "Done.\n")
         assert terminal.shown.count(ASKED) == 1
-        assert f"Rule added for this session: deny {rule}\r\n" in terminal.shown
+        assert f"Rule added for this project: deny {rule}\r\n" in terminal.shown
         assert "enied" in server.requests[2].results["toolu_2"]
     assert not (workspace / "made").exists()
 
@@ -183,9 +182,9 @@ def test_a_command_is_changed_on_the_line(workspace: Path) -> None:
     ):
         terminal.see(ASKED)
         terminal.type("e\n")
-        terminal.see("Command: touch one")
+        terminal.see("command: touch one")
         terminal.type("\x7f\x7f\x7ftwo\n")
-        terminal.see("Changed to:\r\n  | touch two\r\n")
+        terminal.see("  | -touch one\r\n  | +touch two\r\n")
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
     assert not (workspace / "one").exists()
@@ -209,31 +208,36 @@ def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) ->
         terminal.see(ASKED)
         terminal.type("e\n")
         shown = terminal.see("or Enter to go back: ")
+        terminal.type("e file_path\n")
+        again = terminal.see("or Enter to go back: ", 2)
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
-    assert f'"file_path":"{workspace}/two"' in shown
-    assert (workspace / "two").exists()
+    assert "Changed content:\r\n  | @@ -1,2 +1,2 @@\r\n  | -of one\r\n  | +of two\r\n" in shown
+    assert "Changed file_path, content:\r\n" in again
+    assert (workspace / "two").read_text() == "of two\n"
     assert seen.read_text() == "700\n"
 
 
 @pytest.mark.parametrize(
-    ("editor", "said"),
+    ("typed", "editor", "said"),
     [
-        ("false", "The editor false failed with exit code 1; nothing was changed."),
-        ("true", "Nothing changed."),
-        ("/no/such/editor", "Cannot start the editor"),
-        ("sed -i s/{/[/", "Invalid JSON"),
-        ("sed -i '1 s/.*/7/; 2,$ d'", "must be a JSON object"),
-        ("it's", "Cannot parse $VISUAL"),
+        ("e", "false", "The editor false failed with exit code 1; nothing was changed."),
+        ("e", "true", "Nothing changed."),
+        ("e", "/no/such/editor", "Cannot start the editor"),
+        ("e all", "sed -i s/{/[/", "Invalid JSON"),
+        ("e all", "sed -i '1 s/.*/7/; 2,$ d'", "must be a JSON object"),
+        ("e", "it's", "Cannot parse $VISUAL"),
     ],
 )
-def test_an_editor_that_gives_nothing_leaves_the_question_open(workspace: Path, editor: str, said: str) -> None:
+def test_an_editor_that_gives_nothing_leaves_the_question_open(
+    workspace: Path, typed: str, editor: str, said: str
+) -> None:
     with (
         ScriptedServer([touch("made"), say("Done.")]) as server,
         screen("-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": editor}) as terminal,
     ):
         terminal.see(ASKED)
-        terminal.type("e\n")
+        terminal.type(f"{typed}\n")
         assert said in terminal.see(ASKED, 2)
         terminal.type("n\n")
         assert terminal.end() == (0, "Done.\n")
@@ -276,7 +280,7 @@ def test_a_question_that_nobody_answers_in_time_is_taken_back(workspace: Path) -
         screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see(ASKED)
-        terminal.see("ExecuteCommand was not run. Denied: the permission request timed out.")
+        terminal.see("Bash was not run. Denied: the permission request timed out.")
         assert terminal.end() == (0, "Nobody there.\n")
         assert "timed out" in server.requests[1].results["toolu_c"]
     assert not (workspace / "made").exists()
@@ -291,7 +295,7 @@ def test_an_editor_that_is_open_when_the_time_is_over_is_ended(workspace: Path) 
     ):
         terminal.see(ASKED)
         terminal.type("e\n")
-        terminal.see("ExecuteCommand was not run. Denied: the permission request timed out.")
+        terminal.see("Bash was not run. Denied: the permission request timed out.")
         assert terminal.end() == (0, "Nobody there.\n")
         wait_until(lambda: not running(editor))
 
@@ -305,7 +309,7 @@ def test_after_ctrl_c_on_a_line_that_is_changed_the_keyboard_is_as_before(worksp
         terminal.type("go\n")
         terminal.see(ASKED)
         terminal.type("e\n")
-        terminal.see("Command: touch made")
+        terminal.see("command: touch made")
         terminal.type("\x03")
         terminal.see("Interrupted.\r\nedit> ")
         terminal.type("are you there\n")
@@ -326,8 +330,8 @@ def test_at_eighty_columns_no_word_of_the_question_is_torn(workspace: Path) -> N
         terminal.see(ASKED)
         terminal.type("n it has a name that nobody could ever read aloud without taking a breath or two\n")
         terminal.end()
-    question, _, after = terminal.shown.partition("Odin asks to use ")[2].partition(ASKED)
+    question, _, after = terminal.shown.partition("Odin asks: ")[2].partition(ASKED)
     assert all(len(row) < 80 for row in question.split("\r\n"))
     assert re.search(r"  \| touch x+\r\n  : x+ made\r\n", question)
-    told = after.partition("ExecuteCommand was not run. ")[2].replace("\r\n", " ")
+    told = after.partition("Bash was not run. ")[2].replace("\r\n", " ")
     assert "You denied it: it has a name that nobody could ever read aloud without taking a breath" in told
