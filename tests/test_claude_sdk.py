@@ -226,7 +226,7 @@ async def test_a_question_comes_with_one_narrow_rule_to_remember(configure: Conf
     assert suggestion.rules is not None
     ((rule,),) = [suggestion.rules]
     assert (rule.tool_name, rule.rule_content) == ("Bash", "touch one")
-    assert gate.asked[0][2].title == "Odin asks to use ExecuteCommand"
+    assert gate.asked[0][2].title == "Bash"
     assert (workspace / "two").exists()
 
 

@@ -57,6 +57,8 @@ BURST_S = 0.25
 """Keys closer together than this are taken for typed text, not for an answer."""
 
 _ALLOW_ACTIONS = ("allow_once", "allow_mode", "allow_session", "allow_project", "allow_everywhere", "allow_note")
+_LOOKING_ACTIONS = ("asked_", "more_answers", "show_call", "explain_keys")
+"""Actions (or the start of their names) that answer nothing: their letters may be the start of a word."""
 
 SubmitAnswer = Callable[[AnswerPermission, str], Awaitable[str]]
 """Submits an answer and a note for the model (or ""). Returns the error message if it is refused, else ""."""
@@ -227,7 +229,7 @@ class PermissionDialog(RequestDialog[None]):
             self._show_message("Ignored a key typed in a burst. Press it again.")
             self._stray_key_at = time.monotonic()
             return
-        if event.is_printable and name.startswith("asked_"):
+        if event.is_printable and name.startswith(_LOOKING_ACTIONS):
             self._stray_key_at = time.monotonic()
         await self._perform(name)
 
