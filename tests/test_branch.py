@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from odin.app.git_context import branch_of
+from odin.app.workspace import branch_of
 
 
 def git(folder: Path, *words: str) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.app import git_context
-from odin.app.git_context import describe_repository
+from odin.app import workspace
+from odin.app.workspace import describe_repository
 from odin.testing import say
 from tests.engine.conftest import Start
 
@@ -23,8 +23,8 @@ def git(folder: Path, *args: str) -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give git enough time on a busy machine; late notes have their own tests."""
-    monkeypatch.setattr(git_context, "GRACE_S", 30.0)
-    monkeypatch.setattr(git_context, "LIMIT_S", 30.0)
+    monkeypatch.setattr(workspace, "GRACE_S", 30.0)
+    monkeypatch.setattr(workspace, "LIMIT_S", 30.0)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def test_git_starts_only_when_something_was_said(start: Start, repo: Path,
         begun.append(root)
         return "looked"
 
-    monkeypatch.setattr(git_context, "describe_repository", looked)
+    monkeypatch.setattr(workspace, "describe_repository", looked)
     talk = await start([say("Yes.")])
     await talk.client.get_info()
     await talk.client.snapshot()
@@ -140,8 +140,8 @@ async def test_a_slow_git_is_told_with_a_later_request(start: Start, repo: Path,
         await ready.wait()
         return "Git at last"
 
-    monkeypatch.setattr(git_context, "describe_repository", looked)
-    monkeypatch.setattr(git_context, "GRACE_S", 0.01)
+    monkeypatch.setattr(workspace, "describe_repository", looked)
+    monkeypatch.setattr(workspace, "GRACE_S", 0.01)
     talk = await start([say("Yes."), say("Again.")])
     await talk.say("Hello")
     ready.set()
@@ -157,8 +157,8 @@ async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, mo
         await asyncio.Event().wait()
         return ""
 
-    monkeypatch.setattr(git_context, "describe_repository", looked)
-    monkeypatch.setattr(git_context, "GRACE_S", 0.01)
+    monkeypatch.setattr(workspace, "describe_repository", looked)
+    monkeypatch.setattr(workspace, "GRACE_S", 0.01)
     talk = await start([say("Yes.")])
     await talk.say("Hello")
     async with asyncio.timeout(20):
@@ -167,8 +167,8 @@ async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, mo
 
 async def test_git_that_does_not_come_to_an_end_is_ended(repo: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(repo / "nobody-writes")
-    monkeypatch.setattr(git_context, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
-    monkeypatch.setattr(git_context, "LIMIT_S", 0.1)
+    monkeypatch.setattr(workspace, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
+    monkeypatch.setattr(workspace, "LIMIT_S", 0.1)
     async with asyncio.timeout(30):
         assert await describe_repository(str(repo), os.environ) == ""
 

@@ -301,11 +301,11 @@ async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, 
     args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
     task = asyncio.create_task(tool.run(args, box.context()))
     await started.wait()
-    assert Path(seen[0][3]).exists()
+    assert Path(seen[0][4]).exists()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not Path(seen[0][3]).exists()
+    assert not Path(seen[0][4]).exists()
 
 
 async def test_without_a_model_the_passages_that_match_are_given(browser: Browser):

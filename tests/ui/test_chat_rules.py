@@ -9,7 +9,7 @@ from odin.core.errors import UsageError
 from odin.core.op import AddRule
 from odin.core.policy import RuleLine
 from odin.testing import ScriptedServer, call, say
-from odin.ui.slash_commands.permissions import format_rules, parse_rule
+from odin.ui.slash_commands.actions import format_rules, parse_rule
 from tests.ui.pseudo import screen
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")

@@ -10,7 +10,6 @@ import msgspec
 from odin import __version__
 from odin.app.agents import AgentParts, RequestTemplates, WebAccess
 from odin.app.attachments import AttachmentDeps, AttachmentReader
-from odin.app.git_context import GitContext, branch_of
 from odin.app.policy import (
     HookFacts,
     HookSet,
@@ -21,7 +20,7 @@ from odin.app.policy import (
     warn_of_unknown_tools,
 )
 from odin.app.sandbox import LazySandbox
-from odin.app.workspace import OpenedLog, Workspace, open_log, workspace_of
+from odin.app.workspace import GitContext, OpenedLog, Workspace, branch_of, open_log, workspace_of
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options, get_config_dir, get_home_dir

@@ -158,7 +158,7 @@ class Worktrees:
 
     async def _run_git(self, *args: str, at: Path | None = None, check: bool = True) -> tuple[int, str]:
         """Run git and return its exit code and output. Its process group is always killed at the end."""
-        from odin.app.git_context import build_git_environment
+        from odin.app.workspace import build_git_environment
 
         try:
             process = await asyncio.create_subprocess_exec(

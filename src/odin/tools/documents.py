@@ -22,12 +22,12 @@ from odin.core.image_header import BrokenImage
 from odin.core.message import Image
 from odin.core.tool import ToolOutput
 from odin.sandbox.runner import ProcessRunner
-from odin.tools import pdf_text
 from odin.tools.files import LINES, WHOLE_BYTES, Refusal, number_lines, to_printable
 from odin.tools.images import check_image, format_size, store_image
 
 PDF_SECONDS = 60.0
 _MAX_TEXT_BYTES = 20_000_000
+_CONVERTER = Path(__file__).with_name("converter.py")
 _MAX_REMEMBERED = 4
 
 _ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
@@ -89,7 +89,7 @@ class PdfReader:
         return self._known[key]
 
     async def _extract(self, path: str, file: FileIO) -> PdfText:
-        argv = [sys.executable, "-I", pdf_text.__file__]
+        argv = [sys.executable, "-I", str(_CONVERTER), "pdf"]
         result = await self._runner.capture(
             argv, cwd="/", timeout=self._seconds, stop_after=_MAX_TEXT_BYTES, stdin=file.fileno()
         )

@@ -1,7 +1,7 @@
 """WebFetch and WebSearch.
 
 A page's URL is normalized once, so that the permission rules, the cache and the request agree on the host. HTML is
-converted to Markdown in a separate process (`web_markdown.py`), because the native converter blocks the whole process
+converted to Markdown in a separate process (`converter.py`), because the native converter blocks the whole process
 and its input is untrusted. The small model answers the question about the page, so the main model does not read it.
 """
 
@@ -52,7 +52,7 @@ MAX_TEXT = 200_000
 """Maximum characters kept of one page."""
 
 CONVERT_SECONDS = 30.0
-_MARKDOWN_PROGRAM = Path(__file__).with_name("web_markdown.py")
+_CONVERTER = Path(__file__).with_name("converter.py")
 _TEXT_TYPES = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
 _FEW_CHARS = 200
 
@@ -197,7 +197,7 @@ async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPa
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             await asyncio.to_thread(file.write, html)
-        argv = [sys.executable, "-I", str(_MARKDOWN_PROGRAM), name, address, str(MAX_TEXT)]
+        argv = [sys.executable, "-I", str(_CONVERTER), "html", name, address, str(MAX_TEXT)]
         conversion = await runner.capture(
             argv, cwd=str(Path(name).parent), timeout=CONVERT_SECONDS, stop_after=MAX_TEXT * 8
         )

@@ -16,10 +16,11 @@ from odin.ui.slash_commands.actions import (
     ACTIONS,
     Action,
     CommandContext,
+    PermissionModeSwitch,
     delete_session,
     find_fork_turn,
+    format_rules,
 )
-from odin.ui.slash_commands.permissions import PermissionModeSwitch, format_rules
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,

@@ -17,12 +17,12 @@ from odin.ui.format import format_usd
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     CommandContext,
+    PermissionModeSwitch,
     change_rules,
     resolve_synonym,
     save_choice,
     split_session_option,
 )
-from odin.ui.slash_commands.permissions import PermissionModeSwitch
 from odin.ui.slash_commands.reports import parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal

@@ -4,7 +4,6 @@ Editing keys run in `_on_key` instead of as Textual bindings: bindings are queue
 overtake them.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
@@ -18,25 +17,27 @@ from textual.document._document import Location, Selection
 from textual.widgets import TextArea
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import OdinError
 from odin.core.event import Envelope, PermissionModeChanged, SessionOpened, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.terminal import width_of
 from odin.ui.tui.composer import external_text
 from odin.ui.tui.composer.completion import ComposerCompleter, Popup
-from odin.ui.tui.composer.draft import DraftPart, DraftParts, PromptDraft, PromptHistory, draft_of_prompt
-from odin.ui.tui.composer.messages import (
+from odin.ui.tui.composer.draft import (
+    DraftPart,
+    DraftParts,
     DraftSent,
     ModeChosen,
+    PromptDraft,
+    PromptHistory,
     QueuedPromptEdited,
     ToastRequested,
-    describe_enter,
-    format_mode,
+    draft_of_prompt,
 )
 from odin.ui.tui.keys import KeyTable, dispatch_key
 from odin.ui.tui.palette import theme_of
-from odin.ui.tui.panels.status import ToastLevel
+from odin.ui.tui.panels.status import ToastLevel, describe_enter, format_mode
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not expanded in place; only the external editor shows it."""
@@ -44,7 +45,6 @@ UNFOLD_CHARS = 20_000
 MAX_LINES = 10
 
 _MENTION = re.compile(r"""(?<![\w@/.+-])@(?:"[^"\n]+"(?::\d+(?:-\d+)?)?|[^\s"@]+)""")
-_IMAGE_READ_S = 3.0
 _MAX_MATCHES = 50
 _PLACEHOLDERS = (
     "Ask, or type / for commands, @ for files, ! for your shell",
@@ -342,37 +342,9 @@ class Composer(TextArea):
 
     async def paste(self, text: str) -> None:
         """Insert pasted text: image paths as images, long text as a label, other text as it is."""
-        if reason := external_text.explain_too_long(text):
-            self.show_toast(reason, "warn")
-            return
-        text = external_text.clean_text(text)
-        if (paths := external_text.find_image_paths(text)) and await self._paste_images(paths):
-            return
-        if external_text.should_fold(text) and not self.searching:
-            text = self.draft_parts.add_paste(text)
-        self._insert_pasted(text)
+        await external_text.paste_text(self, text)
 
-    async def _paste_images(self, paths: Sequence[str]) -> bool:
-        """Return False if a path is not a readable image, so that the paste is inserted as text."""
-        try:
-            async with asyncio.timeout(_IMAGE_READ_S):
-                for path in paths:
-                    image = await asyncio.to_thread(external_text.read_image, path)
-                    self._add_image(image.data, image.path)
-        except TimeoutError:
-            self.show_toast("Reading the image timed out.", "warn")
-        except UsageError as error:
-            self.show_toast(error.describe(), "warn")
-            return False
-        return True
-
-    def _add_image(self, data: bytes, name: str) -> None:
-        """Raise UsageError if the prompt has too many images or the data is not an image."""
-        if self.draft_parts.count_image_room(self.text) < 1:
-            raise UsageError("A prompt can have at most five images; this one was left out.")
-        self._insert_pasted(self.draft_parts.add_image(external_text.make_image(data, name)) + " ")
-
-    def _insert_pasted(self, text: str) -> None:
+    def insert_pasted(self, text: str) -> None:
         result = self._replace_via_keyboard(text, *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
@@ -386,20 +358,8 @@ class Composer(TextArea):
             self._search_history()
 
     def action_paste_image(self) -> None:
-        self.run_worker(self._paste_clipboard(), group="clipboard", exclusive=True)
-
-    async def _paste_clipboard(self) -> None:
-        """Paste from the system clipboard, or from the app's own clipboard if no program can read that one."""
-        content = await external_text.read_clipboard()
-        if content.image:
-            try:
-                self._add_image(content.image, "clipboard")
-            except UsageError as error:
-                self.show_toast(error.describe(), "warn")
-        elif text := content.text or cast("App[Any]", self.app).clipboard:
-            await self.paste(text)
-        else:
-            self.show_toast("The clipboard is empty or cannot be read.")
+        clipboard = cast("App[Any]", self.app).clipboard
+        self.run_worker(external_text.paste_clipboard(self, clipboard), group="clipboard", exclusive=True)
 
     async def action_edit_outside(self) -> None:
         before = self.draft

@@ -17,8 +17,15 @@ from odin.core.slash_commands import find_slash_command
 from odin.ui.slash_commands.actions import refuse_unknown_command
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
-from odin.ui.tui.composer.draft import PromptDraft, draft_of_prompt, join_drafts
-from odin.ui.tui.composer.messages import DraftSent, ModeChosen, QueuedPromptEdited, ToastRequested
+from odin.ui.tui.composer.draft import (
+    DraftSent,
+    ModeChosen,
+    PromptDraft,
+    QueuedPromptEdited,
+    ToastRequested,
+    draft_of_prompt,
+    join_drafts,
+)
 from odin.ui.tui.composer.queue import QueuePanel
 from odin.ui.tui.keys import KeyTable
 

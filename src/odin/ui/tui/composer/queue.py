@@ -14,9 +14,9 @@ from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInject
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.composer.messages import MODE_WORDS
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import theme_of
+from odin.ui.tui.panels.status import MODE_WORDS
 
 
 class QueuedPrompts:

@@ -1,4 +1,4 @@
-"""The activity line above the composer, the status line at the bottom, and toasts at the top."""
+"""The activity line above the composer, the text on its border, the status line at the bottom, and toasts."""
 
 import time
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
+from textual.theme import Theme
 from textual.timer import Timer
 
 from odin.core.event_values import Mode
@@ -20,7 +21,9 @@ from odin.ui.format import (
     permission_mode_label_of,
     shorten_home,
 )
+from odin.ui.slash_commands.actions import BYPASS
 from odin.ui.terminal import escape_hidden, shorten, width_of
+from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.facts import SessionFacts
@@ -34,6 +37,34 @@ TICK_S = 1.0
 
 MIN_WIDTH_FOR_KEYS = 50
 MIN_SHOWN_S = 5
+
+
+MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
+
+
+def format_mode(theme: Theme, mode: Mode, permission: str) -> Text:
+    """Return the mode in its color, followed by the permission mode unless it is the default."""
+    color = {"ask_mode": theme.success, "plan_mode": theme.secondary, "edit_mode": theme.accent}[mode]
+    text = Text(MODE_WORDS[mode], style=Style(color=color, bold=True))
+    if permission == BYPASS:
+        text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
+    elif permission not in ("", "default"):
+        text.append(f" · {escape_hidden(permission_mode_label_of(permission))}", Style(color=theme.warning))
+    return text
+
+
+def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool, busy: bool) -> str:
+    """Return what Enter does if it does not simply send the prompt, else ""."""
+    send, stop = keys.label_of("send"), keys.label_of("stop")
+    if searching:
+        return f"history search: {send} takes it, {stop} cancels"
+    if editing:
+        return f"queued prompt: {send} saves, {stop} cancels"
+    if text.startswith("!"):
+        return "! shell command"
+    if text.startswith("/"):
+        return "/ command"
+    return f"{send} queues · {keys.label_of('steer')} steers the running turn" if busy else ""
 
 
 class ActivityLine(Panel):
