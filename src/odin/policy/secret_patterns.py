@@ -415,12 +415,25 @@ _DIFF_FILE = re.compile(
     r"(?:diff --git a/.* b/(?P<both>.+)|(?:\+\+\+ b|--- a)/(?P<one>.+)|(?P<end>commit [0-9a-f]{7,64}))"
 )
 _LISTED = re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-](?:\d+[:-])?")
-_SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
+_DIFF_MARK = re.compile(r"^(?:diff --git a|\+\+\+ b|--- a)/", re.MULTILINE)
+_LISTED_SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
 _PLAIN_VALUE = re.compile(r"[\"']?(?:true|false|yes|no|on|off|null|none|\d{1,5}|localhost|)[\"']?[,;]?", re.IGNORECASE)
 
 
 def find_listed_values(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of every value of a secret file in the output of git or a search."""
+    if _DIFF_MARK.search(text):
+        yield from _find_diff_values(text)
+        return
+    for line in _LISTED_SETTING.finditer(text):
+        start = _find_listed_start(line[0])
+        span = _find_value(line[0], start) if start >= 0 else None
+        if span is not None:
+            yield line.start() + span[0], line.start() + span[1]
+
+
+def _find_diff_values(text: str) -> Iterator[tuple[int, int]]:
+    """Do the same for a text with diffs, in which every line of a secret file's section may hold a value."""
     secret_section = False
     at = 0
     for line in text.split("\n"):
@@ -429,10 +442,18 @@ def find_listed_values(text: str) -> Iterator[tuple[int, int]]:
             secret_section = mark["end"] is None and is_secret_path(mark["both"] or mark["one"] or "")
         else:
             start = 0 if secret_section else _find_listed_start(line)
-            setting = _SETTING.match(line, start) if start >= 0 else None
-            if setting is not None and not _PLAIN_VALUE.fullmatch(setting["value"]):
-                yield at + setting.start("value"), at + setting.end("value")
+            span = _find_value(line, start) if start >= 0 else None
+            if span is not None:
+                yield at + span[0], at + span[1]
         at += len(line) + 1
+
+
+def _find_value(line: str, start: int) -> tuple[int, int] | None:
+    """Return the span of a setting's value, unless it is a plain one such as `true`."""
+    setting = _SETTING.match(line, start)
+    if setting is None or _PLAIN_VALUE.fullmatch(setting["value"]):
+        return None
+    return setting.span("value")
 
 
 def _find_listed_start(line: str) -> int:
