@@ -23,6 +23,7 @@ def replayed(repo: Path, *options: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_our_own_history() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("there is no git history here")
@@ -53,6 +54,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_a_wrong_byte_is_found(tmp_path: Path, spoil: str) -> None:
     """The proof can fail: a tool that writes wrong bytes is caught and named, and no way around it is taken."""

@@ -4,14 +4,12 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.sources import PACKAGE, list_modules, parse
 from tests.table import each
-
-PACKAGE = Path(__file__).parent.parent / "src" / "odin"
 
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
@@ -63,15 +61,6 @@ SLOW_MODULES = {
     "random",
     "importlib.metadata",
 }
-
-
-def list_modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
-@cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name_of(path: Path) -> str:

@@ -34,6 +34,7 @@ def prepare(checkout: Path, **env: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.slow
 def test_an_interrupted_set_up_leaves_no_lock_and_is_made_again(checkout: Path) -> None:
     first = prepare(checkout)
     assert first.stdout is not None
@@ -65,6 +66,7 @@ def test_a_second_start_waits_for_the_first_and_does_nothing_itself(checkout: Pa
     assert (second.returncode, said) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_lock_whose_owner_is_gone_is_taken_over(checkout: Path) -> None:
     lock = checkout / ".venv.lock"
     lock.mkdir()

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.sources import PACKAGE, list_modules, parse
 from tests.table import each
 
 # ruff: noqa: SIM905  (word lists are easier to read as text)
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "src" / "odin"
 
 VERBS = frozenset(
     """
@@ -116,10 +116,6 @@ A `"nobody"` in quotes is the value of `AnswerPermission.by`, and `colour?` in q
 ANY_RETIRED_WORD = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(RETIRED_WORDS)})(?![A-Za-z])", re.IGNORECASE)
 
 
-def list_modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
 def find_functions(tree: ast.AST) -> Iterator[str]:
     """Yield the names of functions and methods, but not of properties and of functions inside functions."""
     for node in ast.iter_child_nodes(tree):
@@ -149,7 +145,7 @@ def test_functions_are_verb_phrases():
     found = [
         f"{path.relative_to(PACKAGE)}: {name}"
         for path in list_modules()
-        for name in find_functions(ast.parse(path.read_text(encoding="utf-8")))
+        for name in find_functions(parse(path))
         if name not in allowed and not is_verb_phrase(name)
     ]
     assert found == [], "a function is a verb phrase, `is_x` or `x_of`"
@@ -163,7 +159,7 @@ def test_modules_are_nouns():
 def test_public_class_names_are_unique():
     homes: dict[str, list[str]] = defaultdict(list)
     for path in list_modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parse(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(str(path.relative_to(PACKAGE)))
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
@@ -198,7 +194,7 @@ def test_retired_words_are_gone():
 
 
 def test_every_exception_is_used():
-    names = {name for path in list_modules() for name in find_functions(ast.parse(path.read_text(encoding="utf-8")))}
+    names = {name for path in list_modules() for name in find_functions(parse(path))}
     allowed = {name for group in FUNCTION_EXCEPTIONS.values() for name in group}
     assert allowed - names == set()
 

@@ -74,6 +74,7 @@ def prompts(talk: Talk) -> list[SeenRequest]:
     return [seen for seen in talk.server.requests if not is_summary(seen)]
 
 
+@pytest.mark.slow
 async def test_four_hundred_turns_in_a_small_window(start: Start) -> None:
     """COMP6, B7: nothing is ever refused, and the newest prompt is always there word for word."""
     filler = "The build of this module went well and nothing else has to be said about it. " * 8

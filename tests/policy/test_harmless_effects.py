@@ -7,6 +7,8 @@ import stat
 import time
 from pathlib import Path
 
+import pytest
+
 from odin.core.tool import SandboxProfile
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
@@ -28,6 +30,7 @@ def state(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
     make_repository(workspace)
     for name in ("Makefile", "data.csv", "src/app.py"):

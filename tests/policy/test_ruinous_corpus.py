@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from odin.core.tool import Subject
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm
@@ -49,6 +51,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @each("piece", HOSTILE)
 @each("size", [300, 9_000, 60_000])
 def test_hostile_texts_are_asked_about_and_nothing_breaks(piece: str, size: int, workspace: Path):

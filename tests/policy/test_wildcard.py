@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from odin.core.tool import Subject
 from odin.policy.rules.pattern import compile_wildcard
 from tests.policy.policies import make_policy
@@ -51,6 +53,7 @@ def test_loose_and_flat() -> None:
     assert compile_wildcard("https://a.org/?", flat=True)("https://a.org//")
 
 
+@pytest.mark.slow
 @each("pattern", ["**/" * 500 + "x", "*a" * 200 + "b", "**a" * 200 + "b", "?*" * 100 + "q", "*" * 5000])
 @each("tool", ["Edit", "Read", "Bash", "WebFetch", "*"])
 def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, pattern: str, tool: str) -> None:

@@ -30,6 +30,7 @@ def leave(odin: Emulator) -> None:
     assert not any(clear in odin.bytes for clear in CLEARS)
 
 
+@pytest.mark.slow
 def test_five_thousand_lines(workspace: Path) -> None:
     server = ScriptedServer([say(numbered(0, LINES) + "THE END")])
     with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:

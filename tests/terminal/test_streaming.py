@@ -17,6 +17,7 @@ def long_answer() -> str:
     return "".join(f"line {number} of many\n\n" for number in range(LINES)) + "THE END"
 
 
+@pytest.mark.slow
 def test_nothing_flickers_while_five_thousand_lines_stream(workspace: Path) -> None:
     server = ScriptedServer([say(long_answer()).pace(0.0005)])
     with server, terminal(cwd=workspace, env=server.env("anthropic")) as odin:

@@ -71,6 +71,7 @@ def check(folder: Path, texts: dict[str, tuple[bytes, bytes]]) -> set[str]:
     return strays
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc to see when a rewrite is over")
 async def test_no_file_is_ever_torn(box: Toolbox) -> None:
     folder = box.folder
