@@ -416,7 +416,9 @@ _DIFF_FILE = re.compile(
 )
 _LISTED = re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-](?:\d+[:-])?")
 _DIFF_MARK = re.compile(r"^(?:diff --git a|\+\+\+ b|--- a)/", re.MULTILINE)
-_LISTED_SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
+_LISTED_SETTING = re.compile(r"^(?=[^=:\n]*+[=:])[\w./@~^+:-]*[:-].*", re.MULTILINE)
+"""Lines that may match `_LISTED` and then `_SETTING`: all others are skipped without a call of their own."""
+_SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
 _PLAIN_VALUE = re.compile(r"[\"']?(?:true|false|yes|no|on|off|null|none|\d{1,5}|localhost|)[\"']?[,;]?", re.IGNORECASE)
 
 
