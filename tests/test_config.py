@@ -387,6 +387,16 @@ def test_no_secret_is_in_the_public_view_nor_written_back(workspace: Path, user:
     assert where.read_bytes() == before
 
 
+def test_a_web_page_may_take_two_minutes_at_most(workspace: Path, user: Write):
+    assert load_here(workspace).web.timeout_s == 30
+    user({"web": {"timeout_s": 120}})
+    assert load_here(workspace).web.timeout_s == 120
+    where = user({"web": {"timeout_s": 121}})
+    config = load_here(workspace)
+    assert config.web.timeout_s == 30
+    assert config.warnings == (f"{where}: web.timeout_s is ignored: it must be more than 0 and at most 120, not 121.",)
+
+
 def test_a_warning_does_not_show_what_a_variable_held(workspace: Path, user: Write):
     user({"permission_mode": "$A_KEY", "max_turns": "${A_KEY}"})
     config = load_here(workspace, A_KEY=SECRET)

@@ -1,4 +1,4 @@
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 import pytest
@@ -64,10 +64,6 @@ def test_a_tool_that_is_not_offered_unasked_can_be_wanted() -> None:
     assert Registry([Rare()], opted_in=["AppendFile"], disabled=["AppendFile"]).list_offered() == ()
 
 
-def test_safe_tools_change_nothing() -> None:
-    assert Registry([Run(), Look(), Rare()]).list_safe_tools() == ("LS",)
-
-
 class Renaming(Look):
     argument_aliases = (("folder", "path"),)
 
@@ -101,10 +97,20 @@ def test_definitions_have_the_openai_form_and_a_closed_schema() -> None:
     }
 
 
-@pytest.mark.parametrize(("kind", "effect"), [("read", "read_only"), ("execute", "blocking")])
-def test_a_tool_declares_its_side_effect(kind: str, effect: str) -> None:
-    tool = next(tool for tool in (Look(), Run()) if tool.kind == kind)
-    assert tool.side_effect == effect
+EFFECTS: dict[Kind, str] = {
+    "read": "read_only",
+    "edit": "mutating",
+    "execute": "blocking",
+    "network": "network",
+    "talk": "none",
+}
+
+
+def test_the_kind_of_a_tool_says_its_side_effect_and_whether_it_is_safe() -> None:
+    """TOOL3. Safe are those that change nothing and send nothing."""
+    tools = [type(f"Tool{kind}", (Look,), {"name": f"Tool{kind}", "kind": kind})() for kind in get_args(Kind)]
+    assert {tool.kind: tool.side_effect for tool in tools} == EFFECTS
+    assert Registry(tools).list_safe_tools() == ("Toolread", "Tooltalk")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +12,9 @@ import msgspec
 import pytest
 
 from odin.compaction.worker import PAUSED_TURNS
-from odin.core.call_events import UsageRecorded
+from odin.core.call_events import RequestStarted, UsageRecorded
 from odin.core.event import Compacted, CompactionChanged, ResultsPruned, Warned
+from odin.core.event_values import CompactionProfile
 from odin.core.op import CancelCompaction, Compact
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import SeenRequest, Turn
@@ -406,6 +408,41 @@ async def test_compact_by_hand_when_idle_and_the_next_request(start: Start) -> N
     assert "Prompt number 0." in archive
     assert "Answer 3." in archive
     assert server.rejected == []
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "busy", "profile", "kept"),
+    [
+        ("auto", False, "archival", [5]),
+        ("auto", True, "continuation", [5, 6]),
+        ("archival", True, "archival", [6]),
+        ("continuation", False, "continuation", [4, 5]),
+    ],
+)
+async def test_the_profile_says_how_many_turns_stay(
+    start: Start, wanted: CompactionProfile, busy: bool, profile: str, kept: list[int]
+) -> None:
+    """COMP11: `auto` keeps one turn of an idle session, and `keep_turns` (2) of one that is at work."""
+    gate = threading.Event()
+    long = "And more words. " * 80
+    model = Model(lambda seen, number: say(long).hold(gate) if "Prompt number 6." in text_of(seen) else say(long))
+    server = ScriptedServer(model).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(6):
+        await talk.say(f"Prompt number {number}.")
+    if busy:
+        await talk.submit("Prompt number 6.")
+        await talk.until_live(RequestStarted)
+    assert await talk.client.submit(Compact(profile=wanted))
+    await asyncio.to_thread(server.wait_for, 7 + busy)
+    gate.set()
+    await talk.until(Compacted) if not busy else await talk.until_end("p7")
+    await talk.say("And now?")
+    (event,) = talk.all(Compacted)
+    assert (event.trigger, event.profile) == ("manual", profile)
+    shown = text_of(prompts(talk)[-1])
+    assert [number for number in range(7) if f"Prompt number {number}." in shown] == kept
     server.stop()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odin.core.policy import CallbackHook
-from odin.policy.hooks.declaration import DEFAULT_TIMEOUT, HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
+from odin.policy.hooks.declaration import HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
 from tests.table import each
 
 
@@ -31,7 +31,7 @@ def test_claude_codes_shape_is_read():
     assert warnings == []
     assert [(hook.event, hook.command, hook.timeout, hook.matcher) for hook in hooks] == [
         ("PreToolUse", "one", 5, "Bash|Edit"),
-        ("PreToolUse", "two", DEFAULT_TIMEOUT, "Bash|Edit"),
+        ("PreToolUse", "two", 30, "Bash|Edit"),
     ]
     assert hooks[0].kind.points == ("tool_call",)
 

@@ -10,7 +10,7 @@ import pytest
 
 from odin.sandbox import output
 from odin.sandbox.output import HeadTailBuffer
-from odin.sandbox.process import build_command_environment, build_git_settings
+from odin.sandbox.process import RunningProcess, build_command_environment, build_git_settings
 from odin.sandbox.runner import ProcessRunner
 
 STUBBORN = "trap '' TERM INT HUP"
@@ -120,6 +120,24 @@ async def test_cancelling_kills_quickly_and_goes_on(runner: ProcessRunner, tmp_p
     for pid in found:
         await until(lambda pid=pid: not alive(pid))
     assert (await runner.run("echo on", cwd=str(tmp_path), timeout=5)).output == "on\n"
+
+
+async def test_a_command_has_three_seconds_to_end_after_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXEC2: what the product waits between TERM and KILL. The test does not wait for it."""
+    graces: list[float] = []
+    terminate = RunningProcess.terminate
+
+    async def terminate_at_once(self: RunningProcess, grace: float) -> None:
+        graces.append(grace)
+        await terminate(self, 0)
+
+    monkeypatch.setattr(RunningProcess, "terminate", terminate_at_once)
+    runner = ProcessRunner(tmp_path / "spill")
+    finished = await runner.run(f"{STUBBORN}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1)
+    assert (finished.timed_out, graces) == (True, [3])
+    await runner.close()
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,22 @@ async def test_several_matches_are_refused_with_their_lines(box: Toolbox) -> Non
     assert Path(path).read_text() == "y\nb\ny\n"
 
 
+@pytest.mark.parametrize("replace_all", [False, True])
+async def test_a_final_newline_that_the_file_lacks_is_tolerated_only_for_a_unique_text(
+    box: Toolbox, replace_all: bool
+) -> None:
+    """EDIT5: otherwise an edit of the last line would change other lines, too, which do have their newline."""
+    path = box.write("a.txt", "end here\nend")
+    await box.ok("Read", file_path=path)
+    given = {"file_path": path, "old_string": "end\n", "new_string": "over\n", "replace_all": replace_all}
+    assert "was not found" in await box.refused("EditTool", **given)
+    assert Path(path).read_text() == "end here\nend"
+    unique = box.write("b.txt", "one\nend")
+    await box.ok("Read", file_path=unique)
+    await box.ok("EditTool", **{**given, "file_path": unique})
+    assert Path(unique).read_text() == "one\nover"
+
+
 @pytest.mark.parametrize(("old", "new", "word"), [("x", "x", "identical"), ("", "x", "empty")])
 async def test_nothing_to_do_is_refused(box: Toolbox, old: str, new: str, word: str) -> None:
     path = box.write("a.txt", "x\n")

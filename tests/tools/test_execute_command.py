@@ -38,6 +38,23 @@ async def test_a_timeout_keeps_what_was_printed(box: Toolbox) -> None:
     assert output.text.startswith("begun\n(timed out after 0.2s")
 
 
+async def test_the_time_limit_is_two_minutes_and_ten_at_most(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EXEC1: without a number, with 0, and with more than may be asked for; and as the model reads it."""
+    limits: list[float] = []
+    run_command = box.runner.run
+
+    async def run_and_keep_limit(*args: Any, timeout: float, **options: Any) -> Any:
+        limits.append(timeout)
+        return await run_command(*args, timeout=timeout, **options)
+
+    monkeypatch.setattr(box.runner, "run", run_and_keep_limit)
+    for given in ({}, {"timeout": 0}, {"timeout": 5000}, {"timeout": 900_000}):
+        await run(box, "true", **given)
+    assert limits == [120, 120, 5, 600]
+    schema = box.tools["ExecuteCommand"].build_spec().schema
+    assert schema["properties"]["timeout"]["description"] == "Milliseconds; default 120000, max 600000"
+
+
 async def test_a_long_timeout_is_limited_and_says_so(box: Toolbox) -> None:
     assert "limited to 600000 ms" in await run(box, "true", timeout=900_000)
     assert "limited" not in await run(box, "true", timeout=600_000)

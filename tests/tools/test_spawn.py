@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.sandbox import background, output
-from odin.sandbox.background import BackgroundProcess, BackgroundProcesses
+from odin.sandbox import output
+from odin.sandbox.background import BackgroundProcess, BackgroundProcesses, SpawnRequest
 from tests.sandbox.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
@@ -103,13 +103,12 @@ async def test_the_list(box: Toolbox) -> None:
     assert lines[1].startswith("spawn-2 (b): failed, exit code 1, ")
 
 
-async def test_there_are_never_too_many(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "MAX_AT_ONCE", 2)
-    for _ in range(2):
-        await box.ok("Spawn", command="sleep 1000")
-    assert "2 background processes are already running" in await box.refused("Spawn", command="sleep 1000")
+async def test_there_are_never_more_than_fifty(box: Toolbox) -> None:
+    for _ in range(50):
+        await box.ok("Spawn", command="exec sleep 1000")
+    assert "50 background processes are already running" in await box.refused("Spawn", command="sleep 1000")
     await box.ok("SpawnStop", id="spawn-1")
-    assert "id: spawn-3" in (await box.ok("Spawn", command="sleep 1000")).text
+    assert "id: spawn-51" in (await box.ok("Spawn", command="sleep 1000")).text
 
 
 async def test_closing_ends_them_all(box: Toolbox) -> None:
@@ -171,7 +170,7 @@ async def test_ids_go_on_after_a_resume(box: Toolbox) -> None:
     log = box.session / "spawn-logs" / "spawn-4.log"
     log.parent.mkdir(parents=True)
     log.write_text("of a run that was killed")
-    started = again.start(background.SpawnRequest("true", str(box.folder)))
+    started = again.start(SpawnRequest("true", str(box.folder)))
     assert started.id == "spawn-5"
     assert log.read_text() == "of a run that was killed"
     await again.close()

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.tools.talk import AgentTool
+from odin.tools.web import WebFetchTool, WebSearchTool
 from tests.tools.toolbox import Toolbox
 
 REQUIRED = {
@@ -141,6 +143,18 @@ def test_subjects_are_what_the_rules_judge(workspace: Path) -> None:
     assert subject("Glob", pattern="/etc/**/*.conf").paths == ("/etc",)
     assert subject("Grep", pattern="x").paths == ()
     assert subject("ExecuteCommand", command="ls").command == "ls"
-    assert tools["ExecuteCommand"].side_effect == "blocking"
-    assert tools["EditTool"].side_effect == "mutating"
-    assert tools["Read"].side_effect == "read_only"
+
+
+def test_every_tool_declares_its_side_effect(workspace: Path) -> None:
+    """TOOL3. A sub-agent has the tools of its mode, so it may change files; stopping a process is no look at it."""
+    others = [kind.__new__(kind) for kind in (WebFetchTool, WebSearchTool, AgentTool)]
+    found: dict[str, list[str]] = {}
+    for tool in (*Toolbox(workspace).tools.values(), *others):
+        found.setdefault(tool.side_effect, []).append(tool.name)
+    assert found == {
+        "read_only": ["LS", "Read", "Grep", "Glob", "SpawnStatus"],
+        "blocking": ["ExecuteCommand", "Spawn", "SpawnStop"],
+        "none": ["TodoWrite", "Question", "SaveArtifact", "ReadArtifact"],
+        "mutating": ["WriteFile", "EditTool", "MultiEditTool", "Delete", "AppendFile", "AgentTool"],
+        "network": ["WebFetch", "WebSearch"],
+    }

@@ -474,7 +474,7 @@ class Registry:
         return canonical_name_of(name) in self._disabled
 
     def list_safe_tools(self) -> tuple[str, ...]:
-        """Return the tools that change nothing."""
+        """Return the tools that change nothing and send nothing, for programs that ask before all others."""
         return tuple(tool.name for tool in self._tools.values() if tool.side_effect in ("none", "read_only"))
 
     def list_offered(self, visible: Callable[[Tool[Any]], bool] = lambda tool: True) -> tuple[Tool[Any], ...]:

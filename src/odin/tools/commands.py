@@ -366,7 +366,7 @@ class CommandProgress:
 
 class ExecuteArgs(Args, frozen=True):
     command: str
-    timeout: Annotated[float | None, Meta(description="Milliseconds; default 120000, max 600000")] = None
+    timeout: Annotated[float | None, Meta(description=f"Milliseconds; default {DEFAULT_MS}, max {MAX_MS}")] = None
     description: str = ""
     run_in_background: bool = False
 
