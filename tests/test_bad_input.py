@@ -102,6 +102,7 @@ def test_an_unreadable_config(run_odin: Run, workspace: Path) -> None:
     calm(run_odin("-p", "hi"), 2, "odinconfig.json")
 
 
+@pytest.mark.unknown_keys
 def test_an_unknown_key_is_reported_with_a_suggestion_and_the_work_goes_on(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{"max_turn": 3}')
     done = run_odin("-p", "list files")

@@ -86,6 +86,7 @@ def test_settings_that_cannot_be_read_are_broken(run_odin: Run, home: Path) -> N
     assert str(settings) in found["configuration"]["error"]
 
 
+@pytest.mark.unknown_keys
 def test_warnings_about_settings_are_shown(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{"sandbox": {"backend": "off"}, "nonsense": 1}')
     found = facts(run_odin)

@@ -347,6 +347,7 @@ def test_a_file_nested_without_end_is_a_sentence(workspace: Path, run_odin: Any,
             assert "odinconfig.json" in done.stderr
 
 
+@pytest.mark.unknown_keys
 def test_what_a_file_says_cannot_steer_the_terminal(workspace: Path, run_odin: Any):
     strange = "\x1b[2J\u202e\r\x07"
     config: dict[str, Any] = {strange: 1, "rules": {strange: "perhaps"}, "hooks": {strange: []}, "mode": strange}

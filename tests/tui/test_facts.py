@@ -61,12 +61,12 @@ def facts(*events: Any, agent: str = "", info: SessionInfo = INFO) -> SessionFac
     return found
 
 
-def line(found: SessionFacts, width: int) -> str:
-    return lay_out(parts_of(found, "edit_mode", COLOURS), width, COLOURS).plain
+def line(found: SessionFacts, width: int, agent: str = "") -> str:
+    return lay_out(parts_of(found, "edit_mode", COLOURS, agent), width, COLOURS).plain
 
 
-def side(found: SessionFacts, width: int = 38, now: float = 0.0) -> str:
-    return "\n".join(row.text.plain for row in SideSections(found, COLOURS, width, now=now).build_rows())
+def side(found: SessionFacts, width: int = 38, now: float = 0.0, agent: str = "") -> str:
+    return "\n".join(row.text.plain for row in SideSections(found, COLOURS, width, agent, now).build_rows())
 
 
 def test_the_status_line_says_everything_where_there_is_room() -> None:
@@ -109,13 +109,30 @@ def test_what_matters_least_goes_first() -> None:
 def test_the_percentage_is_of_what_there_is_until_a_summary() -> None:
     found = facts()
     found.context = HALF
-    assert found.fullness == 0.5
+    assert found.fullness_of("") == 0.5
     assert "80,000 of 160,000 tokens" in side(found)
     found.context = ContextReport("m", 80_000, 200_000, 0, measured=True)
-    assert found.fullness == 0.4
+    assert found.fullness_of("") == 0.4
     found.context = ContextReport("m", 80_000, 0, 0, measured=False)
-    assert found.fullness is None
+    assert found.fullness_of("") is None
     assert "context" not in line(found, 100)
+
+
+def test_what_a_sub_agent_used_is_shown_while_it_is_in_view() -> None:
+    """USAGE1. The main agent's view sums up the session; what is left of the budget is left for all."""
+    found = facts(SPENT, info=msgspec.structs.replace(INFO, budget_usd=2.0))
+    found.context = HALF
+    for cost, window, purpose in ((0.25, 40_000, "main"), (0.05, 1_000, "title")):
+        spent = UsageRecorded("m", Usage(input=3_000, output=1_000), cost, window, purpose)
+        found.apply(Envelope(9, 9.0, "s", spent, "agent-1"))
+    assert "context 50%  $0.80, $1.20 left  18k tokens" in line(found, 200)
+    assert "context 10%  $0.30, $1.20 left  8.0k tokens" in line(found, 200, "agent-1")
+    assert "$0.30 · 8.0k tokens\n$1.20 of $2.00 left" in side(found, agent="agent-1")
+    assert "4,000 of 40,000 tokens\nin the context window" in side(found, agent="agent-1")
+    assert "$0.80 · 18k tokens" in side(found)
+    fresh = line(found, 200, "agent-2")
+    assert "$" not in fresh
+    assert "context" not in fresh
 
 
 def test_an_estimate_is_marked_as_one() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from odin.core.call_events import Replied, ReplyRolledBack, TextStreamed, ToolEnded, ToolStarted
+from odin.core.call_events import Replied, ReplyRolledBack, TextStreamed, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.event import AgentStarted, AnyEvent, TurnEnded, TurnStarted, Warned
-from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
+from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.testing import call, say
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
 from odin.ui.tui.transcript import TranscriptView
@@ -299,12 +299,14 @@ async def test_the_work_of_another_agent() -> None:
         client.play(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
         client.play(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")
         client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
-        await stage.shows("agent-1 Look at the tests", "working", "Grep slow")
+        client.play(UsageRecorded("m", Usage(input=5_000), 0.25), agent="agent-1")
+        client.play(UsageRecorded("m", Usage(input=7_000), 0.5))
+        await stage.shows("agent-1 Look at the tests", "working", "Grep slow", "$0.75  12k tokens")
         await stage.press("shift+tab")
-        await stage.shows("agent-1: Look at the tests", "running")
+        await stage.shows("agent-1: Look at the tests", "running", "$0.25  5.0k tokens")
         assert "Answer 0." not in stage.screen()
         await stage.press("shift+tab")
-        await stage.shows("Answer 0.")
+        await stage.shows("Answer 0.", "$0.75  12k tokens")
 
 
 async def test_a_running_call_counts_its_seconds_and_a_finished_one_costs_nothing() -> None:

@@ -580,6 +580,7 @@ def show_agent(app: "OdinApp") -> None:
         task = next((block.description or block.task for block in agents if block.key == agent), "")
         title = f"{sanitize_line(agent)}: {sanitize_line(task)}  ({key}: next agent)"
     app.transcript.show(app.transcripts[agent], title=title)
+    app.request_frame()
 
 
 def go_to_agent(app: "OdinApp", agent: str) -> None:
@@ -587,4 +588,3 @@ def go_to_agent(app: "OdinApp", agent: str) -> None:
     if agent in app.transcripts:
         app.agent = agent
         show_agent(app)
-        app.request_frame()

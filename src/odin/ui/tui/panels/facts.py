@@ -178,7 +178,9 @@ class SessionFacts:
         self.permission_mode = info.permission_mode if info else "default"
         self.budget_usd = info.budget_usd if info else 0.0
         self.title = ""
-        self.usage_totals = UsageTotals()
+        self._usage_totals = UsageTotals()
+        self._usage_by_agent: dict[str, UsageTotals] = {}
+        self._agent_contexts: dict[str, ContextReport] = {}
         self.queued: set[str] = set()
         self.processes: dict[str, str] = {}
         self._todo_lists = TodoLists()
@@ -231,7 +233,7 @@ class SessionFacts:
             case TitleSet():
                 self.title = event.title
             case UsageRecorded():
-                self.usage_totals = self.usage_totals + UsageTotals.from_event(event)
+                self._add_usage(event, agent)
             case PromptQueued():
                 if not agent:
                     self.queued.add(event.id)
@@ -243,6 +245,14 @@ class SessionFacts:
                 self.low_limit = _describe_low_limit(event)
             case _:
                 pass
+
+    def _add_usage(self, event: UsageRecorded, agent: str) -> None:
+        spent = UsageTotals.from_event(event)
+        self._usage_totals = self._usage_totals + spent
+        self._usage_by_agent[agent] = self._usage_by_agent.get(agent, UsageTotals()) + spent
+        if agent and event.purpose == "main":
+            window, used = event.context_window, event.usage.total
+            self._agent_contexts[agent] = ContextReport(event.model, used, window, 0, not event.estimated)
 
     def _apply_work(self, event: AnyEvent) -> None:
         match event:
@@ -261,9 +271,21 @@ class SessionFacts:
         self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
 
     @property
-    def fullness(self) -> float | None:
-        """Used share of the compaction threshold, or of the context window if compaction is off; None if unknown."""
-        report = self.context
+    def budget_left(self) -> float:
+        """What all agents together may still spend, in US dollars; 0 without a budget."""
+        return max(self.budget_usd - self._usage_totals.cost_usd, 0.0)
+
+    def usage_of(self, agent: str) -> UsageTotals:
+        """Return the usage of a sub-agent; for the main agent that of the whole session."""
+        return self._usage_by_agent.get(agent, UsageTotals()) if agent else self._usage_totals
+
+    def context_of(self, agent: str) -> ContextReport | None:
+        """Return the context of the main agent as reported, of a sub-agent by its last request; None if unknown."""
+        return self._agent_contexts.get(agent) if agent else self.context
+
+    def fullness_of(self, agent: str) -> float | None:
+        """Used share of the compaction threshold, or of the context window if there is none; None if unknown."""
+        report = self.context_of(agent)
         room = (report.threshold or report.limit) if report is not None else 0
         return report.used / room if report is not None and room else None
 

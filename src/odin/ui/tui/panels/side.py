@@ -154,7 +154,7 @@ class SideSections:
         return rows
 
     def _build_context(self) -> list[PanelRow]:
-        report, full = self.facts.context, self.facts.fullness
+        report, full = self.facts.context_of(self.agent), self.facts.fullness_of(self.agent)
         if report is None or full is None:
             return []
         palette = self.palette
@@ -174,16 +174,15 @@ class SideSections:
         return rows
 
     def _build_cost(self) -> list[PanelRow]:
-        facts, spent = self.facts, self.facts.usage_totals
+        facts, spent = self.facts, self.facts.usage_of(self.agent)
         if not spent.calls:
             return []
         rows = [
             self._make_heading("Cost"),
-            self._make_line(f"{format_cost(facts)} · {format_count(spent.usage.total)} tokens"),
+            self._make_line(f"{format_cost(spent)} · {format_count(spent.usage.total)} tokens"),
         ]
         if facts.budget_usd:
-            left = max(facts.budget_usd - spent.cost_usd, 0.0)
-            rows.append(self._make_dim_line(f"{format_usd(left)} of {format_usd(facts.budget_usd)} left"))
+            rows.append(self._make_dim_line(f"{format_usd(facts.budget_left)} of {format_usd(facts.budget_usd)} left"))
         if spent.cache_hit_rate:
             rows.append(self._make_dim_line(f"{spent.cache_hit_rate:.0%} cached"))
         if facts.low_limit:

@@ -12,6 +12,7 @@ from textual.theme import Theme
 from textual.timer import Timer
 
 from odin.core.event_values import Mode
+from odin.core.usage import UsageTotals
 from odin.ui.format import (
     count_of,
     format_count,
@@ -160,11 +161,12 @@ class StatusLine(Panel):
     """
 
     def build_rows(self, width: int) -> list[PanelRow]:
-        return [PanelRow(lay_out(parts_of(self.facts, self.odin.mode, self.palette), width, self.palette))]
+        parts = parts_of(self.facts, self.odin.mode, self.palette, self.odin.agent)
+        return [PanelRow(lay_out(parts, width, self.palette))]
 
 
-def parts_of(facts: SessionFacts, mode: Mode, palette: Palette) -> list[StatusPart]:
-    """Return all parts of the status line, in order."""
+def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
+    """Return all parts of the status line, in order, with the context and usage of the shown `agent`."""
     parts = [StatusPart(MODE_LABELS[mode], palette.strong, 0)]
     if facts.permission_mode not in ("default", ""):
         permissions = escape_hidden(facts.permission_mode)
@@ -174,12 +176,12 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette) -> list[StatusPa
         loop = facts.loop
         parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))
     parts.append(_make_model_part(facts, palette))
-    parts += _make_context_parts(facts, palette)
+    parts += _make_context_parts(facts, palette, agent)
     if facts.queued:
         parts.append(StatusPart(f"{len(facts.queued)} queued", palette.text, 4))
     if facts.low_limit:
         parts.append(StatusPart(f"limit: {facts.low_limit}", palette.warn, 5))
-    parts += _make_cost_parts(facts, palette)
+    parts += _make_cost_parts(facts, palette, agent)
     parts += _make_project_parts(facts, palette)
     return parts
 
@@ -194,23 +196,22 @@ def _make_model_part(facts: SessionFacts, palette: Palette) -> StatusPart:
     return StatusPart(chosen or "no model yet", palette.text, 1, chosen)
 
 
-def _make_context_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
-    full = facts.fullness
+def _make_context_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
+    report, full = facts.context_of(agent), facts.fullness_of(agent)
     if full is None:
         return []
-    about = "" if facts.context is not None and facts.context.measured else "~"
+    about = "" if report is not None and report.measured else "~"
     style = palette.warn if full >= NEARLY_FULL else palette.text
     return [StatusPart(f"context {about}{full:.0%}", style, 1, f"{about}{full:.0%}")]
 
 
-def _make_cost_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
-    spent = facts.usage_totals
+def _make_cost_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
+    spent, left = facts.usage_of(agent), facts.budget_left
     if not spent.calls:
         return []
-    left = facts.budget_usd - spent.cost_usd if facts.budget_usd else 0.0
-    cost = format_cost(facts)
+    cost = format_cost(spent)
     if facts.budget_usd:
-        cost = f"{cost}, {format_usd(max(left, 0.0))} left"
+        cost = f"{cost}, {format_usd(left)} left"
     style = palette.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_FULL) else palette.dim
     sign = "~" if spent.estimated else ""
     parts = [StatusPart(cost, style, 4), StatusPart(f"{sign}{format_count(spent.usage.total)} tokens", palette.dim, 7)]
@@ -219,9 +220,8 @@ def _make_cost_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
     return parts
 
 
-def format_cost(facts: SessionFacts) -> str:
+def format_cost(spent: UsageTotals) -> str:
     """Return the cost so far; unpriced requests are named, not counted as free. `~` marks an estimate."""
-    spent = facts.usage_totals
     cost = f"{'~' if spent.estimated else ''}{format_usd(spent.cost_usd)}"
     if spent.unpriced:
         return f"{cost} + unpriced" if spent.cost_usd else "unpriced"
