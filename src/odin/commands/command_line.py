@@ -163,6 +163,26 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
+    _add_prompt_flags(add)
+    _add_model_flags(add)
+    _add_tool_flags(add)
+    _add_system_prompt_flags(add)
+    _add_session_flags(add)
+    _add_environment_flags(add)
+    for name, count in _IGNORED_FLAGS:
+        if count:
+            add(name, action="append", help=argparse.SUPPRESS)
+        else:
+            add(name, action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+_AddFlag = Callable[..., object]
+"""`ArgumentParser.add_argument`."""
+
+
+def _add_prompt_flags(add: _AddFlag) -> None:
+    """The prompt, and the form of input and output."""
     add("prompt", nargs="?", help="the prompt; text piped to odin -p is added to it")
     add("-p", "--print", action="store_true", dest="headless", help="print the answer to one prompt and exit")
     add("-V", "--version", action="store_true", help="print the version and exit")
@@ -174,6 +194,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="with stream-json: include partial messages as they arrive",
     )
     add("--replay-user-messages", action="store_true", help="with stream-json: echo each accepted prompt")
+
+
+def _add_model_flags(add: _AddFlag) -> None:
+    """The mode, the model and its limits."""
     add("--mode", default="", help="ask, plan or edit (default: edit)")
     add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5 or ollama/qwen3")
     add(
@@ -186,6 +210,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 (the default): no limit")
     add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
     add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")
+
+
+def _add_tool_flags(add: _AddFlag) -> None:
+    """Which tools run, and which need approval."""
     add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="approve every permission request")
     add(
@@ -198,6 +226,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="tools to deny")
     add("--tools", default=None, metavar="LIST", help='only offer these tools; "" for none, "default" for all')
+
+
+def _add_system_prompt_flags(add: _AddFlag) -> None:
+    """The text at the start of every request."""
     add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
     add(
         "--system-prompt-file",
@@ -206,6 +238,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="replace the system prompt with the contents of a file",
     )
     add("--append-system-prompt", default="", metavar="TEXT", help="append to the system prompt")
+
+
+def _add_session_flags(add: _AddFlag) -> None:
+    """Which session continues, and how."""
     add(
         "-r",
         "--resume",
@@ -225,6 +261,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--fork-session", action="store_true", help="with --resume or --continue: continue in a copy")
     add("--at", default="", metavar="N|ID", help="with --fork-session: copy up to before the Nth last prompt")
     add("--session-id", default="", metavar="ID", help="ID for the new session")
+
+
+def _add_environment_flags(add: _AddFlag) -> None:
+    """Where Odin runs and what it reads."""
     add("--plain", action="store_true", help="plain mode: ordinary lines instead of the terminal app")
     add("--cwd", default="", metavar="DIR", help="working directory")
     add("--config-dir", metavar="DIR", help="settings and API keys (these three flags work with any command)")
@@ -232,12 +272,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--cache-dir", metavar="DIR", help="caches")
     add("--trust", action="store_true", help="trust this folder's hooks, rules and settings for this run")
     add("--verbose", action="store_true", help=argparse.SUPPRESS)
-    for name, count in _IGNORED_FLAGS:
-        if count:
-            add(name, action="append", help=argparse.SUPPRESS)
-        else:
-            add(name, action="store_true", help=argparse.SUPPRESS)
-    return parser
 
 
 def split_list(values: list[str]) -> list[str]:

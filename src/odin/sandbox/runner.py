@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.tool import SandboxProfile
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, OutputSink
@@ -174,44 +175,22 @@ class ProcessRunner:
             timed_out = await self._wait(running, timeout)
         except asyncio.CancelledError:
             if on_cancelled is not None:
-                text, truncated = sink.render_text()
                 tampered = sandbox.find_tampered_files(cwd, sandbox_profile) if sandbox and sandbox_profile else ()
-                on_cancelled(
-                    CommandResult(
-                        running.code,
-                        text,
-                        running.pid,
-                        sink.total,
-                        truncated,
-                        spill_path=sink.path,
-                        tampered_files=tampered,
-                    )
-                )
+                on_cancelled(replace(_make_result(running, sink), tampered_files=tampered))
             raise
         is_open = running.pipes[0].is_open
         has_survivors = not timed_out and (is_open or running.has_survivors())
         if has_survivors and is_open:
             sink.save()
-        text, truncated = sink.render_text()
+        result = _make_result(running, sink, timed_out=timed_out, has_survivors=has_survivors)
         if not has_survivors:
             self.forget(running)
-        if sandbox is not None:
-            self._had_background = running.left_processes or bool(self._processes)
+        if sandbox is None or sandbox_profile is None:
+            return result
+        self._had_background = running.left_processes or bool(self._processes)
         failed = running.code != 0 and not timed_out
-        return CommandResult(
-            running.code,
-            text,
-            running.pid,
-            sink.total,
-            truncated,
-            timed_out,
-            has_survivors,
-            spill_path=sink.path,
-            denial=sandbox.describe_denial(text, running.code, cwd, sandbox_profile)
-            if sandbox and sandbox_profile and failed
-            else "",
-            tampered_files=sandbox.find_tampered_files(cwd, sandbox_profile) if sandbox and sandbox_profile else (),
-        )
+        denial = sandbox.describe_denial(result.output, running.code, cwd, sandbox_profile) if failed else ""
+        return replace(result, denial=denial, tampered_files=sandbox.find_tampered_files(cwd, sandbox_profile))
 
     def _choose_sandbox(
         self, command: str | Sequence[str], sandbox_profile: SandboxProfile | None
@@ -425,6 +404,15 @@ class ProcessRunner:
             raise OSError("no folder for long outputs")
         self._spill_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         return str(self._spill_dir / f"output-{time.time_ns():x}.txt")
+
+
+def _make_result(
+    running: RunningProcess, sink: HeadTailBuffer, *, timed_out: bool = False, has_survivors: bool = False
+) -> CommandResult:
+    text, truncated = sink.render_text()
+    return CommandResult(
+        running.code, text, running.pid, sink.total, truncated, timed_out, has_survivors, spill_path=sink.path
+    )
 
 
 def _ignore(data: bytes) -> None:

@@ -18,9 +18,9 @@ from odin.core.policy import RememberScope
 from odin.ui.argument_form import ArgumentForm, InvalidJson, summarize_change
 from odin.ui.permission_text import format_headline
 from odin.ui.terminal import wrap_words
-from odin.ui.tui.dialogs.argument_area import ArgumentsArea
 from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import (
+    ArgumentsArea,
     RuleDraft,
     describe_stop,
     format_danger,
