@@ -53,7 +53,7 @@ FAULTS = {
 }
 
 
-BASIC = ("widget", "writer")
+BASIC = ("widget",)
 """`make test` tries these; the others are slow."""
 
 

@@ -30,6 +30,7 @@ def shell_has_it(odin: Emulator, answer: int) -> None:
     odin.see(f"{answer} it is")
 
 
+@pytest.mark.slow
 def test_suspended_with_a_question_open_and_stopped_by_surprise(workspace: Path) -> None:
     with (
         ScriptedServer([touch("made"), say("All done.")]) as server,
@@ -141,6 +142,7 @@ def editor(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_an_editor_that_works_dies_and_leaves_a_mess(workspace: Path, editor: str) -> None:
     with (
         ScriptedServer([say("It was read.")]) as server,

@@ -68,6 +68,7 @@ def test_a_bell_and_a_notification_call_back_one_who_looks_elsewhere(workspace: 
         assert b"\x1b]0;" not in odin.bytes
 
 
+@pytest.mark.slow
 def test_a_light_terminal_gets_the_light_colours_when_it_says_so(workspace: Path) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}) as odin:
         odin.see("edit")
@@ -111,6 +112,7 @@ def test_terminals_with_fewer_colours_get_no_others(workspace: Path, env: Mappin
         assert not re.search(forbidden, bytes(odin.bytes))
 
 
+@pytest.mark.slow
 def test_a_storm_of_sizes_keeps_everything(workspace: Path) -> None:
     chance = random.Random(5)
     with (

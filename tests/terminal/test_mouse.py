@@ -5,6 +5,8 @@ import re
 import time
 from pathlib import Path
 
+import pytest
+
 from odin.testing import ScriptedServer, call, say
 from tests.terminal.emulator import Emulator, terminal
 
@@ -68,6 +70,7 @@ def test_clicks_the_wheel_and_a_selection(workspace: Path) -> None:
         odin.given_back()
 
 
+@pytest.mark.slow
 def test_pastes_large_and_hostile(workspace: Path) -> None:
     with (
         ScriptedServer([say("Read."), say("Read again.")]) as server,

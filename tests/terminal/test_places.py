@@ -42,6 +42,7 @@ def test_the_app_works_in(workspace: Path, env: Mapping[str, str]) -> None:
         odin.given_back()
 
 
+@pytest.mark.slow
 def test_keys_that_are_no_utf8(workspace: Path) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}) as odin:
         odin.see("edit")
@@ -82,6 +83,7 @@ def test_answers_into_a_file(workspace: Path) -> None:
     assert "\x1b" not in written
 
 
+@pytest.mark.slow
 def test_without_a_controlling_terminal(workspace: Path) -> None:
     """As under some supervisors and containers: the streams are a terminal, but /dev/tty is not there."""
     launch = "import os, sys\nif os.fork():\n    sys.exit(os.WEXITSTATUS(os.wait()[1]))\nos.setsid()\n"

@@ -57,6 +57,7 @@ def test_lines_come_while_the_answer_is_still_written(workspace: Path) -> None:
         assert found(odin) == list(range(40))
 
 
+@pytest.mark.slow
 def test_somebody_types_meanwhile(workspace: Path) -> None:
     server = ScriptedServer([say(numbered(0, LINES) + "THE END"), say("Second answer.")])
     with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:

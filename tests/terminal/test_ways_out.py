@@ -61,6 +61,7 @@ def test_by_signal_while_a_command_runs(workspace: Path, number: signal.Signals,
     assert not running(marker)
 
 
+@pytest.mark.slow
 def test_a_storm_of_interrupts(workspace: Path) -> None:
     with terminal(cwd=workspace) as odin:
         odin.see("edit")
@@ -87,6 +88,7 @@ def test_the_window_is_closed(workspace: Path) -> None:
     assert not running(marker)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_stands_still_holds_nothing_up(workspace: Path) -> None:
     """As when a person holds the output: the session goes on, and a signal still ends it."""
     answer = "".join(f"line {number} is long enough to fill the terminal's buffer soon\n\n" for number in range(4000))

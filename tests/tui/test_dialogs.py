@@ -119,7 +119,7 @@ def stage_for(scene: Scene, size: tuple[int, int] = (100, 30)) -> Any:
     return play(scene.sessions, size=size, settings=settings, clock=lambda: scene.client.now)
 
 
-BASIC = ("PermissionDialog", "QuestionsDialog", "SessionPicker", "RulesDialog", "TrustDialog")
+BASIC = ("PermissionDialog", "QuestionsDialog", "TrustDialog")
 """`make test` clicks everything in these; all others are slow."""
 
 
@@ -143,7 +143,7 @@ async def test_everything_that_is_offered_can_be_clicked_and_esc_leaves(name: st
         await stage.until(lambda: scene.app.screen is not dialog)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.slow)], ids=str)
 async def test_whatever_a_key_does_is_offered_to_the_mouse(size: tuple[int, int]) -> None:
     """Moving and scrolling are done by the wheel and by clicking a row; all else has a word that can be clicked."""
     scene = Scene()

@@ -85,7 +85,13 @@ def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
     return places
 
 
-@pytest.mark.parametrize("scope", by_place(CASES))
+BASIC = ("composer", "everywhere", "transcript", "permission", "dialog", "popup")
+"""`make test` presses the keys of these places; all others are slow."""
+
+
+@pytest.mark.parametrize(
+    "scope", [pytest.param(scope, marks=() if scope in BASIC else pytest.mark.slow) for scope in by_place(CASES)]
+)
 async def test_the_keys_of_a_place_do_what_they_say(scope: str) -> None:
     async with opened() as place:
         for case in by_place(CASES)[scope]:
@@ -101,6 +107,7 @@ async def test_the_other_keys_for_the_same_do_it_too(scope: str) -> None:
                 await place.press(case, key)
 
 
+@pytest.mark.slow
 async def test_and_elsewhere() -> None:
     async with opened() as place:
         for case in MORE:
@@ -135,6 +142,7 @@ OTHERS = {case.name: f"{_HELD[number // 24]}f{number % 24 + 1}" for number, case
 """Another key for each, which nothing has."""
 
 
+@pytest.mark.slow
 async def test_another_key_of_each_place_does_it_instead() -> None:
     """Keys are looked up by their place, so one of every place is enough."""
     async with opened(OTHERS) as place:

@@ -22,7 +22,7 @@ from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on
 
-SIZES = [(40, 12), (100, 30)]
+SIZES = [pytest.param((40, 12), marks=pytest.mark.slow), (100, 30)]
 
 
 def current(stage: Stage, kind: type[Any]) -> Any:

@@ -10,7 +10,7 @@ from odin.ui.tui.dialogs.sessions import SessionPicker
 from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 
-SIZES = [(40, 12), (100, 30)]
+SIZES = [pytest.param((40, 12), marks=pytest.mark.slow), (100, 30)]
 
 
 def summaries(count: int = 30) -> list[SessionSummary]:

@@ -48,6 +48,7 @@ async def test_the_composer_and_the_end_of_the_talk_are_in_sight(size: tuple[int
 ODD_SIZES = ((0, 0), (0, 24), (80, 0), (1, 1), (2, 2), (80, 1), (1, 40), (5, 3), (12, 4), (20, 6), (300, 2))
 
 
+@pytest.mark.slow
 async def test_no_size_ends_the_app() -> None:
     async with play(PlayedSessions(talk(5)), size=(80, 24)) as stage:
         await stage.shows("somewhere")
@@ -60,7 +61,7 @@ async def test_no_size_ends_the_app() -> None:
             await stage.shows("somewhere", "x" * number, "edit")
 
 
-@pytest.mark.parametrize("storm", [30, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("storm", [10, pytest.param(100, marks=pytest.mark.slow)])
 async def test_a_storm_of_sizes_keeps_the_words_and_the_end(storm: int) -> None:
     chance = random.Random(7)
     async with play(PlayedSessions(talk()), size=(80, 24)) as stage:

@@ -102,8 +102,10 @@ def live() -> list[AnyEvent]:
     ]
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("theme", [THEMES[0], pytest.param(THEMES[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.slow)], ids=lambda size: f"{size[0]}x{size[1]}"
+)
 async def test_the_conversation(size: tuple[int, int], theme: ThemeSetting) -> None:
     name = f"{size[0]}x{size[1]}-{theme}"
     client = PlayedClient(past(), cwd=CWD)
@@ -120,6 +122,7 @@ async def test_the_conversation(size: tuple[int, int], theme: ThemeSetting) -> N
         await stage.pictured(f"conversation-live-{name}")
 
 
+@pytest.mark.slow
 async def test_side_by_side_where_there_is_room() -> None:
     client = PlayedClient(past(), cwd=CWD)
     settings = TuiSettings(bell=False, title=False, theme="dark", side_panel=False)
@@ -130,6 +133,7 @@ async def test_side_by_side_where_there_is_room() -> None:
         await stage.pictured("conversation-split-160x24-dark")
 
 
+@pytest.mark.slow
 async def test_searching_looks_calm() -> None:
     client = PlayedClient(past(), cwd=CWD)
     settings = TuiSettings(bell=False, title=False, theme="dark", side_panel=False)
