@@ -19,6 +19,7 @@ from odin.commands.command_line import make_formatter
 from odin.commands.completions import parser_of
 from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
+from odin.context.builtin_commands import BUILTIN_COMMANDS
 from odin.core import event, op
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.core.tool import ALIASES, SubAgentTask
@@ -87,6 +88,9 @@ def builtins() -> str:
         typed = f"/{command.name} {command.hint}".rstrip().replace("|", "\\|")
         aliases = ", ".join(f"`/{name}`" for name in command.aliases)
         lines.append(f"| `{typed}` | {command.help} | {aliases} |")
+    for name, prompt in BUILTIN_COMMANDS.items():
+        typed = f"/{name} {prompt['argument-hint']}".replace("|", "\\|")
+        lines.append(f"| `{typed}` | {prompt['description']} |  |")
     return "\n".join(lines)
 
 

@@ -21,6 +21,14 @@ from .test_recovery import APIS, told
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+INIT = CustomCommand(
+    "init", "Write or improve AGENTS.md, the project's instructions for coding agents.", "[INSTRUCTIONS]", "built-in"
+)
+REVIEW = CustomCommand(
+    "review", "Review the uncommitted changes, or a branch or commit.", "[BRANCH|COMMIT]", "built-in"
+)
+
+
 @pytest.fixture(autouse=True)
 def fix(workspace: Path) -> Path:
     path = workspace / ".odin/commands/fix.md"
@@ -70,12 +78,29 @@ async def test_the_list_says_where_each_comes_from(start: Start, home: Path, wor
     assert await talk.client.list_commands() == (
         CustomCommand("fix", "Fix an issue", "NUMBER", "project"),
         CustomCommand("git/commit", "Commit what is staged.", "", "user"),
+        INIT,
         CustomCommand("lint", "Lint. $ARGUMENTS", "", "project config"),
+        REVIEW,
         CustomCommand("tidy", "Tidies", "", "user config"),
     )
     await talk.say("/tidy src")
     assert "Tidy up.\\n\\nsrc" in sent(talk.server.requests[0].body)
     assert "commands" not in (await talk.client.snapshot()).config, "their texts are not in every log"
+
+
+async def test_odin_brings_prompts_that_a_custom_command_replaces(start: Start, workspace: Path) -> None:
+    talk = await start([say("a"), say("b"), say("c")])
+    await talk.say("/init Mention the fonts.")
+    await talk.say("/review main")
+    first, second = (sent(request.body) for request in talk.server.requests)
+    assert "in AGENTS.md at its root" in first
+    assert "Mention the fonts." in first
+    assert "What to review: main" in second
+    assert [event.display_text for event in talk.all(TurnStarted)] == ["/init Mention the fonts.", "/review main"]
+    (workspace / ".odin/commands/review.md").write_text("Look at $ARGUMENTS our way.")
+    await talk.say("/review main")
+    assert "Look at main our way." in sent(talk.server.requests[2].body)
+    assert any(event.text.startswith("/review is the project's") for event in talk.all(Warned))
 
 
 async def test_a_waiting_one_is_changed_as_it_was_typed(start: Start) -> None:
@@ -212,9 +237,9 @@ def test_programs_are_told_of_them(run_odin: Run) -> None:
             input=json.dumps(request) + "\n",
         )
     answers = [json.loads(line) for line in said.stdout.splitlines() if "control_response" in line]
-    assert answers[0]["response"]["response"]["commands"] == [
-        {"name": "fix", "description": "Fix an issue", "argumentHint": "NUMBER"}
-    ]
+    listed = answers[0]["response"]["response"]["commands"]
+    assert listed[0] == {"name": "fix", "description": "Fix an issue", "argumentHint": "NUMBER"}
+    assert [item["name"] for item in listed] == ["fix", "init", "review"]
 
 
 def test_a_list_made_of_a_log_shows_it(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ They show that the app needs nothing but the client protocol, and make screensho
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from odin.core.call_events import ActivityChanged
 from odin.core.client import (
     AvailableModel,
+    ChangedFile,
     Client,
     ContextPart,
     ContextReport,
@@ -238,6 +239,14 @@ class PlayedSessions:
         )
         total = UsageRow("total", "", 8, 2_400, 1_600, 60_000, 5_000, 0, 0.0824, 900, 0.89)
         return UsageReport("all time", by, rows, total)
+
+    async def list_changes(self, paths: Sequence[str] = ()) -> tuple[ChangedFile, ...]:
+        diff = "--- a/parser.py\n+++ b/parser.py\n@@ -1,2 +1,2 @@\n def read():\n-    return 1\n+    return 2"
+        return (
+            ChangedFile("parser.py", "modified", 1, 1, diff),
+            ChangedFile("notes.txt", "added", 1, 0, "--- /dev/null\n+++ b/notes.txt\n@@ -0,0 +1 @@\n+hello"),
+            ChangedFile("logo.png", "binary"),
+        )
 
     async def save_setting(self, key: str, value: str) -> SavedSetting:
         self.saved[key] = value

@@ -147,3 +147,19 @@ async def test_picture(name: str, size: tuple[int, int], theme: Any) -> None:
             await stage.press("tab", "right")
             await stage.shows("ollama/qwen3")
         await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")
+
+
+async def test_the_diff_is_painted_file_by_file_and_scrolls() -> None:
+    async with play(PlayedSessions(PlayedClient()), size=(80, 12)) as stage:
+        await stage.app.run_command("diff")
+        await stage.until(lambda: isinstance(stage.app.screen, ReportDialog))
+        await stage.shows("Changes: 3 files changed, +2 −1", "parser.py (modified, +1 −1)", "return 2")
+        await stage.press("end")
+        await stage.shows("notes.txt (added, +1 −0)", "hello", "logo.png (binary)")
+
+
+async def test_the_status_names_model_key_folder_and_session() -> None:
+    async with play(PlayedSessions(PlayedClient()), size=(100, 30)) as stage:
+        await stage.app.run_command("status")
+        await stage.until(lambda: isinstance(stage.app.screen, ReportDialog))
+        await stage.shows("version", "provider", "key", "directory", "sandbox", "permissions", "20260101120000000")

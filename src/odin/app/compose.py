@@ -318,7 +318,8 @@ class SessionComposition:
         )
 
     def _load_command_library(self) -> "CommandLibrary":
-        """Collect custom commands: the project's files, the user's files, then both configuration files."""
+        """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own."""
+        from odin.context.builtin_commands import BUILTIN_COMMANDS
         from odin.context.library import PROJECT_FOLDERS, USER_FOLDER, CommandFolder, CommandLibrary, ConfiguredCommands
 
         root, declared = self.config.root, self.config.declared.get("commands", ())
@@ -330,7 +331,8 @@ class SessionComposition:
             for item in declared
             if item.layer == layer
         )
-        return CommandLibrary((*project, user, *configured))
+        own = ConfiguredCommands(BUILTIN_COMMANDS, "built-in", "Odin")
+        return CommandLibrary((*project, user, *configured, own))
 
     # --- for the agents ---
 

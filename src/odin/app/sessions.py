@@ -20,6 +20,7 @@ from odin.config import Options, get_state_dir, load, resolve_folder
 from odin.config.files import set_key
 from odin.context.prompt import SystemPromptSource
 from odin.core.client import (
+    ChangedFile,
     Client,
     ExportFormat,
     SavedSetting,
@@ -239,6 +240,12 @@ class SessionSwitcher:
         from odin.session.search import read_recent_prompts
 
         return await asyncio.to_thread(read_recent_prompts, self._store.folder, limit)
+
+    async def list_changes(self, paths: Sequence[str] = ()) -> tuple[ChangedFile, ...]:
+        from odin.app.git_diff import list_changed_files
+
+        env = self._options.env if self._options.env is not None else os.environ
+        return await list_changed_files((await self._client.get_info()).cwd, env, paths)
 
     async def save_setting(self, key: str, value: str) -> SavedSetting:
         return await asyncio.to_thread(self._save_setting, key, value)

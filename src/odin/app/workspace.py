@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -193,9 +193,10 @@ async def describe_repository(root: str, env: Mapping[str, str]) -> str:
         return "Git: not inspected, because the settings of this repository can start programs."
     try:
         async with asyncio.timeout(LIMIT_S):
-            status, log = await asyncio.gather(_run_git(root, env, _STATUS_ARGS), _run_git(root, env, _LOG_ARGS))
+            found = await asyncio.gather(run_git(root, env, _STATUS_ARGS), run_git(root, env, _LOG_ARGS))
     except (OSError, TimeoutError):
         return ""
+    status, log = (output.text for output in found)
     lines = status.splitlines()
     if not lines:
         return ""
@@ -206,8 +207,23 @@ async def describe_repository(root: str, env: Mapping[str, str]) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
 
 
-async def _run_git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> str:
-    """Return the start of git's output. Its process group is always killed at the end, also on cancellation."""
+class GitOutput(msgspec.Struct, frozen=True):
+    """The start of git's output and its exit code. `is_cut`: there was more output, and git was killed."""
+
+    text: str
+    code: int
+    is_cut: bool = False
+
+
+async def run_git(
+    root: str,
+    env: Mapping[str, str],
+    args: Sequence[str],
+    *,
+    max_bytes: int = _MAX_BYTES,
+    extra_env: Mapping[str, str] | None = None,
+) -> GitOutput:
+    """Run git without hooks and prompts. Its process group is always killed at the end, also on cancellation."""
     process = await asyncio.create_subprocess_exec(
         "git",
         "-C",
@@ -217,21 +233,23 @@ async def _run_git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> 
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=build_git_environment(env),
+        env={**build_git_environment(env), **(extra_env or {})},
         start_new_session=True,
     )
-    output = bytearray()
+    output, is_cut = bytearray(), True
     try:
-        while process.stdout is not None and len(output) < _MAX_BYTES:
-            chunk = await process.stdout.read(_MAX_BYTES)
+        while process.stdout is not None and len(output) < max_bytes:
+            chunk = await process.stdout.read(max_bytes - len(output))
             if not chunk:
+                is_cut = False
+                await process.wait()
                 break
             output += chunk
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
-    return _strip_control_characters(output.decode("utf-8", "replace"))
+    return GitOutput(_strip_control_characters(output.decode("utf-8", "replace")), process.returncode or 0, is_cut)
 
 
 def build_git_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -264,7 +264,7 @@ class ConfiguredCommands(Struct, frozen=True):
 
 
 class CommandText(Struct, frozen=True):
-    """A command and its text. `instead` is the user's own command of the same name that it overrides, if any."""
+    """A command and its text. `overridden_path`: a command of the user's or Odin's that a project's replaces."""
 
     command: CustomCommand
     body: str
@@ -346,7 +346,7 @@ class CommandLibrary:
             self._warn(f"{text.path} is ignored: the command /{name} is empty.")
         elif name not in found:
             found[name] = text
-        elif _is_users_own(text) and not _is_users_own(first := found[name]):
+        elif not _is_from_project(text) and _is_from_project(first := found[name]):
             found[name] = CommandText(first.command, first.body, first.path, first.overridden_path or text.path)
 
     def _warn(self, text: str) -> None:
@@ -364,8 +364,8 @@ def split_command(typed: str) -> tuple[str, str]:
     return word, rest[0] if rest else ""
 
 
-def _is_users_own(text: CommandText) -> bool:
-    return text.command.source in ("user", "user config")
+def _is_from_project(text: CommandText) -> bool:
+    return text.command.source in ("project", "project config")
 
 
 def _make_text(name: str, values: Mapping[str, Any], body: str, source: CommandSource, path: str) -> CommandText:

@@ -7,7 +7,7 @@ nothing about where the session runs, so that one over HTTP could look the same.
 `Setup` and `TrustGate` are for the first run: choosing a model, and trusting the folder's own settings.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
@@ -182,8 +182,8 @@ class RewindPlan(Struct, frozen=True):
     kept: tuple[SkippedFile, ...] = ()
 
 
-CommandSource = Literal["project", "user", "project config", "user config"]
-"""Where a custom command is defined. If two have the same name, the first source in this order wins."""
+CommandSource = Literal["project", "user", "project config", "user config", "built-in"]
+"""Where a custom command is defined, strongest first; Odin brings the `built-in` ones."""
 
 
 class CustomCommand(Struct, frozen=True):
@@ -341,6 +341,16 @@ class SessionPreview(Struct, frozen=True):
     earlier: bool = False
 
 
+class ChangedFile(Struct, frozen=True):
+    """A file that differs from the last commit. `diff` is its unified diff; "" for binary files and pure renames."""
+
+    path: str
+    status: str
+    added: int = 0
+    removed: int = 0
+    diff: str = ""
+
+
 class SavedSetting(Struct, frozen=True):
     """Where a setting was saved, and what overrides it here: a variable or another file."""
 
@@ -384,6 +394,13 @@ class Sessions(Protocol):
 
     async def report_usage(self, by: UsageGrouping = "day", *, days: int = 0, session: str = "") -> UsageReport:
         """Return the usage of the project or one session over the last `days` days; 0 means all time."""
+        ...
+
+    async def list_changes(self, paths: Sequence[str] = ()) -> tuple[ChangedFile, ...]:
+        """Return the uncommitted changes in git, new files included, in all files or in these.
+
+        Raise UsageError outside a git repository.
+        """
         ...
 
     async def save_setting(self, key: str, value: str) -> SavedSetting:

@@ -1,7 +1,8 @@
 """The built-in slash commands: name, arguments and help of each.
 
 Every front end uses this table for help, completion and usage errors, and runs the commands itself, without sending
-them to the model. Custom commands cannot use these names.
+them to the model. Custom commands cannot use these names. /init and /review are prompts, in
+`context/builtin_commands.py`, which custom commands may replace.
 """
 
 import re
@@ -65,12 +66,14 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
     SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
     # state of Odin
+    SlashCommand("status", "Show version, model, key, folder, sandbox, permissions, session and usage."),
     SlashCommand("diagnostics", "Show warnings, the session's setup and the number of errors."),
     SlashCommand("errors", "Show recent warnings and errors."),
     SlashCommand("show", "Show one setting.", "[model|mode|sandbox|rules|context]"),
     SlashCommand("list", "List models, sessions, rules, commands or tools.", "[models|sessions|rules|commands|tools]"),
     SlashCommand("switch", "Switch the model or the mode.", "model|mode NAME"),
     # screen
+    SlashCommand("diff", "Show the uncommitted changes in git, new files included.", "[PATH]"),
     SlashCommand("copy", "Copy the last answer, or the Nth last, to the clipboard.", "[N]"),
     SlashCommand("transcript", "Open the conversation as plain text in a pager."),
     SlashCommand(

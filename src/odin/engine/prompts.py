@@ -83,7 +83,7 @@ class NoAttachments:
 class CommandExpander:
     """Expands custom commands. `library` is loaded on first use.
 
-    In a folder that is not `trusted`, warn if the project's command replaced one of the user's own.
+    In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own.
     """
 
     def __init__(self, library: "Callable[[], CommandLibrary]", recorder: Recorder, *, trusted: bool) -> None:
@@ -123,7 +123,7 @@ class CommandExpander:
 
     def _warn_if_overridden(self, text: "CommandText") -> None:
         if text.overridden_path and not self._trusted:
-            notice = f"/{text.command.name} is the project's ({text.path}), not yours ({text.overridden_path})."
+            notice = f"/{text.command.name} is the project's ({text.path}); it replaces {text.overridden_path}."
             self._recorder.emit(Warned(notice, "info"))
 
     def _warn(self, warnings: list[str]) -> None:

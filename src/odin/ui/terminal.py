@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import TextIO
+from typing import Literal, TextIO
 
 from odin.core.errors import UsageError
 
@@ -63,6 +63,21 @@ _HIDDEN_ESCAPES = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
 def is_dumb(env: Mapping[str, str]) -> bool:
     """True if TERM names a terminal without escape sequences."""
     return env.get("TERM", "") in ("", "dumb", "unknown")
+
+
+TextStyle = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
+_STYLE_CODES: dict[TextStyle, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+class TextPainter:
+    """Colors text with the terminal's own colors. `is_on`: the stream is a terminal that has some, without NO_COLOR."""
+
+    def __init__(self, stream: TextIO | None, env: Mapping[str, str] | None = None) -> None:
+        environ = os.environ if env is None else env
+        self.is_on = stream is not None and stream.isatty() and not environ.get("NO_COLOR") and not is_dumb(environ)
+
+    def paint(self, text: str, style: TextStyle) -> str:
+        return f"\x1b[{_STYLE_CODES[style]}m{text}\x1b[0m" if self.is_on and text else text
 
 
 def escape_hidden(text: str) -> str:

@@ -25,7 +25,8 @@ HELP_LINES = (
     "/rules lists permission rules; /rules add RULE and /rules remove N change them.",
     "/permissions MODE sets the permission mode; /yolo on turns permission prompts off.",
     "/new starts a session, /resume resumes one, /fork [N] copies this one; /sessions, /rename, /delete, /export.",
-    "/models lists models, /model NAME switches; also /stats, /diagnostics, /errors and /show.",
+    "/models lists models, /model NAME switches; also /status, /stats, /diagnostics, /errors and /show.",
+    "/diff shows uncommitted changes, /review reviews them, /init writes AGENTS.md.",
     "/context shows what fills the context window, /usage tokens and cost; /budget USD limits the cost.",
     "/compact [INSTRUCTIONS] summarizes the conversation; Ctrl-C or /compact cancel stops it.",
     "/loop on [GOAL] keeps working until the goal is reached; /loop off stops, /loop shows progress.",
@@ -65,10 +66,13 @@ async def print_help(client: Client, topic: str, err: TextIO) -> None:
             write_line(err, line)
     elif topic.casefold() == "all":
         write_text(err, "".join(_format_slash_command(command, columns) for command in SLASH_COMMANDS))
+        prompts = [command for command in await client.list_commands() if command.source == "built-in"]
+        write_text(err, "".join(_format_custom_command(command, columns) for command in prompts))
     elif (command := find_slash_command(topic)) is not None:
         write_text(err, _format_slash_command(command, columns))
     else:
-        write_text(err, _format_custom_command(topic.removeprefix("/"), await client.list_commands()))
+        custom = _find_custom_command(topic.removeprefix("/"), await client.list_commands())
+        write_text(err, _format_custom_command(custom, columns))
 
 
 def _format_slash_command(command: SlashCommand, columns: int) -> str:
@@ -76,19 +80,26 @@ def _format_slash_command(command: SlashCommand, columns: int) -> str:
     return wrap_words(f"{names} {command.hint}".rstrip() + f": {command.help}", columns, _INDENT) + "\n"
 
 
-def _format_custom_command(name: str, commands: Sequence[CustomCommand]) -> str:
-    for command in commands:
-        if command.name.casefold() == name.casefold():
-            description = command.description or f"Custom command ({command.source})."
-            return escape_hidden(f"/{command.name} {command.hint}".rstrip() + f": {description}") + "\n"
-    raise UsageError(f"Unknown command /{name}.", "/help all and /commands list the commands.")
+def _find_custom_command(name: str, commands: Sequence[CustomCommand]) -> CustomCommand:
+    found = next((command for command in commands if command.name.casefold() == name.casefold()), None)
+    if found is None:
+        raise UsageError(f"Unknown command /{name}.", "/help all and /commands list the commands.")
+    return found
+
+
+def _format_custom_command(command: CustomCommand, columns: int) -> str:
+    description = command.description or f"Custom command ({command.source})."
+    text = escape_hidden(f"/{command.name} {command.hint}".rstrip() + f": {description}")
+    return wrap_words(text, columns, _INDENT) + "\n"
 
 
 def format_custom_commands(commands: Sequence[CustomCommand], columns: int) -> str:
-    if not commands:
-        return f"{_NO_CUSTOM_COMMANDS}\n"
+    """Return a line for each custom command, without the prompts that Odin brings."""
+    own = [command for command in commands if command.source != "built-in"]
+    if not own:
+        return f"{wrap_words(_NO_CUSTOM_COMMANDS, columns)}\n"
     lines: list[str] = []
-    for command in commands:
+    for command in own:
         name = escape_hidden(f"/{command.name} {command.hint}".rstrip())
         lines.append(shorten(f"{name:<24} {escape_hidden(command.description)} ({command.source})", columns - 1))
     return "\n".join(lines) + "\n"

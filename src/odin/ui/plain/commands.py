@@ -41,7 +41,8 @@ from odin.ui.slash_commands.sessions import (
     parse_force,
     parse_rewind,
 )
-from odin.ui.terminal import escape_hidden, size_of, write_line, write_text
+from odin.ui.slash_commands.workspace import format_changes, gather_status, parse_paths
+from odin.ui.terminal import TextPainter, escape_hidden, size_of, write_line, write_text
 
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
 _PROBE_WORD = "look"
@@ -89,6 +90,8 @@ class PlainCommands:
             "stats": self._print_stats,
             "budget": self._run_budget,
             "rules": self._run_rules,
+            "status": self._print_status,
+            "diff": self._print_diff,
             "diagnostics": self._print_diagnostics,
             "errors": self._print_errors,
         }
@@ -311,6 +314,15 @@ class PlainCommands:
             await self._run_action(ACTIONS["rules"], rest)
         else:
             write_text(self._err, format_rules(await self._client.list_rules()))
+
+    async def _print_status(self, rest: str) -> None:
+        painter = TextPainter(self._err)
+        for label, value in await gather_status(self._client):
+            write_text(self._err, f"{painter.paint(f'{label:<12}', 'dim')}{value}\n")
+
+    async def _print_diff(self, rest: str) -> None:
+        files = await self._sessions.list_changes(parse_paths(rest))
+        write_text(self._err, format_changes(files, TextPainter(self._err)))
 
     async def _print_diagnostics(self, rest: str) -> None:
         views.print_diagnostics(await self._client.get_info(), self.error_log.count, self._err)

@@ -24,6 +24,7 @@ from odin.ui.slash_commands.actions import (
     split_session_option,
 )
 from odin.ui.slash_commands.reports import parse_stats
+from odin.ui.slash_commands.workspace import parse_paths
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.session_commands import NavigationCommands, TurnCommands
@@ -84,6 +85,8 @@ class ReportCommands:
             "usage": self._show_usage,
             "stats": self._show_stats,
             "budget": self._handle_budget,
+            "status": self._show_status,
+            "diff": self._show_diff,
             "diagnostics": self._show_diagnostics,
             "errors": self._show_errors,
         }
@@ -126,6 +129,16 @@ class ReportCommands:
         from odin.ui.tui.dialogs.reports import make_usage_report
 
         self._app.push_screen(make_usage_report(self._app))
+
+    async def _show_status(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.reports import make_status_report
+
+        self._app.push_screen(make_status_report(self._app))
+
+    async def _show_diff(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.changes import make_changes_report
+
+        self._app.push_screen(make_changes_report(await self._app.sessions.list_changes(parse_paths(rest)), self._app))
 
     async def _show_diagnostics(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_diagnostics_report

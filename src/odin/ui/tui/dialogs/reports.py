@@ -33,6 +33,7 @@ from odin.ui.slash_commands.reports import (
     format_usage,
     list_facts,
 )
+from odin.ui.slash_commands.workspace import gather_status
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
@@ -184,6 +185,17 @@ def make_usage_report(app: "OdinApp") -> ReportDialog:
         return Text(format_usage(await app.client.snapshot(), await app.client.get_info()), colors.text)
 
     return ReportDialog("Usage of this session", write)
+
+
+def make_status_report(app: "OdinApp") -> ReportDialog:
+    async def write(colors: Palette, columns: int) -> Text:
+        text = Text()
+        for label, value in await gather_status(app.client):
+            text.append(f"{label:<14}", colors.dim)
+            text.append(f"{value}\n", colors.text)
+        return text
+
+    return ReportDialog("Status", write)
 
 
 def make_diagnostics_report(app: "OdinApp") -> ReportDialog:
@@ -548,11 +560,11 @@ def _list_commands(commands: Iterable[SlashCommand]) -> list[HelpEntry]:
 def _list_custom_commands(commands: Iterable[CustomCommand]) -> list[HelpEntry]:
     return [
         HelpEntry(
-            "custom",
+            "command" if command.source == "built-in" else "custom",
             escape_hidden(f"/{command.name} {command.hint}".rstrip()),
             escape_hidden(command.description) or "Custom command.",
             command.name,
-            f"From the {command.source}.",
+            "A prompt for the model." if command.source == "built-in" else f"From the {command.source}.",
         )
         for command in commands
     ]
