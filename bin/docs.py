@@ -35,7 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "run.svg"
 SCHEMA = ROOT / "docs" / "odinconfig.schema.json"
 PART = re.compile(r"(<!-- generated:(\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def flags() -> str:
@@ -143,10 +144,20 @@ def rendered(text: str) -> str:
     return PART.sub(part, text)
 
 
+def anchors_of(text: str) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
 def broken_links(page: Path, text: str) -> Iterator[str]:
-    for target in LINK.findall(text):
-        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists():
-            yield f"{page.relative_to(ROOT)}: the link to {target} leads nowhere"
+    for target, anchor in LINK.findall(text):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path = page.parent / target if target else page
+        if not path.exists():
+            yield f"{page.relative_to(ROOT)}: there is no file {target}"
+        elif anchor and path.suffix == ".md" and anchor not in anchors_of(path.read_text(encoding="utf-8")):
+            yield f"{page.relative_to(ROOT)}: {path.name} has no heading #{anchor}"
 
 
 def main() -> int:

@@ -103,6 +103,8 @@ def _format_default(found: dict[str, Any]) -> str:
     value = found.get("default")
     if value is None or value in ("", [], {}, ()):
         return ""
+    if isinstance(value, str) and "enum" in found:
+        return f'`"{value.removesuffix("_mode")}"`'
     return f"`{msgspec.json.encode(value).decode()}`"
 
 

@@ -27,7 +27,8 @@ class CheckpointSettings(Struct, frozen=True, kw_only=True):
     max_bytes: Annotated[int, Meta(description="Maximum total size of these files in bytes.", ge=0)] = 200_000_000
     max_file_bytes: Annotated[int, Meta(description="Larger files are not saved before a command.", ge=0)] = 10_000_000
     max_store_bytes: Annotated[
-        int, Meta(description="Above this size a project's store drops checkpoints older than 30 days.", ge=0)
+        int,
+        Meta(description="Above this size Odin removes contents unused for 30 days from a project's store.", ge=0),
     ] = 2_000_000_000
 
 
@@ -40,8 +41,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     mode: Annotated[
         Literal["sequential", "merge", "steer"],
         Meta(
-            description="`sequential`: it waits for its own turn. `merge`: it is sent with the running turn's next "
-            "request. `steer`: the same, and tool calls that have not started are skipped."
+            description="`sequential`: the prompt waits for its own turn. `merge`: it is sent with the running turn's "
+            "next request. `steer`: the same, and tool calls that have not started are skipped."
         ),
     ] = "sequential"
     steering: Annotated[
@@ -157,9 +158,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     max_context: Annotated[
         int, describe("Maximum tokens of one request; 0 means the model's context window.", ge=0)
     ] = 0
-    compaction: Annotated[
-        CompactionSettings, describe("How long conversations are kept within the context window.")
-    ] = CompactionSettings()
+    compaction: Annotated[CompactionSettings, describe("How Odin keeps conversations within the context window.")] = (
+        CompactionSettings()
+    )
     temperature: Annotated[Temperature | None, describe("The model's temperature. Not sent if unset.")] = None
     thinking: Annotated[int, describe("Token budget for extended thinking; 0 turns it off.", ge=0)] = 0
     default_response: Annotated[str, describe("Shown if the model's final answer is empty.")] = (
@@ -172,7 +173,8 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     disallowed_tools: Annotated[
         NonEmptyTexts,
         describe(
-            "Tool calls that never run, in the same form. A bare tool name is not offered at all. Merged across files."
+            "Tool calls that never run, in the same form. A tool denied by its bare name is not offered to the model. "
+            "Merged across files."
         ),
     ] = ()
     restrict_to_workspace: Annotated[bool, describe("Refuse access outside the project instead of asking.")] = False
@@ -181,7 +183,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         describe("Seconds until an unanswered permission request is denied; 0 means never.", ge=0),
     ] = 0.0
     question_timeout_s: Annotated[
-        float, describe("Seconds until an unanswered question of the model times out; 0 means never.", ge=0)
+        float, describe("Seconds until an unanswered question from the model times out; 0 means never.", ge=0)
     ] = 0.0
     read_before_edit: Annotated[bool, describe("Require that a file was read before it is changed.")] = True
     speculate: Annotated[
@@ -210,7 +212,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         dict[str, Any],
         describe(
             "Custom commands: name → text, or name → `body`, `description` and `argument-hint`. "
-            "`$ARGUMENTS` in a text stands for what was typed after the name. Files in `commands` override these."
+            "`$ARGUMENTS` is replaced with the text after the name. Files in `commands` override these."
         ),
     ] = field(default_factory=dict[str, Any])
     system_header: Annotated[

@@ -14,12 +14,10 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
 
     max_bytes: Annotated[int, Meta(description="Maximum size of the cached text in bytes.", ge=0)] = 100 * 1024 * 1024
     max_file_bytes: Annotated[
-        int, Meta(description="Maximum cached size of one file; a larger file is not cached whole.", ge=0)
+        int, Meta(description="Maximum size of one cached file; larger files are not cached.", ge=0)
     ] = 10 * 1024 * 1024
     max_entries: Annotated[int, Meta(description="Maximum number of cached files.", ge=1)] = 500
-    max_segments: Annotated[
-        int, Meta(description="Maximum number of line ranges per file that was read in parts.", ge=10)
-    ] = 50
+    max_segments: Annotated[int, Meta(description="Maximum number of cached line ranges per file.", ge=10)] = 50
     eviction_policy: Annotated[
         EvictionPolicy,
         Meta(
@@ -49,7 +47,7 @@ class CompactionSettings(Struct, frozen=True, kw_only=True):
     threshold: Annotated[
         float,
         Meta(
-            description="How full the context window may get, without room for the reply, before compaction starts.",
+            description="Fraction of the context window, minus the room for the reply, at which compaction starts.",
             ge=0.2,
             le=0.95,
         ),

@@ -60,6 +60,6 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     prompt_caching: bool = True
     """Request prompt caching from an Anthropic-compatible server; some gateways reject it."""
     idle_timeout: Seconds | None = None
-    """Seconds of silence within a reply before it is abandoned: 90, or 900 on this machine."""
+    """Seconds of silence within a reply before Odin gives up. Default: 90, or 900 for a server on this machine."""
     header_timeout: Seconds | None = None
-    """Seconds to wait for a reply to start: 120, or 900 on this machine."""
+    """Seconds to wait for a reply to start. Default: 120, or 900 for a server on this machine."""

@@ -42,16 +42,16 @@ TAIL_LINES = 200
 """Lines of output kept for a running tool call."""
 
 _DISCARD_REASONS = {
-    "filtered": "the reply was filtered",
-    "args_invalid": "its arguments turned out to be invalid",
+    "filtered": "the final reply does not contain this call, or its files could not be saved",
+    "args_invalid": "the reply could not be parsed",
     "args_drift": "its arguments changed after it had started",
     "length_recovery": "the reply was cut off",
     "hook_block": "a hook denied it",
-    "repetition": "the reply repeated itself",
+    "repetition": "the model repeated itself",
     "rollback": "the reply was restarted",
     "interrupted": "it was interrupted",
-    "not_run": "the finished reply does not contain this call",
-    "crashed": "Odin stopped while it was running",
+    "not_run": "it may no longer run",
+    "crashed": "Odin was killed while it was running",
 }
 
 
