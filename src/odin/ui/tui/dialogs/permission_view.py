@@ -1,6 +1,6 @@
-"""What the permission dialog shows: the call, its preview, its danger, the answers, and the rule to save.
+"""What the permission dialog shows: the call, its preview, its danger, the answers, the rule to save, and the editor.
 
-The editor of a permission dialog for the arguments of a call. Its keys are those of the composer.
+The editor is for the arguments of the call. Its keys are those of the composer.
 """
 
 from collections.abc import Iterable, Sequence
