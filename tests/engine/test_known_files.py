@@ -6,8 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.compaction.summary import HEADINGS
 from odin.core.call_events import ToolEnded, UsageRecorded
+from odin.core.event import Compacted
 from odin.core.message import Usage
+from odin.core.op import Compact, Rewind
 from odin.core.small_jobs import SUFFICIENCY_SCHEMA, EditReview, LineRange, PlannedEdit, Sufficiency
 from odin.testing import call, fault, reply, say
 
@@ -179,3 +182,79 @@ async def test_the_limits_of_the_configuration_hold(start: Start, workspace: Pat
     ended = results(talk)
     assert "Must read file first" in ended["a"].text
     assert ended["c"].status == "success"
+
+
+LINES = "".join(f"line {number} of it\n" for number in range(1, 41))
+SUMMARY = "\n".join(f"## {name}\nsomething" for name in HEADINGS)
+
+
+class TestAfterACompaction:
+    """C6: what the model knew of an unchanged file is gone from its view; an exact and unique text is enough."""
+
+    @staticmethod
+    async def shortened(start: Start, path: Path, read: Any, edit: dict[str, Any]) -> Talk:
+        """A session that has read a file and was compacted; the next prompt edits the file."""
+        path.write_text(LINES)
+        looks = [call("Read", {"file_path": str(path), **read})] if read is not None else []
+        change = call("EditTool", {"file_path": str(path), "old_string": "line 30 of", "new_string": "new", **edit})
+        script = iter([*looks, *[say("And more words. " * 80)] * 3, change, say("done")])
+        talk = await start(lambda seen: next(script) if seen.tool_names else say(SUMMARY))
+        for prompt in ("one", "two", "three"):
+            await talk.say(prompt)
+        await talk.client.submit(Compact())
+        await talk.until(Compacted)
+        assert (await talk.client.snapshot()).files == (), "the model is not told that it knows the file"
+        return talk
+
+    async def edited(
+        self,
+        start: Start,
+        path: Path,
+        *,
+        read: Any = None,
+        changed: bool = False,
+        resumed: bool = False,
+        **edit: Any,
+    ) -> str:
+        """Return the result of the edit."""
+        talk = await self.shortened(start, path, read, edit)
+        if resumed:
+            session = (await talk.client.get_info()).session
+            await talk.client.close()
+            talk = await start(None, server=talk.server, resume=session)
+        if changed:
+            path.write_text(LINES + "another\n")
+        assert (await talk.say("edit it")).text == "done"
+        return talk.all(ToolEnded)[-1].text
+
+    @pytest.mark.parametrize("resumed", [False, True])
+    @pytest.mark.parametrize("read", [{}, {"limit": 5}])
+    async def test_an_exact_and_unique_text_is_enough(
+        self, start: Start, workspace: Path, read: dict[str, Any], resumed: bool
+    ) -> None:
+        path = workspace / "a.txt"
+        assert "1 replacement" in await self.edited(start, path, read=read, resumed=resumed)
+        assert path.read_text() == LINES.replace("line 30 of", "new")
+
+    @pytest.mark.parametrize(
+        ("why", "more"),
+        [
+            ("has not been read", {}),
+            ("has not been read", {"read": {}, "changed": True}),
+            ("has not been read", {"read": {}, "changed": True, "resumed": True}),
+            ("occurs 40 times", {"read": {}, "old_string": "of it"}),
+            ("was not found", {"read": {}, "old_string": "line 41"}),
+            ("replace_all needs to know all of it", {"read": {}, "old_string": "of it", "replace_all": True}),
+        ],
+    )
+    async def test_anything_else_is_not(self, start: Start, workspace: Path, why: str, more: dict[str, Any]) -> None:
+        path = workspace / "a.txt"
+        assert why in await self.edited(start, path, **more)
+        assert path.read_text().startswith(LINES)
+
+    async def test_a_rewind_forgets_it(self, start: Start, workspace: Path) -> None:
+        """In the conversation that is left, the file was never read."""
+        talk = await self.shortened(start, workspace / "a.txt", {}, {})
+        await talk.client.submit(Rewind("p1", files=False, chat=True))
+        await talk.say("edit it")
+        assert "has not been read" in talk.all(ToolEnded)[-1].text

@@ -65,6 +65,14 @@ class TestRepetition:
         assert all("loop detected" in text for _, text, _ in told[4:])
 
 
+async def test_there_is_no_limit_of_model_calls_unless_one_is_set(start: Start, workspace: Path) -> None:
+    """C29: a long task is not cut off. The repetition guard and the budget hold instead."""
+    numbers = itertools.count()
+    talk = await start(lambda seen: call("LS", {"path": f"{n}"}) if (n := next(numbers)) < 120 else say("done"))
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text, ended.steps) == ("end_turn", "done", 121)
+
+
 class TestRequest:
     def models(self, **facts: Any) -> dict[str, Any]:
         return {"providers": {"anthropic": {"models": {"m": facts}}}}

@@ -216,15 +216,14 @@ class AgentParts:
     async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
         return await self._composition.approvals.ask_questions(call_id, questions, self._agent)
 
-    def restore(self, files: Iterable[CachedFile]) -> None:
+    def restore(self, files: Iterable[CachedFile], out_of_view: Mapping[str, str]) -> None:
         """Restore the files that an earlier run had read. The model already has their content."""
-        self.files.restore(files)
+        self.files.restore(files, out_of_view.items())
         self._cache_mark = self.files.take_mark()
 
     def forget(self) -> None:
         """Forget every file that was read: it has changed, or is no longer part of the conversation."""
-        for file in self.files.list_files():
-            self.files.forget(file.path)
+        self.files.forget_all()
         self._cache_mark = self.files.take_mark()
         self._fresh_files.clear()
 

@@ -223,7 +223,8 @@ class SessionComposition:
         self.writers = LastWriters()
         self.hook_tasks = HookTasks()
         self._main_agent = AgentParts(self, "", AgentTool(self._sub_agents.run))
-        self._main_agent.restore(self.recorder.state.files)
+        state = self.recorder.state
+        self._main_agent.restore(state.files, state.conversation.files_out_of_view)
         self._file_finder: FileFinder | None = None
 
     def _make_client(self, resumed: bool) -> LocalClient:

@@ -49,7 +49,7 @@ _CUT_OFF_SHARE = 0.5
 class CompactionDeps(Struct, frozen=True):
     """The dependencies of a budget. `connect_summarizer` returns the model that writes summaries.
 
-    `files` lists the files the agent has read; `forget` drops those whose paths are not in the given set.
+    `files` lists the files the agent has read; `keep_in_view` drops those whose paths are not in the given set.
     """
 
     recorder: Recorder
@@ -62,7 +62,7 @@ class CompactionDeps(Struct, frozen=True):
     budget: CostBudget
     connect_summarizer: Callable[[RequestTemplate], Awaitable[tuple[Provider, ModelInfo]]]
     files: Callable[[], Sequence[CachedFile]]
-    forget: Callable[[frozenset[str]], None]
+    keep_in_view: Callable[[frozenset[str]], None]
     tasks: "set[asyncio.Task[None]]"
     custom_compactor: Compactor | None = None
 
@@ -270,11 +270,6 @@ class ContextBudgets:
         if isinstance(self._custom_compactor, NoCompactor):
             return NoCompaction()
 
-        def forget(in_view: frozenset[str]) -> None:
-            for file in files.list_files():
-                if file.path not in in_view:
-                    files.forget(file.path)
-
         deps = CompactionDeps(
             recorder=self._recorder,
             hook_inbox=hook_inbox,
@@ -286,7 +281,7 @@ class ContextBudgets:
             budget=self._budget,
             connect_summarizer=self._connect_summarizer,
             files=files.list_files,
-            forget=forget,
+            keep_in_view=files.keep_in_view,
             tasks=self._tasks,
             custom_compactor=self._custom_compactor,
         )

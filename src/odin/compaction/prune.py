@@ -246,4 +246,4 @@ class Pruner:
             with suppress(OSError):  # without an archive the placeholder tells the model to repeat the call
                 archive = write_results(self._deps.folder, results)
         self._deps.recorder.emit(ResultsPruned(selection.calls, selection.images, archive), self._budget.agent)
-        self._deps.forget(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))
+        self._deps.keep_in_view(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))

@@ -435,7 +435,7 @@ class CompactionWorker:
         event = compacted_event_of(self._budget, ready, messages, scope, archive)
         self._emit(event)
         self._is_hook_approved = False
-        self._deps.forget(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))
+        self._deps.keep_in_view(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))
         self._emit(CompactionChanged("succeeded", ready.trigger))
         await self._fire_hook("after_compress", scope, event.text, ready.trigger)
         return True

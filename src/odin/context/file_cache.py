@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
@@ -249,7 +249,9 @@ class LastWriters:
         return "" if agent == reader or written != sha256 else agent or MAIN_AGENT
 
 
-FileStanding = Literal["unread", "stale", "changed", "current"]
+FileStanding = Literal["unread", "out_of_view", "stale", "changed", "current"]
+"""`out_of_view`: the agent knew this content, but it is no longer part of its conversation."""
+
 """Never read; read before the session was resumed; changed on disk since; current."""
 
 
@@ -307,6 +309,7 @@ class FileCache:
         self.read_first = read_first
         self.now = clock
         self._entries: dict[str, FileEntry] = {}
+        self._hashes_out_of_view: dict[str, str] = {}
         self._order = make_order(self.settings.eviction_policy)
         self._announced: OrderedDict[str, int] = OrderedDict()
         self._number = 0
@@ -357,11 +360,29 @@ class FileCache:
 
     def forget(self, path: str) -> None:
         with self._lock:
-            self._remove_entry(os.path.realpath(path))
+            key = os.path.realpath(path)
+            self._remove_entry(key)
+            self._hashes_out_of_view.pop(key, None)
 
-    def restore(self, files: Iterable[CachedFile]) -> None:
-        """Restore what an earlier run saw. Files seen in part must be read again before they are edited."""
+    def forget_all(self) -> None:
         with self._lock:
+            for key in [*self._entries, *self._hashes_out_of_view]:
+                self.forget(key)
+
+    def keep_in_view(self, paths: Collection[str]) -> None:
+        """Keep only the hash of files whose content left the conversation."""
+        with self._lock:
+            for key in [key for key in self._entries if key not in paths]:
+                self._hashes_out_of_view[key] = self._entries[key].fingerprint.sha256
+                self._remove_entry(key)
+
+    def restore(self, files: Iterable[CachedFile], out_of_view: Iterable[tuple[str, str]] = ()) -> None:
+        """Restore what an earlier run saw. Files seen in part must be read again before they are edited.
+
+        `out_of_view` are the paths and hashes of files whose content had left the conversation.
+        """
+        with self._lock:
+            self._hashes_out_of_view.update(out_of_view)
             for file in files:
                 whole = bool(file.sha256) and not file.truncated
                 seen = Fingerprint(file.size, 0, file.sha256, 0)
@@ -516,7 +537,8 @@ class FileCache:
         """Return how the cached state compares with the content that has this hash."""
         entry = self.find(path)
         if entry is None:
-            return "unread"
+            known = self._hashes_out_of_view.get(os.path.realpath(path), "")
+            return "out_of_view" if known == sha256 else "unread"
         if entry.stale:
             return "stale"
         return "current" if entry.fingerprint.sha256 == sha256 else "changed"

@@ -150,6 +150,7 @@ class MainConversation:
         self.todos: tuple[Todo, ...] = ()
         self.context: list[ContextItem] = []
         self.files: dict[str, CachedFile] = {}
+        self.files_out_of_view: dict[str, str] = {}
         self.is_executing = False
         self.tokens = 0
         self.limit = 0
@@ -174,6 +175,7 @@ class MainConversation:
                     self.tokens, self.limit, self.is_measured = event.usage.total, event.context_window, True
             case FileCached():
                 self.files[event.file.path] = event.file
+                self.files_out_of_view.pop(event.file.path, None)
             case StatusUpdated():
                 if self.turns and self.is_executing:
                     self.turns[-1].add_update(event.text)
@@ -257,14 +259,19 @@ class MainConversation:
             turn.end(event.text, event.reason)
 
     def _drop_files_out_of_view(self) -> None:
-        """Forget files whose content left the conversation, so that the model must read them again."""
+        """Keep only the hash of files whose content left the conversation: the model does not see them any more."""
         if self.files:
             view = find_paths_in_view(self.thread.build_finished_history(), self.files)
-            self.files = {path: file for path, file in self.files.items() if path in view}
+            gone = [path for path in self.files if path not in view]
+            self.files_out_of_view.update((path, self.files.pop(path).sha256) for path in gone)
+
+    def _forget_files(self) -> None:
+        self.files.clear()
+        self.files_out_of_view.clear()
 
     def _rewind(self, event: Rewound, seq: int) -> None:
         """Keep everything a redo needs; the next prompt discards it. The model must read all files again."""
-        self.files.clear()
+        self._forget_files()
         index = self._index_of_turn(event.turn)
         now, turns = self._capture_rewind_point(seq), tuple(self.turns)
         thread = self.thread.copy() if event.chat else None
@@ -277,7 +284,7 @@ class MainConversation:
         self._undone_rewinds.append(UndoneRewind(event, now if event.chat else None, thread, turns, len(self.context)))
 
     def _redo(self, event: Redone) -> None:
-        self.files.clear()
+        self._forget_files()
         undone = self._undone_rewinds.pop() if self._undone_rewinds else None
         if undone is None or undone.rewind_point is None or undone.thread is None:
             self._note_file_changes(REDO_NOTE, event.changes)

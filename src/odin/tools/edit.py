@@ -233,7 +233,7 @@ def _apply_in_memory(files: FileCache, file_path: str, edits: Sequence[Edit], ct
     if data is None or decoded is None:
         kind = "too large" if data is None else "a binary file"
         raise Refusal(f"{path} is {kind} ({info.st_size} bytes); it cannot be edited as text. Use a command instead.")
-    _check_was_read(files, place, data)
+    _check_was_read(files, place, data, edits)
     text, count = _apply_edits(decoded, edits, files.list_unseen(target))
     return _EditedFile(place, data, decoded, text, count)
 
@@ -261,12 +261,19 @@ async def edit_file(
     )
 
 
-def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes) -> None:
+def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes, edits: Sequence[Edit]) -> None:
+    """Raise Refusal if the model may not know what it changes.
+
+    After a compaction, a text that is found exactly once in an unchanged file is knowledge enough.
+    """
     sha256 = hash_bytes(data)
     path = place.shown
     status = files.compare(place.path, sha256)
-    if status in ("unread", "stale") and not files.read_first:
+    if status in ("unread", "stale", "out_of_view") and not files.read_first:
         return
+    if status == "out_of_view" and any(edit.replace_all for edit in edits):
+        reason = f"{path} was read before the conversation was shortened, and replace_all needs to know all of it."
+        raise Refusal(f"Must read file first: {reason} Read it again.", UnreadFile)
     if status == "unread":
         raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.", UnreadFile)
     if status == "stale":
