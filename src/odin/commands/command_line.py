@@ -271,7 +271,7 @@ def _add_environment_flags(add: _AddFlag) -> None:
     add("--state-dir", metavar="DIR", help="sessions and logs")
     add("--cache-dir", metavar="DIR", help="caches")
     add("--trust", action="store_true", help="trust this folder's hooks, rules and settings for this run")
-    add("--verbose", action="store_true", help=argparse.SUPPRESS)
+    add("--verbose", action="store_true", help="with -p: print the thinking and the sandbox to standard error")
 
 
 def split_list(values: list[str]) -> list[str]:
