@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from odin.core.call_events import ToolEnded
 from odin.core.event import Compacted, ResultsPruned, Warned
 from odin.core.op import Compact, Interrupt, Redo, Rewind
 from odin.session.log import read_log
@@ -183,33 +182,6 @@ async def test_a_sub_agent_is_kept_within_its_window_too(start: Start, workspace
     assert server.rejected == []
     agents = {envelope.agent for envelope in talk.heard if isinstance(envelope.event, ResultsPruned | Compacted)}
     assert agents == {"agent-1"}
-    server.stop()
-
-
-async def test_an_edit_wants_a_fresh_read_when_the_text_is_gone(start: Start, workspace: Path) -> None:
-    """The cache of files must not vouch for text that the model cannot see any more, now and after a resume."""
-    (workspace / "a.py").write_text("port = 1\n")
-    steps = iter(
-        [
-            call("Read", {"file_path": str(workspace / "a.py")}),
-            say("Read. " + FILLER),
-            *[say(FILLER) for _ in range(3)],
-            call("EditTool", {"file_path": str(workspace / "a.py"), "old_string": "1", "new_string": "2"}),
-            say("Not yet."),
-        ]
-    )
-    server = ScriptedServer(Model(lambda seen, number: next(steps))).start()
-    talk = await start(None, server=server, config=windowed(100_000))
-    for number in range(4):
-        await talk.say(f"Prompt number {number}.")
-    assert await talk.client.submit(Compact())
-    await talk.until(Compacted)
-    await talk.say("change the port")
-    edit = talk.all(ToolEnded)[-1]
-    assert edit.status == "error"
-    assert (workspace / "a.py").read_text() == "port = 1\n"
-    (event,) = talk.all(Compacted)
-    assert str(workspace / "a.py") in event.text
     server.stop()
 
 

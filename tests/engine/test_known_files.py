@@ -198,12 +198,17 @@ class TestAfterACompaction:
         looks = [call("Read", {"file_path": str(path), **read})] if read is not None else []
         change = call("EditTool", {"file_path": str(path), "old_string": "line 30 of", "new_string": "new", **edit})
         script = iter([*looks, *[say("And more words. " * 80)] * 3, change, say("done")])
-        talk = await start(lambda seen: next(script) if seen.tool_names else say(SUMMARY))
+
+        def play(seen: Any) -> Any:
+            return next(script) if seen.tool_names else say(SUMMARY)
+
+        talk = await start(play)
         for prompt in ("one", "two", "three"):
             await talk.say(prompt)
         await talk.client.submit(Compact())
-        await talk.until(Compacted)
-        assert (await talk.client.snapshot()).files == (), "the model is not told that it knows the file"
+        await talk.until_live(Compacted)
+        assert (str(path) in talk.all(Compacted)[0].text) is (read is not None), "the summary names what was read"
+        assert (await talk.client.snapshot()).files == (), "but not as a file that the model knows"
         return talk
 
     async def edited(
