@@ -45,7 +45,7 @@ async def test_a_deletion_is_asked_about_and_recorded(start: Start, workspace: P
         [call("delete_file", {"paths": [str(path)], "reason": "old"}, id="d"), say("Not then.")], yes=False
     )
     await talk.say("Delete it.")
-    assert "requires confirmation: Delete changes" in talk.server.requests[1].results["d"]
+    assert "requires confirmation: Deletes old.txt" in talk.server.requests[1].results["d"]
     assert path.exists()
 
 
