@@ -70,6 +70,54 @@ async def test_a_person_may_say_no(start: Start, workspace: Path) -> None:
     assert "stay inside" in last(talk).text
 
 
+async def test_one_answer_covers_the_paths_that_the_request_names(start: Start, workspace: Path) -> None:
+    beside = workspace.parent / "beside"
+    beside.mkdir()
+    (beside / "kept").write_text("alive")
+    command = f"echo new >{beside}/made && echo dead >{beside}/kept"
+    talk = await start([run(f"echo new >{beside}/made"), run(command), say("ok")], yes=False, can_ask=True)
+    talk.answers = [YES, YES]
+    await talk.say("go")
+    assert (beside / "made").read_text() == "new\n"
+    first, second = talk.all(PermissionAsked)
+    assert first.granted_paths == (f"{beside}/made",)
+    assert set(second.granted_paths) == {f"{beside}/made", f"{beside}/kept"}
+    assert not second.granted_network
+    assert [ended.status for ended in talk.all(ToolEnded)] == ["success", "success"]
+
+
+async def test_what_the_request_does_not_name_stays_in(start: Start, workspace: Path) -> None:
+    beside = workspace.parent / "beside"
+    beside.mkdir()
+    (workspace / "script.py").write_text(f"import sys\nopen(sys.argv[1], 'w')\nopen('{beside}/other', 'w')\n")
+    (beside / "other").write_text("alive")
+    talk = await start([run(f"python3 script.py {beside}/made"), say("ok")], yes=False, can_ask=True)
+    talk.answers = [YES, NO]
+    await talk.say("go")
+    assert (beside / "made").exists()
+    assert (beside / "other").read_text() == "alive"
+    assert talk.all(PermissionAsked)[1].reason == f"The sandbox kept it from writing {beside}/other."
+
+
+@pytest.mark.parametrize("by", ["hook", "rule"])
+async def test_only_an_answer_of_the_user_grants_something(start: Start, workspace: Path, by: str) -> None:
+    canary = workspace.parent / "canary"
+    rules = (f"Bash(touch {canary})",) if by == "rule" else ()
+    talk = await start([run(f"touch {canary}"), say("ok")], yes=False, can_ask=True, allowed_tools=rules)
+    talk.answers = [*([AnswerPermission("", True, by="hook")] if by == "hook" else []), NO]
+    await talk.say("go")
+    assert not canary.exists()
+    assert talk.all(PermissionAsked)[-1].unsandboxed
+
+
+async def test_edited_arguments_are_granted_nothing(start: Start, workspace: Path) -> None:
+    canary = workspace.parent / "canary"
+    talk = await start([run("touch made"), say("ok")], yes=False, can_ask=True)
+    talk.answers = [AnswerPermission("", True, args={"command": f"touch {canary}"}), NO]
+    await talk.say("go")
+    assert not canary.exists()
+
+
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
 async def test_modes_that_change_nothing_see_what_cannot_be_written(start: Start, workspace: Path, mode: str) -> None:
     (workspace / "file").write_text("alive")

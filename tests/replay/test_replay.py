@@ -438,6 +438,22 @@ async def test_a_command_cannot_leave_the_copy(start: Start, workspace: Path, ho
     assert not (workspace.parent / "mark").exists()
 
 
+async def test_a_command_that_was_granted_more_is_not_run_again(start: Start, workspace: Path):
+    beside = workspace.parent / "beside"
+    beside.mkdir()
+    talk = await start(
+        [call("ExecuteCommand", {"command": f"touch {beside}/made"}), say("Done.")], yes=False, can_ask=True
+    )
+    talk.answers = [AnswerPermission("", True)]
+    await talk.say("Make it")
+    session = await recorded(talk)
+    (beside / "made").unlink()
+    report = await played(session, workspace, yes=False)
+    same(report)
+    assert not (beside / "made").exists()
+    assert any("commands that may use the network or files outside the project" in note for note in report.notes)
+
+
 async def test_the_web_is_not_asked_again(start: Start, workspace: Path):
     async with open_site() as site:
         url = site.page("/", "<h1>Once</h1>")

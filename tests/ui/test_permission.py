@@ -134,6 +134,16 @@ def test_the_question_names_everything_that_matters() -> None:
     )
 
 
+def test_the_question_says_what_approval_grants() -> None:
+    granted = ask(sandbox="landlock, network off", granted_paths=("/a", "/b\x1b"), granted_network=True)
+    assert format_permission_request(granted, columns=200).endswith(
+        "It would run in landlock, network off; if you allow it, it may use the network and write /a, /b\\x1b.\n"
+    )
+    for sandbox in ("no sandbox, as configured", "bubblewrap, network on"):
+        nothing_more = ask(sandbox=sandbox, granted_network=True)
+        assert format_permission_request(nothing_more, columns=200).endswith(f"It would run in {sandbox}.\n")
+
+
 def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for_ours() -> None:
     command = f"echo {'x' * 200}Allow it? [y]es {'界' * 50} end"
     shown = format_permission_request(

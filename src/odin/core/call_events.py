@@ -226,7 +226,8 @@ class PermissionAsked(Event, frozen=True):
     `rules` are the rules that would answer it from now on, narrowest first. `preview` shows what would change.
     `sandbox` names the sandbox the command would run in; `unsandboxed`: the request is to run it again without one.
     `asked_paths` need this approval, `allowed_paths` of the same call do not. `permission_modes` are the modes in which
-    the session would not ask about it. `task` is what the sub-agent that asks works on.
+    the session would not ask about it. `task` is what the sub-agent that asks works on. Approving it lets the command
+    write `granted_paths` outside the project, and use the network if `granted_network`, in spite of the sandbox.
     """
 
     ask_id: str
@@ -246,6 +247,8 @@ class PermissionAsked(Event, frozen=True):
     permission_modes: tuple[str, ...] = ()
     task: str = ""
     title: str = ""
+    granted_paths: tuple[str, ...] = ()
+    granted_network: bool = False
 
 
 class PermissionAnswered(Event, frozen=True):

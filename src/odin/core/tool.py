@@ -81,11 +81,32 @@ class Subject(Struct, frozen=True):
         )
 
 
+class SandboxGrants(Struct, frozen=True):
+    """What the user lets one command do besides: write these resolved `paths`, and use the `network`.
+
+    `removes`: the command may remove or move the paths.
+    """
+
+    paths: tuple[str, ...] = ()
+    network: bool = False
+    removes: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.network)
+
+
+NO_GRANTS = SandboxGrants()
+
+
 class SandboxProfile(Struct, frozen=True):
-    """What a command may do: write to the project and temporary files or only read; run `unsandboxed` or not."""
+    """What a command may do: write to the project and temporary files or only read; run `unsandboxed` or not.
+
+    `grants` apply to this command only.
+    """
 
     writes: bool = True
     unsandboxed: bool = False
+    grants: SandboxGrants = NO_GRANTS
 
 
 class ToolOutput(Struct, frozen=True):

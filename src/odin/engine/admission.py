@@ -16,7 +16,7 @@ from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookVerdict, RememberScope, RuleAction
 from odin.core.text import to_valid_unicode
-from odin.core.tool import Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import SandboxGrants, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
 from odin.policy.policy import Verdict
@@ -203,14 +203,14 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
         failure = await _find_failure(call, scope, deps)
         if failure is not None:
             return call.refuse_with(failure)
-        answer = await _ask_permission(call, scope, deps)
+        answer, grants = await _ask_permission(call, scope, deps)
         if answer is None:
             call = _judge(Call(call.request, audit=call.audit), call.tool, scope, deps)
         elif not answer.allow:
             error_type = Denied if answer.by in _AUTOMATIC_ANSWERS else Rejected
             return call.refuse(_rejection_text_of(answer), "denied", error_type=error_type, stops_turn=_is_stop(answer))
         elif answer.args is None:
-            return _admit_judged(call)
+            return _admit_judged(msgspec.structs.replace(call, grants=grants) if answer.by in _GRANTORS else call)
         else:
             call = await _apply_edited_arguments(call, answer.args, answer, scope, deps)
         if call.stage in ("admitted", "refused"):
@@ -258,17 +258,21 @@ async def _apply_edited_arguments(
     return _admit_judged(edited) if changed is edited else changed
 
 
-async def _ask_permission(call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission | None:
-    """Ask the user. Return None if approval was no longer needed when the request could be shown."""
+async def _ask_permission(
+    call: Call, scope: CallScope, deps: CallDeps
+) -> tuple[AnswerPermission | None, SandboxGrants]:
+    """Ask the user. Return the answer, None if approval was no longer needed when the request could be shown, and what
+    the request said that approval grants."""
+    grants = deps.policy().find_grants(call.tool.name, call.tool.kind, call.subject, scope.mode)
 
     async def prepare() -> PermissionAsked | None:
-        return await _build_request(call, scope, deps) if _must_still_ask(call, scope, deps) else None
+        return await _build_request(call, grants, scope, deps) if _must_still_ask(call, scope, deps) else None
 
     async def remember(answer: AnswerPermission) -> AnswerPermission:
         _switch_permission_mode(answer, call, scope, deps)
         return await _remember_rule(answer, call, scope, deps)
 
-    return await deps.approvals.ask(prepare, scope.agent, handle_answer=remember)
+    return await deps.approvals.ask(prepare, scope.agent, handle_answer=remember), grants
 
 
 def _must_still_ask(call: Call, scope: CallScope, deps: CallDeps) -> bool:
@@ -278,7 +282,7 @@ def _must_still_ask(call: Call, scope: CallScope, deps: CallDeps) -> bool:
     return not now.is_refused and now.verdict.action == "ask"
 
 
-async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> PermissionAsked:
+async def _build_request(call: Call, grants: SandboxGrants, scope: CallScope, deps: CallDeps) -> PermissionAsked:
     tool = call.tool
     modes = _list_offered_modes(call, scope, deps)
     rules = () if deps.rules is None else deps.policy().suggest_rules(tool.name, tool.kind, call.subject, scope.mode)
@@ -299,6 +303,8 @@ async def _build_request(call: Call, scope: CallScope, deps: CallDeps) -> Permis
         effect=_clean(effect.sentence, deps),
         permission_modes=modes,
         title=_clean(deps.policy().name_call(tool.name, tool.kind, call.subject, scope.mode), deps),
+        granted_paths=tuple(to_valid_unicode(path) for path in grants.paths),
+        granted_network=grants.network,
     )
 
 
@@ -447,6 +453,10 @@ def _rejection_text_of(answer: AnswerPermission) -> str:
 
 _AUTOMATIC_ANSWERS = ("timeout", "hook", "shutdown", "nobody")
 """Values of `AnswerPermission.by` for answers that did not come from the user."""
+
+
+_GRANTORS = ("user", "sdk", "api")
+"""Values of `AnswerPermission.by` that grant what the request names: no hook and no replay leads out of the sandbox."""
 
 
 def _is_stop(answer: AnswerPermission) -> bool:

@@ -15,7 +15,17 @@ from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.tool import Registry, ResolvedPath, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import (
+    NO_GRANTS,
+    Registry,
+    ResolvedPath,
+    SandboxGrants,
+    Subject,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    fail,
+)
 from odin.engine.approvals import Approvals, RuleWriter
 from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
@@ -49,7 +59,8 @@ class Call(Struct, frozen=True):
     `request` holds the arguments that run, which a hook or the user may have replaced; `audit` then tells the original
     ones. `args` are the same arguments parsed. `asked_paths` need permission, `allowed_paths` of the same call do not.
     If a hook wants the user to be asked (`is_asked_by_hook`), a rule added meanwhile does not allow the call.
-    `left_out` are the secret files that the arguments were made to leave out.
+    `left_out` are the secret files that the arguments were made to leave out. `grants` is what the user's approval lets
+    a command do in spite of the sandbox.
     `stops_turn`: the user's answer also ends the turn.
     """
 
@@ -63,6 +74,7 @@ class Call(Struct, frozen=True):
     allowed_paths: tuple[str, ...] = ()
     is_asked_by_hook: bool = False
     left_out: tuple[str, ...] = ()
+    grants: SandboxGrants = NO_GRANTS
     audit: CallAudit | None = None
     refusal: CallRefusal | None = None
     output: ToolOutput = ToolOutput("")

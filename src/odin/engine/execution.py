@@ -155,7 +155,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         call_id=call.id,
         mode=scope.mode,
         progress=report_progress,
-        sandbox_profile=SandboxProfile(writes=writes),
+        sandbox_profile=SandboxProfile(writes=writes, grants=call.grants),
         is_hidden=_hidden_filter_of(call, scope, deps),
         keep_partial=keep_partial,
         judged=call.subject.resolved,

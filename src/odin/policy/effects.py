@@ -28,10 +28,11 @@ from odin.policy.rules.ruling import find_sensitive_form
 
 
 class Effect(Struct, frozen=True):
-    """`sentence` says what a call would do, such as "Deletes build recursively."."""
+    """`sentence` says what a call would do, such as "Deletes build recursively.". `uses_network`: as part of that."""
 
     danger: Danger
     sentence: str
+    uses_network: bool = False
 
 
 _MAX_SHOWN = 60
@@ -54,7 +55,8 @@ def describe_program(part: ExtractedCommand, *, as_root: bool) -> Effect:
         return effect
     for programs, verbs, danger, sentence in _VERB_EFFECTS:
         if name in programs and any(word.text in verbs for word in part.words[1:4]):
-            return Effect(danger, sentence.format(name=name, whom="as root" if as_root else "on this machine"))
+            text = sentence.format(name=name, whom="as root" if as_root else "on this machine")
+            return Effect(danger, text, uses_network=sentence in _NETWORK_SENTENCES)
     if not part.words[0].literal:
         return Effect("changes_files", f"Runs a program whose name is only known when it runs: {shorten(name)}.")
     if name in SHELLS or _INTERPRETERS.fullmatch(name):
@@ -245,10 +247,10 @@ def _describe_git(words: Sequence[ShellWord]) -> Effect | None:
 
 def _describe_push(rest: Sequence[str], letters: set[str]) -> Effect:
     if "--delete" in rest or "d" in letters or any(re.match(r":\S", text) for text in rest):
-        return Effect("hard_to_undo", "Deletes a branch or tag on a remote.")
+        return Effect("hard_to_undo", "Deletes a branch or tag on a remote.", uses_network=True)
     forced = "f" in letters or any(text.startswith(("--force", "--mirror", "+")) for text in rest)
     if forced:
-        return Effect("hard_to_undo", "Pushes to a remote and can overwrite its history.")
+        return Effect("hard_to_undo", "Pushes to a remote and can overwrite its history.", uses_network=True)
     return Effect("network", "Pushes commits to a remote.")
 
 
@@ -260,7 +262,7 @@ _CLOUD_CHANGES = re.compile(r"delete|destroy|apply|rm|rb|terminate.*|uninstall|d
 
 def _describe_cloud(words: Sequence[ShellWord]) -> Effect:
     if any(_CLOUD_CHANGES.fullmatch(word.text) for word in words):
-        return Effect("hard_to_undo", "Changes or deletes resources on other machines.")
+        return Effect("hard_to_undo", "Changes or deletes resources on other machines.", uses_network=True)
     return Effect("network", "Uses an account on other machines.")
 
 
@@ -315,6 +317,10 @@ _PROGRAMS: dict[str, DescribeArguments] = {
     ),
 }
 
+_INSTALLS = "Installs packages {whom}."
+_PUBLISHES = "Publishes with {name}, which cannot be undone."
+_NETWORK_SENTENCES = (_INSTALLS, _PUBLISHES)
+
 _SYSTEM_PACKAGES = split_names(
     "apt apt-get aptitude dnf yum zypper pacman apk brew port snap flatpak emerge choco winget"
 )
@@ -327,7 +333,7 @@ _VERB_EFFECTS: tuple[tuple[frozenset[str], frozenset[str], Danger, str], ...] = 
         _SYSTEM_PACKAGES,
         split_names("install add upgrade update dist-upgrade full-upgrade -S -Syu -Sy refresh"),
         "outside_project",
-        "Installs packages {whom}.",
+        _INSTALLS,
     ),
     (
         _SYSTEM_PACKAGES,
@@ -339,7 +345,7 @@ _VERB_EFFECTS: tuple[tuple[frozenset[str], frozenset[str], Danger, str], ...] = 
         _PACKAGES | {"twine", "docker", "podman"},
         split_names("publish upload push"),
         "hard_to_undo",
-        "Publishes with {name}, which cannot be undone.",
+        _PUBLISHES,
     ),
     (
         _PACKAGES,
@@ -391,6 +397,12 @@ def describe_call(call: PolicyCall) -> Effect:
     if call.kind == "talk":
         return Effect("harmless", "Talks to the user.")
     return _describe_files(call)
+
+
+def is_using_network(call: PolicyCall) -> bool:
+    """True if a command is known to use the network."""
+    found = () if call.analysis is None else _describe_command(call.analysis, call.cwd, call.root)
+    return any(effect.danger == "network" or effect.uses_network for effect in found)
 
 
 def _combine_effects(effects: Sequence[Effect]) -> Effect:

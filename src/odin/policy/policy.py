@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
-from odin.core.tool import Kind, ResolvedPath, Subject
+from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject
 from odin.policy import paths
 from odin.policy.commands.analysis import (
     AmendedCommand,
@@ -144,6 +144,14 @@ class Policy:
         from odin.policy.effects import name_call
 
         return name_call(self._make_call(name, kind, subject, mode))
+
+    def find_grants(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> SandboxGrants:
+        """Return what the sandbox lets this command do if the user approves it. In the mode `plan` that is nothing."""
+        if kind != "execute" or self.permission_mode == "plan":
+            return NO_GRANTS
+        from odin.policy.grants import find_grants
+
+        return find_grants(self._make_call(name, kind, subject, mode), self.rule_set.deny_rules)
 
     def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
         """Return the permission modes of a session that would allow this call without asking, strictest first."""

@@ -129,10 +129,12 @@ def build_bubblewrap_argv(
     spaces = _list_namespace_flags(variant, network=network or joins)
     argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(variant)]
     argv += _list_run_mounts()
+    argv += _list_granted_mounts(layout, temporary=False)
     for path in layout.temporary:
         argv += ["--bind", path, path]
     for path in layout.persistent:
         argv += ["--ro-bind", path, path]
+    argv += _list_granted_mounts(layout, temporary=True)
     for path in (*layout.writable, *layout.pinned):
         argv += ["--bind", path, path]
     for path in layout.protected:
@@ -141,6 +143,17 @@ def build_bubblewrap_argv(
     for path in layout.visible:
         argv += ["--ro-bind-try", path, path]
     return [*argv, "--", *build_init_argv(python, fd, "private", "net" if network else _SOCKET_FAMILIES)]
+
+
+def _list_granted_mounts(layout: SandboxLayout, *, temporary: bool) -> list[str]:
+    """Mount what is granted inside temporary folders, or the rest: neither must cover the mounts of the other."""
+    argv: list[str] = []
+    for granted in layout.granted:
+        if any(contains(folder, granted.path) for folder in layout.temporary) == temporary:
+            argv += ["--bind", granted.path, granted.path]
+            for path in granted.kept:
+                argv += ["--ro-bind-try", path, path]
+    return argv
 
 
 def build_nested_argv(bwrap: str, python: str) -> list[str]:

@@ -12,9 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from odin.core.path_names import contains
+from odin.sandbox.grants import GrantedFolder, can_grant, plan_grants
 
 if TYPE_CHECKING:
     from odin.sandbox.protected_files import ProtectedFiles
@@ -159,9 +161,9 @@ class SandboxSession(Struct, frozen=True):
 class SandboxLayout(Struct, frozen=True):
     """Which paths a sandbox makes writable, read-only or invisible.
 
-    `temporary` and `writable` are writable. `persistent` lies inside temporary folders but is read-only (a home in
-    /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only inside writable folders. `hidden` and
-    `sockets` are invisible, except `visible`.
+    `temporary` and `writable` are writable, and so is `granted`, for one command. `persistent` lies inside temporary
+    folders but is read-only (a home in /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only
+    inside writable folders. `hidden` and `sockets` are invisible, except `visible`.
     """
 
     temporary: tuple[str, ...]
@@ -172,6 +174,7 @@ class SandboxLayout(Struct, frozen=True):
     hidden: tuple[str, ...]
     visible: tuple[str, ...]
     sockets: tuple[str, ...] = ()
+    granted: tuple[GrantedFolder, ...] = ()
 
 
 EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
@@ -205,10 +208,43 @@ def plan_layout(
     )
 
 
+def add_grants(
+    layout: SandboxLayout, session: SandboxSession, paths: Sequence[str], *, removes: bool, exact: bool
+) -> SandboxLayout:
+    """Return the layout in which these paths are writable, too, except what is hidden or protected in them.
+
+    With `exact`, they are mounted. Without (Landlock), only existing paths with nothing to protect can be granted.
+    """
+    from odin.sandbox.protected_files import ProtectedFiles
+
+    covered = (*layout.hidden, *layout.sockets)
+    wanted = [path for path in paths if not _is_covered_by(path, covered) and not is_writable(path, layout)]
+    wanted = [path for path in wanted if can_grant(path, session.root, session.home)]
+    protected = {path: ProtectedFiles(path).list_read_only() for path in wanted if os.path.isdir(path)}  # noqa: PTH112
+    if not exact:
+        whole = (path for path in wanted if os.path.exists(path) and not protected.get(path))  # noqa: PTH110
+        return msgspec.structs.replace(layout, writable=(*layout.writable, *whole))
+    fixed = [path for inside in protected.values() for path in inside]
+    mounts = plan_grants(wanted, session.home, removes=removes)
+    return msgspec.structs.replace(layout, granted=mounts, protected=(*layout.protected, *fixed))
+
+
+def is_writable(path: str, layout: SandboxLayout) -> bool:
+    """True if a resolved path lies in a writable folder of the layout."""
+    is_persistent = _is_covered_by(path, layout.persistent)
+    return _is_covered_by(path, (*layout.writable, *(() if is_persistent else layout.temporary)))
+
+
 def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list[str]:
     """Return open sockets that appeared after the layout was planned and are not hidden by it."""
     covered = (*layout.hidden, *layout.visible, *layout.sockets)
     return [path for path in list_open_sockets() if not _is_covered(path, covered, session.root)]
+
+
+def is_temporary(path: str, env: Mapping[str, str], home: str) -> bool:
+    """True if a resolved path lies in a temporary folder, which commands may write to anyway."""
+    temporary = find_temp_folders(env)
+    return _is_covered_by(path, temporary) and not _is_covered_by(path, _find_persistent(temporary, home))
 
 
 def build_programs_path(session: SandboxSession) -> str:
@@ -219,8 +255,8 @@ def build_programs_path(session: SandboxSession) -> str:
 
     def is_safe(folder: str) -> bool:
         real = os.path.realpath(folder)
-        is_temporary = _is_covered_by(real, temporary) and not _is_covered_by(real, persistent)
-        return folder.startswith("/") and not is_temporary and not _is_covered_by(real, writable)
+        is_temp = _is_covered_by(real, temporary) and not _is_covered_by(real, persistent)
+        return folder.startswith("/") and not is_temp and not _is_covered_by(real, writable)
 
     return os.pathsep.join(filter(is_safe, (session.env.get("PATH") or os.defpath).split(os.pathsep)))
 

@@ -2,6 +2,7 @@
 
 Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
 files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
+A command that the user granted more to (`SandboxGrants`) runs in a sandbox of its own.
 Only the user can let a command run unsandboxed, once per call and never in a read-only mode; no rule, hook or
 permission mode can.
 
@@ -12,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from odin.core.path_names import contains
@@ -29,8 +31,10 @@ from odin.sandbox.layout import (
     HIDDEN_VARIABLES,
     SandboxLayout,
     SandboxSession,
+    add_grants,
     build_programs_path,
     find_kernel_mounts,
+    is_writable,
     list_exposed_sockets,
     plan_layout,
 )
@@ -69,6 +73,11 @@ _NETWORK = re.compile(
     re.IGNORECASE,
 )
 _CONNECT_DENIED = re.compile(r"connect(?:ion)?\b.*(?:permission denied|\bEACCES\b)|dial tcp.*permission denied", re.I)
+_CREDENTIALS = re.compile(
+    r"permission denied \(publickey|could not read (?:username|password) for|host key verification failed"
+    r"|terminal prompts disabled|authentication failed for 'http",
+    re.IGNORECASE,
+)
 _DOCKER = re.compile(r"cannot connect to the docker daemon|docker\.sock|podman\.sock", re.IGNORECASE)
 _READ_ONLY = re.compile(r"read-only file system|\bEROFS\b", re.IGNORECASE)
 _BUSY = re.compile(r"device or resource busy|\bEBUSY\b", re.IGNORECASE)
@@ -90,15 +99,19 @@ _MAX_TRIES = 3
 def describe_denial(output: str, code: int, cwd: str, layout: SandboxLayout, *, network: bool) -> str:
     """Return what was denied, as in "the sandbox kept it from ...", or ""."""
     for line in output[-_MAX_SCANNED_CHARS:].splitlines():
-        denial = _describe_file_denial(line, code, cwd, layout) or ("" if network else _describe_network_denial(line))
+        denial = _describe_file_denial(line, code, cwd, layout) or _describe_network_denial(line, network=network)
         if denial:
             return denial
     return ""
 
 
-def _describe_network_denial(line: str) -> str:
+def _describe_network_denial(line: str, *, network: bool) -> str:
+    if _CREDENTIALS.search(line):
+        return "using your keys and passwords"
     if _DOCKER.search(line):
         return "reaching the container daemon"
+    if network:
+        return ""
     if _NETWORK.search(line) or _CONNECT_DENIED.search(line):
         return "reaching the network"
     port = _LOCAL.search(line) if _REFUSED.search(line) else None
@@ -110,7 +123,7 @@ def _describe_file_denial(line: str, code: int, cwd: str, layout: SandboxLayout)
         path = _extract_path(line, cwd)
         return f"writing {path}" if path else "writing outside the project and the temporary folders"
     if _BUSY.search(line):
-        fixed = (*layout.protected, *layout.pinned)
+        fixed = (*layout.protected, *layout.pinned, *(granted.path for granted in layout.granted))
         paths = (_join_path(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
         return next((f"changing {path}" for path in paths if any(contains(path, other) for other in fixed)), "")
     if _DENIED.search(line) and code != _NOT_EXECUTABLE:
@@ -125,8 +138,7 @@ def _describe_denied_path(path: str, layout: SandboxLayout) -> str:
     real = os.path.realpath(path)
     if any(contains(place, real) for place in layout.hidden):
         return f"reading {path}"
-    is_persistent = any(contains(place, real) for place in layout.persistent)
-    if any(contains(place, real) for place in (*layout.writable, *(() if is_persistent else layout.temporary))):
+    if is_writable(real, layout):
         return ""
     existing = real if os.path.exists(real) else os.path.dirname(real)  # noqa: PTH110, PTH120
     can_read = not os.path.exists(real) or os.access(real, os.R_OK)  # noqa: PTH110
@@ -172,6 +184,8 @@ class Sandbox:
         self._probe: ProbeResult | None = None
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
         self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
+        self._granted: list[SandboxSupervisor] = []
+        self._granted_layouts: dict[SandboxProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
         self._protected_state: ProtectedState | None = None
         self._late_changes: tuple[str, ...] = ()
@@ -274,6 +288,10 @@ class Sandbox:
         supervisor = self._get_supervisor(writes=sandbox_profile.writes)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox no longer works")
+        if sandbox_profile.writes and sandbox_profile.grants:
+            granted = self._open_granted(sandbox_profile, supervisor)
+            if granted is not None:
+                return self._start_granted(granted, argv, cwd, env, out, err)
         try:
             return supervisor.start(argv, cwd, env, out, err)
         except SupervisorGone:
@@ -282,6 +300,45 @@ class Sandbox:
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
         return supervisor.start(argv, cwd, env, out, err)
+
+    def _start_granted(
+        self, supervisor: SandboxSupervisor, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int
+    ) -> SandboxedChild:
+        """Start a command in a sandbox of its own, which ends with the last process that the command has started."""
+        self._granted.append(supervisor)
+        self._report_group(supervisor.group, True)
+        try:
+            child = supervisor.start(argv, cwd, env, out, err)
+        except BaseException:
+            self._end_granted(supervisor)
+            raise
+        child.on_idle = lambda: self._end_granted(supervisor)
+        return child
+
+    def _open_granted(self, sandbox_profile: SandboxProfile, outer: SandboxSupervisor) -> SandboxSupervisor | None:
+        """Create the sandbox for a command that was granted something; None if that fails, so that it gets nothing."""
+        probe, grants = self._load_probe(), sandbox_profile.grants
+        if probe is None:
+            return None
+        exact = probe.candidate.kind == "bubblewrap"
+        base = plan_layout(self._session, writes=True, protected_files=self._protected_files)
+        layout = add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
+        network = self._options.network or grants.network
+        joinable = exact and not network and os.getuid() == 0
+        for joined in (f"/proc/{outer.pid}/ns/net", "") if joinable else ("",):
+            with suppress(SandboxSetupError):
+                supervisor = open_sandbox(
+                    probe.candidate, layout, network=network, path=self._path, join_network=joined
+                )
+                self._granted_layouts[sandbox_profile] = layout
+                return supervisor
+        return None
+
+    def _end_granted(self, supervisor: SandboxSupervisor) -> None:
+        if supervisor in self._granted:
+            self._granted.remove(supervisor)
+            supervisor.kill()
+            self._report_group(supervisor.group, False)
 
     def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
         """Note the state of the protected files before a command that may write."""
@@ -309,9 +366,9 @@ class Sandbox:
 
     def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
         """Return what the sandbox probably denied a failed command, or ""."""
-        return describe_denial(
-            output, code, cwd, self._get_layout(writes=sandbox_profile.writes), network=self._options.network
-        )
+        layout = self._granted_layouts.get(sandbox_profile) or self._get_layout(writes=sandbox_profile.writes)
+        network = self._options.network or sandbox_profile.grants.network
+        return describe_denial(output, code, cwd, layout, network=network)
 
     def kill(self) -> None:
         """Kill the sandboxes and everything in them."""
@@ -319,6 +376,9 @@ class Sandbox:
             supervisor.kill()
             if supervisor.group:
                 self._report_group(supervisor.group, False)
+        for supervisor in list(self._granted):
+            self._end_granted(supervisor)
+        self._granted_layouts.clear()
         self._supervisors.clear()
         self._layouts.clear()
         self._is_network_shared = False

@@ -44,12 +44,16 @@ def build_init_argv(python: str, fd: int, *setup: str) -> list[str]:
 
 
 class SandboxedChild:
-    """A sandboxed command. It is not our child process, so its exit code arrives through a pipe."""
+    """A sandboxed command. It is not our child process, so its exit code arrives through a pipe.
+
+    `on_idle` is called when it has ended and nothing else runs in its sandbox.
+    """
 
     def __init__(self, pid: int, pidfd: int, status: int) -> None:
         self.pid = pid
         self.code = -signal.SIGKILL
         self.left_processes = False
+        self.on_idle: Callable[[], None] = lambda: None
         self._pidfd = pidfd
         self._status = status
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,6 +70,8 @@ class SandboxedChild:
             self._kill_orphan()
         self._close()
         self.left_processes = report[4:] != NOTHING_LEFT
+        if not self.left_processes:
+            self.on_idle()
         return list_group_members(self.pid) if report[4:] in (GROUP_LEFT, b"") else {}
 
     def _kill_orphan(self) -> None:

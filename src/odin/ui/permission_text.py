@@ -110,8 +110,17 @@ def list_circumstances(ask: PermissionAsked) -> list[str]:
 
 
 def describe_confinement(ask: PermissionAsked) -> str:
-    """Return the sandbox that the command would run in, as a sentence, or ""."""
-    return f"It would run in {escape_hidden(ask.sandbox)}." if ask.sandbox and not ask.unsandboxed else ""
+    """Return the sandbox that the command would run in and what approval lets it do besides, as a sentence, or ""."""
+    if not ask.sandbox or ask.unsandboxed:
+        return ""
+    grants = ["use the network"] if ask.granted_network and not ask.sandbox.endswith("network on") else []
+    grants += [f"write {escape_hidden(', '.join(ask.granted_paths))}"] if ask.granted_paths else []
+    besides = f"; if you allow it, it may {' and '.join(grants)}" if grants and not _is_unconfined(ask) else ""
+    return f"It would run in {escape_hidden(ask.sandbox)}{besides}."
+
+
+def _is_unconfined(ask: PermissionAsked) -> bool:
+    return ask.sandbox.startswith("no sandbox")
 
 
 def list_offered_rules(ask: PermissionAsked) -> tuple[str, ...]:

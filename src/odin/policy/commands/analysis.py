@@ -80,10 +80,11 @@ def _attach_folder(groups: Iterable[Iterable[ShellWord]], folder: str) -> Iterat
 
 def is_outside_word(word: str, cwd: str, root: str) -> bool:
     """True if a word, or a value joined to an option or name in it, is a path outside the project."""
-    return any(_is_outside_path(form, cwd, root) for form in _path_forms_of(word))
+    return any(_is_outside_path(form, cwd, root) for form in find_path_forms(word))
 
 
-def _path_forms_of(word: str) -> Iterator[str]:
+def find_path_forms(word: str) -> Iterator[str]:
+    """Yield a word, and the values in it that may be paths: after an option letter, `=` or `:`."""
     yield word
     if word.startswith("-") and len(word) > 2:
         yield word[2:]

@@ -188,6 +188,8 @@ def _describe_request(event: AskEvent) -> Raw:
         "preview": event.preview,
         "sandbox": event.sandbox,
         "unsandboxed": event.unsandboxed,
+        "granted_paths": list(event.granted_paths),
+        "granted_network": event.granted_network,
         "asked_paths": list(event.asked_paths),
         "allowed_paths": list(event.allowed_paths),
         "danger": event.danger,

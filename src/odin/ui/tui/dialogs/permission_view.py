@@ -262,6 +262,8 @@ def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionA
         effect="",
         asked_paths=(),
         allowed_paths=(),
+        granted_paths=(),
+        granted_network=False,
         reason="You edited this call.",
     )
 

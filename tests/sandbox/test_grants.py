@@ -1,0 +1,153 @@
+"""Commands that the user granted a path outside the project or the network, in real sandboxes."""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from odin.core.tool import SandboxGrants, SandboxProfile
+
+from .sandboxes import WRITE, SandboxedProject
+
+Open = Callable[[str], SandboxedProject]
+
+
+@pytest.fixture
+async def open_project(tmp_path: Path) -> AsyncIterator[Open]:
+    opened: list[SandboxedProject] = []
+
+    def open_place(use: str) -> SandboxedProject:
+        project = SandboxedProject(tmp_path, use)
+        opened.append(project)
+        return project.skip_if_unavailable()
+
+    yield open_place
+    for project in opened:
+        await project.close()
+
+
+def granting(*paths: Path, network: bool = False, removes: bool = False) -> SandboxProfile:
+    return SandboxProfile(grants=SandboxGrants(tuple(map(str, paths)), network, removes))
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def use(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def test_a_granted_folder_can_be_written_and_what_is_next_to_it_cannot(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    folder, other = project.beside / "granted", project.beside / "other"
+    folder.mkdir()
+    other.mkdir()
+    done = await project.run(f"touch made {folder}/new; touch {other}/new {project.beside}/new", granting(folder))
+    assert os.listdir(folder) == ["new"]
+    assert sorted(os.listdir(project.beside)) == ["granted", "other"]
+    assert not os.listdir(other)
+    assert (project.root / "made").exists()
+    assert done.denial == f"writing {other}/new"
+    again = await project.run(f"touch {folder}/again")
+    assert again.code != 0, "the next command is granted nothing"
+    assert os.listdir(folder) == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "content"),
+    [
+        ("sed -i s/a/b/ {0}/file", "file", "b\n"),
+        ("rm {0}/file", "file", None),
+        ("echo c >{0}/new", "new", "c\n"),
+        ("mkdir -p {0}/x/y && echo d >{0}/x/y/z", "x/y/z", "d\n"),
+    ],
+)
+async def test_of_what_exists_only_the_granted_path_changes(
+    open_project: Open, command: str, name: str, content: str | None
+) -> None:
+    project = open_project("bubblewrap")
+    place = project.beside
+    for existing in ("file", "sibling"):
+        (place / existing).write_text("a\n")
+    (place / "folder").mkdir()
+    done = await project.run(
+        f"{command.format(place)} && ! echo b >{place}/sibling && ! rm {place}/sibling && ! touch {place}/folder/new",
+        granting(place / name),
+    )
+    assert done.code == 0, done.output
+    assert (place / "sibling").read_text() == "a\n"
+    assert not os.listdir(place / "folder")
+    assert (place / name).exists() is (content is not None)
+    if content is not None:
+        assert (place / name).read_text() == content
+
+
+async def test_a_granted_folder_can_be_removed(open_project: Open) -> None:
+    project = open_project("bubblewrap")
+    for name in ("build", "kept"):
+        (project.beside / name).mkdir()
+        (project.beside / name / "file").write_text("x")
+    done = await project.run(f"rm -rf {project.beside}/build", granting(project.beside / "build", removes=True))
+    assert done.code == 0, done.output
+    assert os.listdir(project.beside) == ["kept"]
+
+
+async def test_secrets_protected_files_and_wide_folders_stay_as_they_are(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    key = project.home / ".ssh" / "id"
+    hook = project.beside / "repository" / ".git" / "hooks"
+    hook.mkdir(parents=True)
+    for name in ("HEAD", "config"):
+        (hook.parent / name).write_text("x")
+    key.parent.mkdir()
+    key.write_text("private")
+    wide = granting(Path("/"), project.home, project.home.parent, key, hook.parent.parent)
+    done = await project.run(
+        f"cat {key}; echo x >{hook}/pre-commit; echo y >{hook.parent}/config; touch {project.home}/.profile; echo done",
+        wide,
+    )
+    assert "private" not in done.output
+    assert done.output.endswith("done\n")
+    assert os.listdir(hook) == []
+    assert (hook.parent / "config").read_text() == "x"
+    assert not (project.home / ".profile").exists()
+
+
+@contextmanager
+def listening() -> Generator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def test_the_network_is_granted_to_one_command(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    with listening() as port:
+        connect = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached"
+        assert (await project.run(connect, granting(network=True))).output == "reached\n"
+        assert "reached" not in (await project.run(connect, WRITE)).output
+
+
+async def test_a_sandbox_of_its_own_ends_with_its_command(open_project: Open, use: str) -> None:
+    project = open_project(use)
+    granted = project.beside / "granted"
+    granted.mkdir()
+    ended: list[int] = []
+    await project.run("true")
+    project.sandbox.watch_groups(lambda group, alive: None if alive else ended.append(group))
+    await project.run(f"touch {granted}/a", granting(granted))
+    assert len(ended) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("git@github.com: Permission denied (publickey).", "using your keys and passwords"),
+        ("fatal: could not read Username for https://x.org: No such device", "using your keys and passwords"),
+        ("curl: (6) Could not resolve host: x.org", ""),
+    ],
+)
+async def test_missing_keys_are_told_apart_from_a_missing_network(open_project: Open, line: str, told: str) -> None:
+    project = open_project("bubblewrap")
+    done = await project.run(f"echo {line!r} >&2; exit 1", granting(network=True))
+    assert done.denial == told
