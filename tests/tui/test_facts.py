@@ -31,8 +31,8 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import FileChange, FileState, Todo
+from odin.core.format import format_count, format_seconds, format_usd, model_name_of
 from odin.core.message import Usage
-from odin.ui.format import format_count, format_seconds, format_usd, model_name_of
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
 from odin.ui.tui.panels.side import SideSections

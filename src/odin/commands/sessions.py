@@ -7,8 +7,9 @@ from collections.abc import Callable
 from odin.app.sessions import ProjectSessions, open_project_sessions
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.core.errors import OdinError, UsageError
+from odin.core.format import format_time
 from odin.core.text import list_choices, suggest_similar
-from odin.ui.slash_commands.sessions import PICK_PROMPT, PlainSessionPicker, format_match, format_session, format_time
+from odin.ui.slash_commands.sessions import PICK_PROMPT, PlainSessionPicker, format_match, format_session
 from odin.ui.terminal import escape_hidden, shorten, size_of
 
 EPILOG = """\

@@ -16,6 +16,7 @@ from odin.config import get_current_folder, get_home_dir, get_state_dir, load, r
 from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.core.event_values import FileChange, SkippedFile
+from odin.core.format import clip
 from odin.core.op import Redo, Rewind
 from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
@@ -215,7 +216,7 @@ def _build_report(
 
 def _shorten_prompt(text: str) -> str:
     line = _escape_control_chars(" ".join(text.split()))
-    return line if len(line) <= _PROMPT_CHARS else line[: _PROMPT_CHARS - 1] + "…"
+    return clip(line, _PROMPT_CHARS)
 
 
 def _escape_control_chars(text: str) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from odin.compaction.measure import IMAGE_TOKENS, images_of, tokens_of
 from odin.core.event import ResultsPruned
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult, failed_calls_of
 from odin.core.text import to_valid_unicode
 from odin.engine.turn import RequestTemplate
 from odin.session.history import find_paths_in_view, is_pruned, titles_of
@@ -149,13 +149,7 @@ def _find_older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...
 
 def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
     """Read calls repeated by a later successful read of the whole file or of the same lines."""
-    failed = {
-        result.call_id
-        for message in messages
-        if isinstance(message, ToolMessage)
-        for result in message.results
-        if result.is_error
-    }
+    failed = failed_calls_of(messages)
     whole: set[str] = set()
     parts: set[tuple[str, Any, Any]] = set()
     superseded: list[str] = []

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from odin.compaction.measure import tokens_of
 from odin.core.event_values import CachedFile, Todo
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, failed_calls_of
 
 HEADINGS = (
     "Goal",
@@ -218,13 +218,7 @@ def _format_bullet(text: str) -> str:
 
 def _list_progress(messages: Sequence[Message]) -> list[str]:
     """One line per call, marked if it failed."""
-    failed = {
-        result.call_id
-        for message in messages
-        if isinstance(message, ToolMessage)
-        for result in message.results
-        if result.is_error
-    }
+    failed = failed_calls_of(messages)
     lines: list[str] = []
     for message in messages:
         for call in message.calls if isinstance(message, ReplyMessage) else ():

@@ -3,7 +3,7 @@
 Every wire format translates from these types, so a conversation can continue with another provider at any point.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Any, Generic, Literal, TypeVar
 
@@ -177,3 +177,9 @@ class HistoryFold(Generic[T]):
 def is_extension_of(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
     """True if a history starts with the very messages of an earlier one."""
     return len(earlier) <= len(messages) and all(map(is_, earlier, messages))
+
+
+def failed_calls_of(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of the tool calls whose results are errors."""
+    results = (result for message in messages if isinstance(message, ToolMessage) for result in message.results)
+    return {result.call_id for result in results if result.is_error}

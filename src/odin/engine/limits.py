@@ -15,6 +15,7 @@ import msgspec
 
 from odin.core.errors import BudgetSpent, UsageError
 from odin.core.event import BudgetSet, Warned
+from odin.core.format import format_usd
 from odin.core.provider import ModelInfo
 from odin.engine.recorder import Recorder
 
@@ -58,13 +59,13 @@ class CostBudget:
         spent = self._recorder.state.totals.cost_usd
         if self.limit and spent >= self.limit:
             return BudgetSpent(
-                f"The session budget of {format_dollars(self.limit)} is used up: {format_dollars(spent)} spent.",
+                f"The session budget of {format_usd(self.limit)} is used up: {format_usd(spent)} spent.",
                 _SESSION_HINT,
             )
         if self._per_day and (today := self._today()) >= self._per_day:
             return BudgetSpent(
-                f"The daily budget of {format_dollars(self._per_day)} is used up: "
-                f"all sessions spent {format_dollars(today)} today.",
+                f"The daily budget of {format_usd(self._per_day)} is used up: "
+                f"all sessions spent {format_usd(today)} today.",
                 _DAY_HINT,
             )
         return None
@@ -81,11 +82,6 @@ class CostBudget:
             self._warned = True
             name = f"{info.provider}/{info.id}" if info.provider else info.id
             self._recorder.emit(Warned(f"The price of {name} is unknown, so the budget does not limit it."))
-
-
-def format_dollars(usd: float) -> str:
-    """Format an amount with two digits, or four if it is below ten cents."""
-    return f"${usd:.2f}" if usd == 0 or usd >= 0.1 else f"${usd:.4f}"
 
 
 SAME_NOTED = 3

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from odin.core.format import clip
 from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
 from odin.core.tool import ResolvedPath, canonical_name_of, user_name_of
@@ -78,7 +79,7 @@ def _describe_interpreter(part: ExtractedCommand) -> Effect:
 
 
 def shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return clip(text, _MAX_SHOWN)
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ from odin.core.errors import (
     TlsFailed,
     Unreachable,
 )
+from odin.core.format import clip_line
 from odin.providers.address import Address, Route
 
 TOO_LONG_PATTERN = (
@@ -135,7 +136,7 @@ def _connect_reason_of(error: BaseException) -> str:
     reason = getattr(error, "strerror", "") or str(error) or type(error).__name__
     if "Connect call failed" in str(error) and "Multiple exceptions" in str(error):
         reason = "connection refused"
-    return _shorten_line(reason).rstrip(".").lower()
+    return clip_line(reason).rstrip(".").lower()
 
 
 def make_tls_error(route: Route, error: BaseException) -> TlsFailed | None:
@@ -265,7 +266,7 @@ _ERROR_KEYS = {"type", "error", "request_id", "status", "code"}
 
 
 def make_bad_event_error(peer: Peer, data: bytes) -> BadReply:
-    start = _shorten_line(data[:80].decode("utf-8", "replace"))
+    start = clip_line(data[:80].decode("utf-8", "replace"))
     return BadReply(
         f"{peer.name} sent something that is not its API: {start!r}.", "Check the base URL and the provider's type."
     )
@@ -386,7 +387,7 @@ def parse_error_body(body: bytes) -> ApiErrorInfo:
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
-        return ApiErrorInfo(_shorten_line(body[:300].decode("utf-8", "replace")))
+        return ApiErrorInfo(clip_line(body[:300].decode("utf-8", "replace")))
     return error_info_of(value)
 
 
@@ -394,36 +395,30 @@ def error_info_of(value: Any) -> ApiErrorInfo:
     if isinstance(value, list) and value:
         return error_info_of(cast("list[Any]", value)[0])
     if isinstance(value, str):
-        return ApiErrorInfo(_shorten_line(value))
+        return ApiErrorInfo(clip_line(value))
     if not isinstance(value, dict):
         return ApiErrorInfo()
     found = cast("dict[str, Any]", value)
     inner = found.get("error")
     if isinstance(inner, str) and inner:
-        return ApiErrorInfo(_shorten_line(inner), _text_of(found.get("type")), _text_of(found.get("code")))
+        return ApiErrorInfo(clip_line(inner), _text_of(found.get("type")), _text_of(found.get("code")))
     if isinstance(inner, dict):
         found = cast("dict[str, Any]", inner)
     elif found.get("object") != "error" and found.get("type") != "error" and "detail" not in found:
         return (
             ApiErrorInfo()
             if "message" not in found or "choices" in found
-            else ApiErrorInfo(_shorten_line(_text_of(found["message"])))
+            else ApiErrorInfo(clip_line(_text_of(found["message"])))
         )
     message = found.get("message") or found.get("detail") or ""
     kind = _text_of(found.get("type"))
-    return ApiErrorInfo(_shorten_line(_text_of(message)), "" if kind == "error" else kind, _text_of(found.get("code")))
+    return ApiErrorInfo(clip_line(_text_of(message)), "" if kind == "error" else kind, _text_of(found.get("code")))
 
 
 def _text_of(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _shorten_line(text: str, limit: int = 300) -> str:
-    """Return one line of at most `limit` characters."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def _hide_key(peer: Peer, message: str) -> str:

@@ -20,6 +20,7 @@ from odin.core.call_events import AskEvent, HookRan, PermissionAsked, ToolEnded,
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import Compacted, Envelope, TurnStarted
+from odin.core.format import count_of
 from odin.core.provider import ModelInfo
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.models.catalog import lookup_model
@@ -291,20 +292,16 @@ def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
     lines = [f"note: {note}" for note in report.notes]
     if report.scratch:
         lines.append(f"The copy is in {report.scratch}.")
-    counted = f"{_format_count(report.prompts, 'prompt')}, {_format_count(report.calls, 'call')}"
+    counted = f"{count_of(report.prompts, 'prompt')}, {count_of(report.calls, 'call')}"
     if report.same:
         return "\n".join([*lines, f"the same: {counted}"]) + "\n"
     shown = report.differences if verbose else report.differences[:1]
     for difference in shown:
         lines += _format_difference(difference)
     more = len(report.differences) - len(shown)
-    rest = f" ({_format_count(more, 'more difference')}; see --verbose or --json)" if more else ""
+    rest = f" ({count_of(more, 'more difference')}; see --verbose or --json)" if more else ""
     lines.append(f"different: {counted} replayed{rest}")
     return "\n".join(lines) + "\n"
-
-
-def _format_count(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _format_difference(difference: Difference) -> list[str]:

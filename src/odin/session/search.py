@@ -29,6 +29,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.core.format import clip
 from odin.session.index import SessionIndex
 from odin.session.log import LOG_NAME, is_session_id, scan_logs
 
@@ -205,7 +206,7 @@ class _ExchangeReader:
             case TurnStarted() | PromptInjected() as event:
                 self._add_prompt(event, envelope.ts)
             case Replied(message=message) if self.exchanges and message.text.strip():
-                answer = _shorten_text(message.text)
+                answer = clip(message.text, EXCHANGE_CHARS)
                 self.exchanges[-1] = msgspec.structs.replace(self.exchanges[-1], answer=answer)
             case TurnEnded(id=turn, error_kind=PromptBlocked.__name__):
                 self._cut_from(turn)
@@ -223,7 +224,7 @@ class _ExchangeReader:
             self._turns.append((event.id, len(self.exchanges)))
             self._rewound.clear()
         if text := event.display_text or event.text:
-            self.exchanges.append(Exchange(_shorten_text(text), "", ts))
+            self.exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", ts))
 
     def _cut_from(self, turn: str) -> None:
         """Remove this turn and all after it. If its start was not read, everything that was read came after it."""
@@ -251,10 +252,6 @@ def _decode_exchanges(lines: list[bytes]) -> Iterator[Envelope]:
                 envelope = _envelope_decoder.decode(line)
                 if not envelope.agent:
                     yield envelope
-
-
-def _shorten_text(text: str) -> str:
-    return text if len(text) <= EXCHANGE_CHARS else text[:EXCHANGE_CHARS] + "…"
 
 
 MAX_LOGS = 30

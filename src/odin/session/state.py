@@ -49,6 +49,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import CachedFile, CallStatus, ExitReason, Mode
+from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem
@@ -410,7 +411,7 @@ class SessionState:
             seq=self.seq,
             cwd=self.cwd,
             model=self.model,
-            title=self.title or _first_line_of(conversation.turns[0].body if conversation.turns else ""),
+            title=self.title or _make_title(conversation.turns[0].body if conversation.turns else ""),
             agent_mode=self.mode,
             permission_mode=self.permissions.mode,
             executing=conversation.is_executing,
@@ -434,6 +435,5 @@ class SessionState:
         )
 
 
-def _first_line_of(text: str, limit: int = 60) -> str:
-    line = text.strip().split("\n", 1)[0]
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+def _make_title(prompt: str) -> str:
+    return clip(prompt.strip().split("\n", 1)[0], 60)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from odin.context.file_cache import count_lines
+from odin.core.format import count_of
 from odin.core.tool import Args, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.files import LINES, FileTool, Refusal, number_lines, to_printable
@@ -81,7 +82,7 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = path.read_bytes() if path.exists() else None
         replace_file(str(path), data, before)
-        lines = "1 line" if count_lines(data) == 1 else f"{count_lines(data)} lines"
+        lines = count_of(count_lines(data), "line")
         done = f"{'Saved' if before is None else 'Replaced'} the artifact {args.name} ({lines})"
         return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))
 

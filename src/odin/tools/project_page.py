@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from odin.core.format import count_of
 from odin.core.text import join_some
 from odin.tools.project_survey import (
     CommandUse,
@@ -58,13 +59,12 @@ def _write_overview(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> 
     if about:
         lines += [_to_one_line(about), ""]
     counts = [
-        f"{item.name} ({_format_count(item.files, 'file')}, "
-        f"{'' if item.counted else 'over '}{_format_count(item.lines, 'line')})"
+        f"{item.name} ({count_of(item.files, 'file')}, {'' if item.counted else 'over '}{count_of(item.lines, 'line')})"
         for item in count_languages(tree)
     ]
     if counts:
         lines.append(f"- Languages: {join_some(counts, 8)}")
-    lines.append(f"- {_format_count(len(tree.files), 'file')}{'' if tree.complete else ' looked at; there are more'}")
+    lines.append(f"- {count_of(len(tree.files), 'file')}{'' if tree.complete else ' looked at; there are more'}")
     others = [path for path in _OTHER_INSTRUCTIONS if tree.has(path)]
     if others:
         lines.append(f"- Other instructions for agents: {', '.join(f'`{path}`' for path in others)}")
@@ -111,7 +111,7 @@ def _describe_folder(tree: ProjectTree, folder: str) -> list[str]:
         if name:
             counts[name] = counts.get(name, 0) + 1
     languages = sorted(counts, key=lambda name: (-counts[name], name))[:2]
-    facts = ", ".join([_format_count(len(files), "file"), *languages])
+    facts = ", ".join([count_of(len(files), "file"), *languages])
     below = [f"`{name}/`" for name in inner if tree.list_under(f"{folder}/{name}")]
     about = _read_purpose(tree, folder)
     return [
@@ -173,10 +173,6 @@ def _write_commands(found: Sequence[ProjectCommand]) -> list[str]:
 
 def _limit_lines(lines: list[str], limit: int = _MAX_LISTED) -> list[str]:
     return lines if len(lines) <= limit else [*lines[:limit], f"- and {len(lines) - limit} more"]
-
-
-def _format_count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _truncate(text: str) -> str:

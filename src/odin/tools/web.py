@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from odin.core.errors import OdinError
+from odin.core.format import clip
 from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, extract_excerpt
 from odin.core.tool import (
     Args,
@@ -359,11 +360,7 @@ class WebSearchTool(Tool[WebSearchArgs]):
             return ToolOutput(text=f"No results for {args.query!r}. Try other words.", note=note)
         lines = [
             f"{number}. {hit.title or hit.url}\n   {hit.url}"
-            + (f"\n   {_shorten_snippet(hit.snippet)}" if hit.snippet else "")
+            + (f"\n   {clip(hit.snippet, _SNIPPET_CHARS)}" if hit.snippet else "")
             for number, hit in enumerate(hits, 1)
         ]
         return ToolOutput(text="\n".join(lines), note=note)
-
-
-def _shorten_snippet(text: str) -> str:
-    return text if len(text) <= _SNIPPET_CHARS else f"{text[: _SNIPPET_CHARS - 1]}…"

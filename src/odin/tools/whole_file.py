@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes
+from odin.core.format import count_of
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
 from odin.tools.atomic_write import replace_file
@@ -152,8 +153,9 @@ class AppendFileTool(FileTool[AppendArgs]):
             self._files.forget(target)
         diff = compare(old.text, text, path)
         done = f"Created {path}" if before is None else f"Appended to {path}"
+        lines = count_of(count_lines(after), "line")
         return ToolOutput(
-            text=to_printable(f"{done} ({_format_line_count(after)} now).{_describe_seam(old.text, args.content)}"),
+            text=to_printable(f"{done} ({lines} now).{_describe_seam(old.text, args.content)}"),
             note=to_printable(f"{done} ({diff.counts})"),
             view=to_printable(diff.text),
             files=(to_printable(target),),
@@ -179,11 +181,6 @@ def _describe_seam(old: str, content: str) -> str:
     if not content.endswith("\n"):
         remarks += " It ends without a newline."
     return remarks
-
-
-def _format_line_count(data: bytes) -> str:
-    count = count_lines(data)
-    return "1 line" if count == 1 else f"{count} lines"
 
 
 class DeleteArgs(Args, frozen=True):

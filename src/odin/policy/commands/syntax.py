@@ -7,12 +7,19 @@ are included.
 
 from msgspec import Struct
 
+from odin.core.format import clip
+
 MAX_COMMAND_CHARS = 10_000
 
 
 def split_names(text: str) -> frozenset[str]:
     """Return the whitespace-separated names of a text as a set."""
     return frozenset(text.split())
+
+
+def quote_short(text: str, limit: int = 60) -> str:
+    """Return a part of a command quoted, at most `limit` characters of it."""
+    return repr(clip(text, limit))
 
 
 class Unparseable(Exception):

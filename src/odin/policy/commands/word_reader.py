@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from odin.policy.commands.syntax import ShellWord, SimpleCommand, has_brace_expansion, split_names
+from odin.policy.commands.syntax import ShellWord, SimpleCommand, has_brace_expansion, quote_short, split_names
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -263,7 +263,7 @@ class WordReader:
             self._nested.read_substitution(node)
             builder.add_expansion(self.state.text_of(node))
         else:
-            self.state.note_flaw(f"it contains {_quote_short(self.state.text_of(node))} where a word is expected")
+            self.state.note_flaw(f"it contains {quote_short(self.state.text_of(node), 20)} where a word is expected")
             self.inspect_node(node)
 
     def _read_string(self, node: "Node", builder: WordBuilder) -> None:
@@ -351,7 +351,3 @@ def _resolve_escape(code: str) -> str:
     if kind == "c":
         return chr(ord(rest) & 0x1F)
     return _ESCAPED.get(code, f"\\{code}")
-
-
-def _quote_short(text: str) -> str:
-    return repr(text if len(text) <= 20 else text[:20] + "…")

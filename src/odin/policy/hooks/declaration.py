@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct, field
 
+from odin.core.format import clip_line
 from odin.core.policy import CallbackHook, HookCall, HookPoint
 from odin.core.text import describe_mismatch, suggest_similar
 from odin.core.tool import ALIASES, canonical_name_of
@@ -187,7 +188,7 @@ class _HookReader:
         text = command if isinstance(command, str) else shlex.join(command)
         yield HookSpec(
             event=event,
-            name=program.name or _shorten(text),
+            name=program.name or clip_line(text, 60),
             command=command,
             timeout=program.timeout,
             matcher=group.matcher,
@@ -236,11 +237,6 @@ def _describe_invalid_field(entry: Mapping[str, Any], shapes: tuple[type[Struct]
         except msgspec.ValidationError:
             return f"{where} is ignored: {name} {describe_mismatch(value, hints[name])}"
     return ""
-
-
-def _shorten(text: str, limit: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 MAIN_AGENT = "main"

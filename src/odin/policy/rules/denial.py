@@ -26,6 +26,7 @@ from odin.policy.commands.syntax import (
     ShellFile,
     ShellWord,
     SimpleCommand,
+    quote_short,
     split_names,
 )
 from odin.policy.policy_call import PolicyCall, path_forms_of
@@ -34,7 +35,6 @@ from odin.policy.rules.possible_match import VariableValues, WordForms, WordPiec
 from odin.policy.rules.rule import Rule
 
 _MAX_SCRIPT_CHARS = 100_000
-_MAX_SHOWN = 60
 _MAX_DEPTH = 3
 _INSTALLING = split_names("install add i uninstall remove update upgrade info show search view why list ls docs help")
 _COPYING = split_names("cp ln mv install rsync link")
@@ -76,10 +76,6 @@ def is_about_commands(rule: Rule, call: PolicyCall) -> bool:
     return rule.matches_tool(call.name) or rule.tool == "ExecuteCommand"
 
 
-def _quote_short(text: str) -> str:
-    return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…")
-
-
 class _CommandCheck:
     """Checks the commands of a text, and of the scripts it runs, against rules for commands."""
 
@@ -107,7 +103,7 @@ class _CommandCheck:
         self, part: ExtractedCommand, forms: Sequence[WordForms], analysis: CommandAnalysis
     ) -> PossibleDenial | None:
         if not all(not form or form[0].is_exact for form in forms[0]):
-            return PossibleDenial(self._rules[0], f"the program {_quote_short(part.words[0].text)} is not known")
+            return PossibleDenial(self._rules[0], f"the program {quote_short(part.words[0].text)} is not known")
         for rule in self._rules:
             doubt = _find_doubt(rule.command, part, forms) or _find_code_doubt(rule.command, part, analysis)
             doubt = doubt or self._find_alias(rule.command, part, analysis)
@@ -199,10 +195,10 @@ def _find_doubt(pattern: CommandPattern, part: ExtractedCommand, forms: Sequence
 def _name_unknown(part: ExtractedCommand) -> str:
     unknown = next((word.text for word in part.words if not word.literal), "")
     if unknown:
-        return f"{_quote_short(unknown)} is only known when it runs"
+        return f"{quote_short(unknown)} is only known when it runs"
     if part.is_open or part.placeholder:
         return f"some words of {part.name} are only known when it runs"
-    return f"{_quote_short(' '.join(part.texts))} may mean the same"
+    return f"{quote_short(' '.join(part.texts))} may mean the same"
 
 
 def _find_git_verb(part: ExtractedCommand) -> str:
@@ -225,7 +221,7 @@ def _find_embedded(pattern: CommandPattern, part: ExtractedCommand, forms: Seque
         if word.text in _INSTALLING:
             return ""
         if " " in word.text and pattern.is_mentioned_in(word.text):
-            return f"{name} may run {_quote_short(word.text)}"
+            return f"{name} may run {quote_short(word.text)}"
         if word.literal and not word.text.startswith("-") and may_match(pattern, forms[index:]):
             return f"{name} may run the words after it"
     return ""
@@ -332,14 +328,14 @@ class _PathCheck:
             return None
         pieces = [piece for form in self._values.find_forms(word) for piece in form]
         if not all(piece.is_exact or piece.is_glob for piece in pieces):
-            return self._make_doubt(f"{_quote_short(word.text)} is only known when it runs")
+            return self._make_doubt(f"{quote_short(word.text)} is only known when it runs")
         try:
             texts = [text for piece in pieces for text in self._find_texts(piece)]
         except TooManyMatches:
-            return self._make_doubt(f"{_quote_short(word.text)} may be any file")
+            return self._make_doubt(f"{quote_short(word.text)} may be any file")
         for rule in self._rules:
             if any(self._may_name(rule, text, folder) for text in texts if not text.startswith("-")):
-                return PossibleDenial(rule, f"{_quote_short(word.text)} may name such a file")
+                return PossibleDenial(rule, f"{quote_short(word.text)} may name such a file")
         return None
 
     def _find_texts(self, piece: WordPiece) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from odin.core.format import count_of
 from odin.core.message import ToolResult
 from odin.providers.offline import results
 from odin.providers.offline.edit_plans import quote_for_shell
@@ -21,7 +22,6 @@ from odin.providers.offline.task import (
     explain_not_offered,
     extract_reason,
     format_code_block,
-    format_count,
 )
 
 _TAIL_LINES = 30
@@ -315,7 +315,7 @@ def _answer_status(task: PlannerTask, texts: list[str]) -> str:
         return f"{head}: nothing has changed since the last commit."
     listed = [f"- {line[3:]} ({_change_kind_of(line[:2])})" for line in files[:60]]
     more = [f"- and {len(files) - 60} more"] if len(files) > 60 else []
-    return f"{head}: {format_count(len(files), 'file has', 'files have')} changed.\n\n" + "\n".join([*listed, *more])
+    return f"{head}: {count_of(len(files), 'file has', 'files have')} changed.\n\n" + "\n".join([*listed, *more])
 
 
 def _change_kind_of(code: str) -> str:
@@ -340,7 +340,7 @@ def _answer_diff(task: PlannerTask, texts: list[str]) -> str:
     removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
     shown = "\n".join(lines[:_DIFF_LINES])
     more = f"\n\n{len(lines) - _DIFF_LINES} more lines are not shown." if len(lines) > _DIFF_LINES else ""
-    head = f"The difference to the last commit{where}: {format_count(added, 'line')} added, {removed} removed."
+    head = f"The difference to the last commit{where}: {count_of(added, 'line')} added, {removed} removed."
     return f"{head}\n\n{format_code_block(shown, 'diff')}{more}"
 
 
@@ -371,7 +371,7 @@ def _answer_branches(task: PlannerTask, texts: list[str]) -> str:
     if not names:
         return "There are no branches yet."
     lines = [f"- {name.lstrip('*+ ')}{' (current)' if name.startswith('*') else ''}" for name in names[:60]]
-    return f"{format_count(len(names), 'branch', 'branches')}:\n\n" + "\n".join(lines)
+    return f"{count_of(len(names), 'branch', 'branches')}:\n\n" + "\n".join(lines)
 
 
 def _answer_show(task: PlannerTask, texts: list[str]) -> str:
@@ -489,7 +489,7 @@ def _format_points(
 ) -> list[str]:
     points: list[str] = []
     if languages:
-        written = [f"{name} ({format_count(count, 'file')})" for name, count in languages]
+        written = [f"{name} ({count_of(count, 'file')})" for name, count in languages]
         points.append(f"- Written in: {', '.join(written)}")
     folders = [name for name in names if name.endswith("/") and not name.startswith(".")]
     files = [name for name in names if not name.endswith("/")]

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace as replaced
 
+from odin.core.format import count_of
 from odin.core.message import ToolResult
 from odin.providers.offline import results
 from odin.providers.offline.read_plans import (
@@ -29,7 +30,6 @@ from odin.providers.offline.task import (
     PlannerTask,
     explain_not_offered,
     extract_reason,
-    format_count,
 )
 
 
@@ -117,7 +117,7 @@ def _preview_replace(task: PlannerTask, context: PlanContext) -> Plan:
     counts = {} if reached.result.is_error else results.parse_counts(reached.result.text, reached.path)
     if not counts:
         return refusal
-    places = f"{format_count(sum(counts.values()), 'line')} in {format_count(len(counts), 'file')}"
+    places = f"{count_of(sum(counts.values()), 'line')} in {count_of(len(counts), 'file')}"
     names = ", ".join(f"`{context.display_path(path)}`" for path in list(counts)[:10])
     return f"{refusal} There I would replace `{task.term}` with `{task.new}` on {places}: {names}."
 
@@ -265,7 +265,7 @@ def _report_edits(task: PlannerTask, changes: list[EditOutcome], context: PlanCo
         return f"`{task.term}` does not occur{where}, so nothing was changed."
     lines: list[str] = []
     if done:
-        total = format_count(sum(change.count for change in done), "occurrence")
+        total = count_of(sum(change.count for change in done), "occurrence")
         verb = f"Replaced `{task.term}` with `{task.new}`" if task.new else f"Removed `{task.term}`"
         where = f"in `{context.display_path(done[0].path)}`" if len(done) == 1 else f"in {len(done)} files"
         lines.append(f"{verb}: {total} {where}.")
@@ -291,7 +291,7 @@ def plan_create(task: PlannerTask, context: PlanContext) -> Plan:
     (before,) = yield (make_read_call(full),)
     exists = not before.is_error and not results.is_empty(before)
     if exists and task.variant != "overwrite":
-        size = format_count(results.parse_page(before.text).total, "line")
+        size = count_of(results.parse_page(before.text).total, "line")
         return (
             f"`{name}` already exists ({size}), so I left it alone. Say \"overwrite {name} with '…'\" to replace "
             "all of it, "
@@ -305,7 +305,7 @@ def plan_create(task: PlannerTask, context: PlanContext) -> Plan:
     (written,) = yield (PlannedCall("WriteFile", {"file_path": full, "content": content}),)
     if written.is_error:
         return report_failure(f"write `{name}`", written)
-    lines = format_count(content.count("\n"), "line")
+    lines = count_of(content.count("\n"), "line")
     if exists:
         return f"Overwrote `{name}` ({lines}; it had {results.parse_page(before.text).total})."
     return f"Created `{name}` ({lines})." if content else f"Created the empty file `{name}`."
@@ -341,7 +341,7 @@ def plan_append(task: PlannerTask, context: PlanContext) -> Plan:
 
 
 def _format_line_count(content: str) -> str:
-    return format_count(max(1, content.count("\n")), "line")
+    return count_of(max(1, content.count("\n")), "line")
 
 
 def find_unique_tail(lines: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from odin.core.format import clip, count_of
 from odin.core.message import ToolResult
 from odin.core.text import join_some
 from odin.providers.offline import results
@@ -22,7 +23,6 @@ from odin.providers.offline.task import (
     PlannerTask,
     extract_reason,
     format_code_block,
-    format_count,
 )
 
 _MAX_OUTLINE_ENTRIES = 400
@@ -244,7 +244,7 @@ def plan_list(task: PlannerTask, context: PlanContext) -> Plan:
         return f"{_folder_name_of(full, context)} is empty."
     folders = sum(line.endswith("/") for line in lines)
     amounts = [(folders, "folder"), (len(lines) - folders, "file")]
-    what = " and ".join(format_count(number, noun) for number, noun in amounts if number)
+    what = " and ".join(count_of(number, noun) for number, noun in amounts if number)
     return f"{_folder_name_of(full, context)} has {what}:\n\n" + "\n".join(_limit_lines(lines, LINES_SHOWN))
 
 
@@ -292,10 +292,10 @@ def plan_find(task: PlannerTask, context: PlanContext) -> Plan:
     where = f" in `{context.display_path(context.resolve_path(task.path))}`" if task.path else ""
     total = max([len(found), *(results.parse_total_files(answer.text) for answer in answers)])
     if task.term:
-        head = f"{format_count(total, f'{task.term} file')}{where}"
+        head = f"{count_of(total, f'{task.term} file')}{where}"
     else:
         kinds = ", ".join(f"`{glob.removeprefix('**/')}`" for glob in task.globs)
-        head = f"{format_count(total, 'file matches', 'files match')} {kinds}{where}"
+        head = f"{count_of(total, 'file matches', 'files match')} {kinds}{where}"
     if not found:
         return f"{head.replace('0', 'No', 1)}."
     if task.variant == "count":
@@ -338,9 +338,7 @@ def format_excerpt(name: str, page: results.ReadPage, limit: int = LINES_SHOWN) 
     if not shown:
         return f"`{name}` has no such lines."
     first, last = page.lines[0][0], page.lines[len(shown) - 1][0]
-    span = (
-        format_count(page.total, "line") if last - first + 1 == page.total else f"lines {first}-{last} of {page.total}"
-    )
+    span = count_of(page.total, "line") if last - first + 1 == page.total else f"lines {first}-{last} of {page.total}"
     rest = (
         ""
         if last >= page.total
@@ -387,9 +385,9 @@ def plan_outline(task: PlannerTask, context: PlanContext) -> Plan:
     name = context.display_path(whole.path)
     marks = outline_of(name, whole.page.lines)
     if not marks:
-        return f"I see no classes, functions or headings in `{name}` ({format_count(whole.page.total, 'line')})."
+        return f"I see no classes, functions or headings in `{name}` ({count_of(whole.page.total, 'line')})."
     lines = [f"{'  ' * mark.level}- {mark.title} (line {mark.line})" for mark in marks]
-    return f"`{name}`, {format_count(whole.page.total, 'line')}:\n\n" + "\n".join(_limit_lines(lines, LINES_SHOWN))
+    return f"`{name}`, {count_of(whole.page.total, 'line')}:\n\n" + "\n".join(_limit_lines(lines, LINES_SHOWN))
 
 
 def plan_summary(task: PlannerTask, context: PlanContext) -> Plan:
@@ -399,7 +397,7 @@ def plan_summary(task: PlannerTask, context: PlanContext) -> Plan:
     if whole.problem or whole.result.is_error or results.is_empty(whole.result):
         return whole.problem or _format_file(whole, context)
     name = context.display_path(whole.path)
-    parts = [f"`{name}` has {format_count(whole.page.total, 'line')}."]
+    parts = [f"`{name}` has {count_of(whole.page.total, 'line')}."]
     opening = extract_first_paragraph(name, whole.page.text)
     if opening:
         parts.append(opening)
@@ -523,13 +521,13 @@ def _describe_place(task: PlannerTask, path: str, context: PlanContext) -> str:
 
 def _format_counts(task: PlannerTask, reached: PathResult, context: PlanContext) -> str:
     counts = results.parse_counts(reached.result.text, reached.path)
-    total = format_count(sum(counts.values()), "line")
+    total = count_of(sum(counts.values()), "line")
     place = _describe_place(task, reached.path, context)
-    head = f"`{task.term}` is on {total} in {format_count(len(counts), 'file')}{place}"
+    head = f"`{task.term}` is on {total} in {count_of(len(counts), 'file')}{place}"
     ranked = results.sort_by_count(counts)
     lines = [f"- {context.display_path(path)}: {counts[path]}" for path in ranked[:_FILES_SHOWN]]
     if len(ranked) > _FILES_SHOWN:
-        lines.append(f"- and {format_count(len(ranked) - _FILES_SHOWN, 'more file', 'more files')}")
+        lines.append(f"- and {count_of(len(ranked) - _FILES_SHOWN, 'more file', 'more files')}")
     return f"{head}:\n\n" + "\n".join(lines)
 
 
@@ -547,11 +545,11 @@ def _list_matches(
             some = f" These are the first {count}."
             count, files = sum(counts.values()), len(counts)
     what = (
-        format_count(count, "definition of", "definitions of")
+        count_of(count, "definition of", "definitions of")
         if task.variant == "definition"
-        else format_count(count, "match for", "matches for")
+        else count_of(count, "match for", "matches for")
     )
-    head = f"{what} `{task.term}` in {format_count(files, 'file')}"
+    head = f"{what} `{task.term}` in {count_of(files, 'file')}"
     if is_file_like(reached.path) and files == 1:
         head = head.removesuffix(" in 1 file")
     names_only = task.variant.startswith("files")
@@ -570,17 +568,13 @@ def _format_by_file(hits: list[GrepHit], context: PlanContext, names_only: bool)
         if names_only:
             blocks.append(f"- {name}")
             continue
-        lines = [f"  {hit.line}: {_cut_line(hit.text.strip())}" for hit in found[:_HITS_SHOWN]]
+        lines = [f"  {hit.line}: {clip(hit.text.strip(), _MAX_LINE_WIDTH)}" for hit in found[:_HITS_SHOWN]]
         if len(found) > _HITS_SHOWN:
-            lines.append(f"  and {format_count(len(found) - _HITS_SHOWN, 'more line', 'more lines')}")
+            lines.append(f"  and {count_of(len(found) - _HITS_SHOWN, 'more line', 'more lines')}")
         blocks.append("\n".join([name, *lines]))
     if len(grouped) > _FILES_SHOWN:
-        blocks.append(f"and {format_count(len(grouped) - _FILES_SHOWN, 'more file', 'more files')}")
+        blocks.append(f"and {count_of(len(grouped) - _FILES_SHOWN, 'more file', 'more files')}")
     return "\n".join(blocks)
-
-
-def _cut_line(text: str) -> str:
-    return text if len(text) <= _MAX_LINE_WIDTH else f"{text[: _MAX_LINE_WIDTH - 1]}…"
 
 
 def plan_line_count(task: PlannerTask, context: PlanContext) -> Plan:
@@ -592,6 +586,6 @@ def plan_line_count(task: PlannerTask, context: PlanContext) -> Plan:
     counts = results.parse_counts(reached.result.text, reached.path)
     total = sum(counts.values())
     if len(counts) > 1:
-        files = format_count(len(counts), "file")
-        return f"`{context.display_path(reached.path)}` has {format_count(total, 'line')} in {files}."
-    return f"`{context.display_path(reached.path)}` has {format_count(total, 'line')}."
+        files = count_of(len(counts), "file")
+        return f"`{context.display_path(reached.path)}` has {count_of(total, 'line')} in {files}."
+    return f"`{context.display_path(reached.path)}` has {count_of(total, 'line')}."

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.errors import NeedsModel
+from odin.core.format import clip
 from odin.core.message import ToolResult
 from odin.core.provider import ToolSpec
 
@@ -152,16 +153,11 @@ def explain_not_offered(tools: tuple[str, ...], context: PlanContext) -> str:
     return f"That needs {names}, which this session does not offer. Look at the tools your configuration switches off."
 
 
-def format_count(number: int, noun: str, plural: str = "") -> str:
-    """Return "1 file" or "2 files"."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
 def extract_reason(text: str) -> str:
     """Return the first lines of an error result, bounded."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     gist = " ".join(lines[:3]) or "no reason was given"
-    return gist if len(gist) <= 400 else f"{gist[:399]}…"
+    return clip(gist, 400)
 
 
 def format_code_block(text: str, language: str = "") -> str:

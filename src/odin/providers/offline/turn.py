@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from odin.core.errors import NeedsModel
+from odin.core.format import count_of
 from odin.core.message import ToolCall, ToolResult
 from odin.core.provider import Request
 from odin.core.text import join_some
@@ -36,7 +37,6 @@ from odin.providers.offline.task import (
     entry_number_of,
     explain_not_offered,
     extract_reason,
-    format_count,
     make_needs_model,
 )
 
@@ -310,7 +310,7 @@ def _format_todos(items: list[dict[str, Any]]) -> str:
         f"{at}. [{boxes.get(str(item.get('status')), ' ')}] {item.get('content', '')}"
         for at, item in enumerate(items, 1)
     ]
-    return f"{format_count(len(items), 'todo')}:\n\n" + "\n".join(lines)
+    return f"{count_of(len(items), 'todo')}:\n\n" + "\n".join(lines)
 
 
 def plan_undo(task: PlannerTask, context: PlanContext, memory: PlannerMemory) -> Plan:

@@ -5,7 +5,6 @@ never held in memory. All text of the session is redacted on the way.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
@@ -47,6 +46,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import CallStatus, ExitReason, Mode, Todo
+from odin.core.format import format_usd
 from odin.core.message import Image, Usage
 from odin.core.policy import Redact
 
@@ -393,10 +393,6 @@ def image_name_of(image: Image) -> str:
     return image.name or image.path.rpartition("/")[2]
 
 
-def format_time(ts: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(ts))
-
-
 def format_tokens(usage: Usage) -> str:
     parts = [f"{usage.input + usage.cache_read + usage.cache_write:,} tokens in", f"{usage.output:,} out"]
     if usage.cache_read:
@@ -404,10 +400,6 @@ def format_tokens(usage: Usage) -> str:
     if usage.reasoning:
         parts.append(f"{usage.reasoning:,} reasoning")
     return ", ".join(parts)
-
-
-def format_dollars(cost: float) -> str:
-    return f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"
 
 
 def format_duration(ms: int) -> str:
@@ -423,7 +415,7 @@ def describe_end(entry: EndEntry) -> str:
     if entry.usage.total:
         facts.append(format_tokens(entry.usage))
     if entry.cost_usd:
-        facts.append(format_dollars(entry.cost_usd))
+        facts.append(format_usd(entry.cost_usd))
     return " · ".join(facts)
 
 

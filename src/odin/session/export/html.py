@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from odin.core.format import format_time, format_usd
 from odin.core.message import Image
 from odin.session.export.entries import (
     AnswerEntry,
@@ -27,9 +28,7 @@ from odin.session.export.entries import (
     TodosEntry,
     TranscriptEntry,
     describe_end,
-    format_dollars,
     format_duration,
-    format_time,
     format_tokens,
     language_of,
     strip_control_codes,
@@ -205,7 +204,7 @@ def _render_header(overview: SessionOverview) -> str:
     if len(overview.usage_by_model) > 1:
         rows += [(f"\u2022 {model}", format_tokens(usage)) for model, usage in sorted(overview.usage_by_model.items())]
     if overview.cost_usd:
-        rows.append(("Cost", format_dollars(overview.cost_usd)))
+        rows.append(("Cost", format_usd(overview.cost_usd)))
     items = "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows)
     return f"<header>\n<h1>{_escape_text(overview.name)}</h1>\n<dl>{items}</dl>\n</header>"
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from odin.core.format import format_time, format_usd
 from odin.session.export.entries import (
     AnswerEntry,
     CallEntry,
@@ -14,8 +15,6 @@ from odin.session.export.entries import (
     TodosEntry,
     TranscriptEntry,
     describe_end,
-    format_dollars,
-    format_time,
     format_tokens,
     image_name_of,
     language_of,
@@ -42,7 +41,7 @@ def _render_facts(overview: SessionOverview) -> str:
         f"- Usage: {format_tokens(overview.usage)}",
     ]
     if overview.cost_usd:
-        rows.append(f"- Cost: {format_dollars(overview.cost_usd)}")
+        rows.append(f"- Cost: {format_usd(overview.cost_usd)}")
     if len(overview.usage_by_model) > 1:
         rows += [
             f"  - {_escape_line(model)}: {format_tokens(usage)}"

@@ -9,6 +9,7 @@ from odin.core.client import Client, Sessions
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Event, Mode
+from odin.core.format import count_of
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plain import command_views as views
@@ -238,7 +239,7 @@ class PlainCommands:
         """Print which session continues, unless it is a new one."""
         snapshot = await self._client.snapshot()
         if snapshot.messages:
-            count = "1 prompt" if len(snapshot.messages) == 1 else f"{len(snapshot.messages)} prompts"
+            count = count_of(len(snapshot.messages), "prompt")
             title = snapshot.title or "(no title)"
             write_line(self._err, f"Resumed {await self._context.get_session_id()}: {title}, {count}")
 

@@ -13,6 +13,7 @@ from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, PermissionModeChanged, TurnStarted
 from odin.core.event_values import Mode
+from odin.core.format import count_of
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
@@ -378,7 +379,7 @@ class _PlainRepl:
         queue = (await self._client.snapshot()).queue
         self._sender.remember_paused(queue)
         if queue:
-            count = "1 queued prompt" if len(queue) == 1 else f"{len(queue)} queued prompts"
+            count = count_of(len(queue), "queued prompt")
             write_line(
                 sys.stderr, f"{count} from the last session will run after your next prompt. /queue shows the queue."
             )

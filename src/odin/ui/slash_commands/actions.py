@@ -15,6 +15,7 @@ from msgspec import Struct
 from odin.core.client import Client, Sessions
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
+from odin.core.format import shorten_home
 from odin.core.op import (
     AddRule,
     CancelCompaction,
@@ -30,7 +31,6 @@ from odin.core.op import (
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
-from odin.ui.format import shorten_home
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export

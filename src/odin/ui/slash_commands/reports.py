@@ -11,9 +11,9 @@ from odin.core.call_events import RetryScheduled
 from odin.core.client import AvailableModel, Client, ContextReport, SessionInfo, Snapshot
 from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.event_values import Event
+from odin.core.format import count_of, format_usd
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow, UsageTotals
-from odin.ui.format import format_usd
 from odin.ui.terminal import escape_hidden, shorten
 
 
@@ -117,7 +117,7 @@ def format_usage(shot: Snapshot, info: SessionInfo) -> str:
 
 def format_totals(spent: UsageTotals) -> str:
     used = spent.usage
-    words = [f"{spent.calls} {'call' if spent.calls == 1 else 'calls'}", f"{used.input:,} input"]
+    words = [count_of(spent.calls, "call"), f"{used.input:,} input"]
     words += [
         f"{count:,} {name}" for count, name in ((used.cache_read, "cache read"), (used.cache_write, "cache write"))
     ]
@@ -126,14 +126,14 @@ def format_totals(spent: UsageTotals) -> str:
         words.append(f"{used.reasoning:,} reasoning")
     if spent.cache_hit_rate is not None:
         words.append(f"{spent.cache_hit_rate:.0%} cached")
-    return ", ".join([*words, format_cost(spent)])
+    return ", ".join([*words, format_cost(spent.cost_usd, spent.unpriced)])
 
 
-def format_cost(spent: UsageTotals) -> str:
+def format_cost(usd: float, unpriced: int) -> str:
     """Return the cost; unknown prices never look free."""
-    if spent.unpriced:
-        return f"{format_usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
-    return format_usd(spent.cost_usd)
+    if unpriced:
+        return f"{format_usd(usd)} + unknown" if usd else "cost unknown"
+    return format_usd(usd)
 
 
 StatsScope = Literal["session", "project"]
@@ -245,7 +245,7 @@ def _count_tokens(row: UsageRow) -> int:
 
 
 def format_calls(row: UsageRow) -> str:
-    return f"{row.calls:,} {'call' if row.calls == 1 else 'calls'}"
+    return count_of(row.calls, "call")
 
 
 def format_hit_rate(row: UsageRow) -> str:
@@ -253,10 +253,7 @@ def format_hit_rate(row: UsageRow) -> str:
 
 
 def format_row_cost(row: UsageRow) -> str:
-    """Return the cost; unknown prices never look free."""
-    if row.unpriced_tokens:
-        return f"{format_usd(row.cost_usd)} + unknown" if row.cost_usd else "cost unknown"
-    return format_usd(row.cost_usd)
+    return format_cost(row.cost_usd, row.unpriced_tokens)
 
 
 def caveats_of(total: UsageRow) -> list[str]:

@@ -4,13 +4,13 @@ Sessions: the list, the numbered picker, and /export. Prompts: /queue, /rewind, 
 """
 
 import os
-import time
 from collections.abc import Sequence
 
 from odin.core.client import Client, ExportFormat, LoopStatus, QueuedPrompt, SessionMatch, SessionSummary, TurnRecord
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Delivery, FileChange, SkippedFile
+from odin.core.format import count_of, format_time
 from odin.core.op import ChangePrompt, DropPrompt, Rewind
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.ui.terminal import escape_hidden, shorten, width_of
@@ -19,14 +19,10 @@ MAX_SESSIONS_LISTED = 20
 PICK_PROMPT = "Number, words to filter the list, or Enter to cancel: "
 
 
-def format_time(moment: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
-
-
 def format_session(session: SessionSummary, columns: int = 100, here: str = "") -> str:
     """Return the ID, date and title of a session in one row. `here` is the ID of the current session."""
     about = escape_hidden(" ".join((session.title or session.first or "(no prompts)").split()))
-    marks = [f"{session.turns} {'prompt' if session.turns == 1 else 'prompts'}"]
+    marks = [count_of(session.turns, "prompt")]
     if session.forked_from:
         marks.append("fork")
     if session.locked:

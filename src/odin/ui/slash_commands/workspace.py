@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from odin.core.client import AvailableModel, ChangedFile, Client, SessionInfo, Snapshot
+from odin.core.format import count_of, format_count, shorten_home
 from odin.core.slash_commands import make_usage_error
 from odin.core.usage import UsageTotals
-from odin.ui.format import count_of, format_count, shorten_home
 from odin.ui.slash_commands.reports import format_cost
 from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden
 
@@ -49,7 +49,8 @@ def _describe_usage(shot: Snapshot) -> str:
         return "none yet"
     used = total.usage
     tokens = used.input + used.cache_read + used.cache_write + used.output
-    return f"{count_of(total.calls, 'model call')}, {format_count(tokens)} tokens, {format_cost(total)}"
+    cost = format_cost(total.cost_usd, total.unpriced)
+    return f"{count_of(total.calls, 'model call')}, {format_count(tokens)} tokens, {cost}"
 
 
 NO_CHANGES = "No uncommitted changes."

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, PermissionModeChanged
+from odin.core.format import format_usd
 from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
-from odin.ui.format import format_usd
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     CommandContext,

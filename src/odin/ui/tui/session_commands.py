@@ -7,6 +7,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound
 from odin.core.event import Envelope, Redone, Rewound
 from odin.core.event_values import Mode
+from odin.core.format import count_of
 from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
@@ -63,7 +64,7 @@ class NavigationCommands:
             await self._app.sessions.resume(session)
             await self._app.show_session()
         shot = await self._app.client.snapshot()
-        count = "1 prompt" if len(shot.messages) == 1 else f"{len(shot.messages)} prompts"
+        count = count_of(len(shot.messages), "prompt")
         self._app.show_toast(f"Resumed {escape_hidden(shot.title or 'a session without a title')}, {count}.")
 
     def choose_session(self, words: str = "") -> None:

@@ -22,6 +22,7 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
+from odin.core.format import count_of
 from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -115,7 +116,7 @@ class NoticeBlocks:
             return
         notice, event = self._retry
         self._retry = None
-        times = f"{event.attempt} {'time' if event.attempt == 1 else 'times'}"
+        times = count_of(event.attempt, "time")
         notice.text, notice.level = f"The request failed {times} ({event.error.rstrip('.')}), then {then}.", "info"
         self._blocks.touch(notice)
 
@@ -157,7 +158,7 @@ class NoticeBlocks:
         if not event.files:
             files = "files left as they are"
         elif event.changes:
-            files = f"{len(event.changes)} {'file' if len(event.changes) == 1 else 'files'} restored"
+            files = f"{count_of(len(event.changes), 'file')} restored"
         else:
             files = "no file had changed"
         if event.skipped_files:

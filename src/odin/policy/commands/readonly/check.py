@@ -23,7 +23,15 @@ from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
 from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
 from odin.policy.commands.readonly.searches import SEARCH_COMMANDS, SearchExclusions, find_exclusions
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
-from odin.policy.commands.syntax import CommandStep, Redirect, ShellScript, ShellWord, SimpleCommand, split_names
+from odin.policy.commands.syntax import (
+    CommandStep,
+    Redirect,
+    ShellScript,
+    ShellWord,
+    SimpleCommand,
+    quote_short,
+    split_names,
+)
 from odin.policy.paths import resolve_path
 
 READ_ONLY_COMMANDS: dict[str, ReadOnlyCommand] = {
@@ -239,7 +247,7 @@ def explain_doubt(
     for simple in script.commands:
         for word in (*simple.words, *(item.target for item in simple.redirects)):
             if word.expands:
-                return f"the value of {_quote_short(word)} is only known when it runs"
+                return f"the value of {quote_short(word.text, _MAX_SHOWN)} is only known when it runs"
     if not script.plain:
         return "it is more than a list of simple commands"
     return next(
@@ -260,7 +268,7 @@ def _explain_part(simple: SimpleCommand, folder: str, root: str, every: bool) ->
     )
     known = GIT_COMMANDS.get(name.removeprefix("git ")) if name.startswith("git ") else READ_ONLY_COMMANDS.get(name)
     if known is None and name not in EXPRESSION_CHECKS:
-        return f"{_quote_short(words[0])} is not a known read-only command" if every and words else ""
+        return f"{quote_short(words[0].text, _MAX_SHOWN)} is not a known read-only command" if every and words else ""
     option = _find_unknown_option(known, texts[len(name.split()) :]) if known else ""
     if not option and name.startswith("git ") and not every:
         return ""
@@ -302,10 +310,6 @@ def _find_unknown_option(known: ReadOnlyCommand, texts: Sequence[str]) -> str:
     anywhere = ReadScope("/", "/")
     options = (text for text in texts if text.startswith("-") and len(text) <= _MAX_SHOWN)
     return next((text for text in options if parse_options(known, [text, "1", "1"], anywhere) is None), "")
-
-
-def _quote_short(word: ShellWord) -> str:
-    return repr(word.text if len(word.text) <= _MAX_SHOWN else word.text[:_MAX_SHOWN] + "…")
 
 
 _SHIM_FOLDERS = split_names(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from odin.core.client import ChangedFile
-from odin.ui.format import count_of
+from odin.core.format import count_of
 from odin.ui.slash_commands.workspace import NO_CHANGES, describe_changed_file, summarize_changes
 from odin.ui.tui.dialogs.reports import ReportDialog
 from odin.ui.tui.paint.canvas import Canvas

@@ -179,6 +179,15 @@ class RequestDialog(Dialog[Result]):
 
     async def take_key(self, event: events.Key) -> None:
         """Handle a key that no widget of the dialog has used."""
+        name = self._find_step_action(event.key)
+        if name:
+            event.stop()
+            event.prevent_default()
+            await self._perform(name)
+
+    def _find_step_action(self, key: str) -> str:
+        """Return the action of a key in the current step, or ""."""
+        return ""
 
     def retitle(self) -> None:
         """Update the title after the remaining time or the number of waiting requests changed."""

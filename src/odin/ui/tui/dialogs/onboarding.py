@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
 from odin.core.client import AvailableModel, ModelOption, Setup, TrustRequest
 from odin.core.errors import OdinError
-from odin.ui.format import shorten_home
+from odin.core.format import shorten_home
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
@@ -79,14 +78,10 @@ class TrustDialog(RequestDialog[bool]):
         about = self.query_one(TextPage)
         about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
 
-    async def take_key(self, event: events.Key) -> None:
+    def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys
-        closes = keys.find_action(event.key, "dialog") == "close"
-        name = keys.find_action(event.key, "confirm") or ("no" if closes else keys.find_action(event.key, "answers"))
-        if name:
-            event.stop()
-            event.prevent_default()
-            await self.run_action(name)
+        closes = keys.find_action(key, "dialog") == "close"
+        return keys.find_action(key, "confirm") or ("no" if closes else keys.find_action(key, "answers"))
 
     def action_next_answer(self) -> None:
         self.query_one(ChoiceBar).move(1)
@@ -220,13 +215,6 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         self.call_after_refresh(about.scroll_to, y=max(at - about.size.height // 2, 0), animate=False)
 
     # --- keys and clicks ---
-
-    async def take_key(self, event: events.Key) -> None:
-        name = self._find_step_action(event.key)
-        if name:
-            event.stop()
-            event.prevent_default()
-            await self._perform(name)
 
     def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys

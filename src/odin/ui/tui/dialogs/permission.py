@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
+from odin.core.format import count_of
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.argument_form import ArgumentForm, InvalidJson, summarize_change
@@ -293,7 +294,7 @@ class PermissionDialog(RequestDialog[None]):
             return True
         left = rows - page.seen_rows
         page.scroll_page_down(animate=False)
-        lines = "1 more line" if left == 1 else f"{left} more lines"
+        lines = count_of(left, "more line")
         self._show_message(f"{lines} below. Read the whole request before allowing it.")
         return False
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from textual import events
 from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input, Static
@@ -273,13 +272,6 @@ class QuestionsDialog(RequestDialog[None]):
             page.scroll_to(y=first, animate=False)
 
     # --- keys and clicks ---
-
-    async def take_key(self, event: events.Key) -> None:
-        name = self._find_step_action(event.key)
-        if name:
-            event.stop()
-            event.prevent_default()
-            await self._perform(name)
 
     def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys

@@ -12,9 +12,9 @@ from textual.widgets import Static
 
 from odin.core.client import CustomCommand
 from odin.core.errors import OdinError
+from odin.core.format import count_of, shorten_home
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.core.usage import UsageReport, UsageRow
-from odin.ui.format import shorten_home
 from odin.ui.slash_commands.reports import (
     DOCTOR_HINT,
     NO_USAGE,
@@ -207,14 +207,14 @@ def make_diagnostics_report(app: "OdinApp") -> ReportDialog:
         if info.notice:
             text.append(f"{escape_hidden(info.notice)}\n\n", colors.warn)
         if info.warnings:
-            text.append(f"{len(info.warnings)} {'warning' if len(info.warnings) == 1 else 'warnings'}\n", colors.warn)
+            text.append(f"{count_of(len(info.warnings), 'warning')}\n", colors.warn)
             for warning in info.warnings:
                 text.append(f"• {escape_hidden(warning)}\n", colors.text)
         else:
             text.append("No warnings.\n", colors.good)
         count = app.error_log.count
         key = app.keys.label_of("errors")
-        many = "1 error" if count == 1 else f"{count} errors"
+        many = count_of(count, "error")
         errors = f"{many} since Odin started; {key} shows them." if count else "No errors since Odin started."
         text.append(f"\n{errors}\n\n", colors.bad if count else colors.text)
         for name, value in list_facts(info):

@@ -15,9 +15,9 @@ from odin.core.call_events import RuleAdded, RuleRemoved
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope
+from odin.core.format import shorten_home
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.ui.format import shorten_home
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from odin.core.client import SessionMatch, SessionPreview, SessionSummary, TurnRecord
 from odin.core.errors import OdinError, UsageError
+from odin.core.format import count_of, format_age, format_usd
 from odin.core.op import Rewind
-from odin.ui.format import format_age, format_usd
 from odin.ui.slash_commands.sessions import format_file_lines, format_time
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
@@ -98,7 +98,7 @@ class SessionPicker(PickerDialog[SessionSummary]):
         if match is not None and match.where not in ("title", "prompt"):
             line.append(f"  {escape_hidden(' '.join(match.snippet.split()))}", colors.dim)
         mark = "current" if item.id == self._current_id else "open elsewhere" if item.locked else ""
-        prompts = f"{item.turns} {'prompt' if item.turns == 1 else 'prompts'}"
+        prompts = count_of(item.turns, "prompt")
         cost = format_usd(item.cost_usd) if item.cost_usd else ""
         model = escape_hidden(item.model.rpartition("/")[2])
         return line, (
@@ -250,7 +250,7 @@ class RewindPicker(PickerDialog[tuple[int, TurnRecord]]):
         number, turn = item
         line = Text().append(f"{number:>3} ", self.palette.dim)
         line.append(escape_hidden(" ".join(turn.body.split())) or "(continued)", self.palette.text)
-        files = "" if not turn.files else "1 file" if turn.files == 1 else f"{turn.files} files"
+        files = count_of(turn.files, "file") if turn.files else ""
         return line, (files, time.strftime("%H:%M", time.localtime(turn.started)))
 
     async def describe(self, item: tuple[int, TurnRecord]) -> Text:

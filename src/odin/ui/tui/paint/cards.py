@@ -8,8 +8,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from odin.core.format import count_of, format_duration, format_elapsed, format_seconds, format_usd
 from odin.core.tool import user_name_of
-from odin.ui.format import count_of, format_duration, format_elapsed, format_seconds, format_usd
 from odin.ui.tui.blocks import (
     AgentBlock,
     CallBlock,

@@ -23,8 +23,8 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
+from odin.core.format import format_count, format_seconds
 from odin.core.tool import user_name_of
-from odin.ui.format import format_count, format_seconds
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden
 

@@ -26,8 +26,8 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import FileChange, FileState
+from odin.core.format import model_name_of
 from odin.core.usage import UsageTotals
-from odin.ui.format import model_name_of
 from odin.ui.tui.panels.agent_activity import AgentList
 
 MAX_FILES = 500

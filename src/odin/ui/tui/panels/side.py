@@ -6,7 +6,7 @@ from rich.text import Text
 from textual import events
 
 from odin.core.event_values import Todo, TodoStatus
-from odin.ui.format import format_count, format_usd, shorten_home
+from odin.core.format import format_count, format_usd, shorten_home
 from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus

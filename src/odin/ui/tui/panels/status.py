@@ -12,8 +12,7 @@ from textual.theme import Theme
 from textual.timer import Timer
 
 from odin.core.event_values import Mode
-from odin.core.usage import UsageTotals
-from odin.ui.format import (
+from odin.core.format import (
     count_of,
     format_count,
     format_seconds,
@@ -22,6 +21,7 @@ from odin.ui.format import (
     permission_mode_label_of,
     shorten_home,
 )
+from odin.core.usage import UsageTotals
 from odin.ui.slash_commands.actions import BYPASS
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.keys import KeyTable

@@ -1,8 +1,24 @@
-"""Formats times, counts, amounts and paths for people. Shared by all user interfaces."""
+"""Formats times, counts, amounts, texts and paths for people."""
 
+import time
 from pathlib import Path
 
 _AGE_UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def clip(text: str, limit: int) -> str:
+    """Return at most `limit` characters, with an ellipsis if something is missing."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def clip_line(text: str, limit: int = 300) -> str:
+    """Return the text as one line of at most `limit` characters."""
+    return clip(" ".join(text.split()), limit)
+
+
+def format_time(ts: float) -> str:
+    """Return the local date and time to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(ts))
 
 
 def format_duration(seconds: float) -> str:
