@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded, ToolEnded, ToolStarted
 from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
-from odin.core.op import AddRule, AnswerPermission, Interrupt
+from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
+from odin.engine import approvals, turn
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
@@ -26,6 +27,43 @@ def write(path: Path, content: str = "x\n", id: str = "w") -> Any:
 
 def kinds(events: list[AnyEvent], *wanted: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, wanted)]
+
+
+class Clock:
+    """A clock that only advances when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_the_time_that_the_user_takes_to_answer_is_not_work(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    for module in (approvals, turn):
+        monkeypatch.setattr(module, "time", clock)
+    script = [write(workspace / "a"), call("Question", {"questions": [{"header": "One", "text": "Which?"}]}), say("ok")]
+
+    def play(request: object) -> Any:
+        clock.now += 2
+        return script.pop(0)
+
+    talk = await start(play, **ASKING)
+    prompt = await talk.submit("go")
+    question = await asked(talk, PermissionAsked)
+    clock.now += 60
+    await talk.client.submit(AnswerPermission(question.ask_id, True))
+    question = await asked(talk)
+    clock.now += 600
+    await talk.client.submit(AnswerQuestions(question.ask_id, (("this",),)))
+    async with asyncio.timeout(30):
+        async for envelope in talk.client.stream_events(after=-1):
+            if isinstance(envelope.event, TurnEnded):
+                assert (envelope.event.id, envelope.event.duration_ms) == (prompt, 6000)
+                break
 
 
 class TestAnswers:

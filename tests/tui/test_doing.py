@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from odin.core.call_events import (
     ActivityChanged,
     CallQueued,
@@ -19,7 +21,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import CompactionChanged, Envelope, TurnEnded, TurnStarted
-from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity
+from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity, AgentList
 
 
 def told(*events: Any, now: float) -> ActivityText:
@@ -112,6 +114,22 @@ def test_a_question_comes_before_everything_else() -> None:
     assert (said.text, said.detail) == ("waiting for your answer: allow Bash?", "4 s")
     assert not told(BEGUN, asked, PermissionAnswered("a1", "c1", True), now=6).is_asking
     assert told(BEGUN, QuestionsAsked("q", "c1", ()), now=2).text == "waiting for your answer: a question"
+
+
+def test_the_time_of_a_turn_leaves_out_what_the_user_takes_to_answer() -> None:
+    asked = PermissionAsked("a1", "c1", "Bash", {}, "it may change files")
+    agents = AgentList()
+
+    def after(ts: float, event: Any, agent: str = "", *, now: float) -> float:
+        agents.apply(Envelope(int(ts), ts, "s", event, agent))
+        return agents.count_turn_seconds(now)
+
+    assert after(0, BEGUN, now=1) == 1
+    assert after(2, asked, now=5) == 2
+    assert after(7, PermissionAnswered("a1", "c1", True), now=9) == 4
+    assert after(10, replace(asked, ask_id="a2"), "agent-1", now=60) == 5
+    assert after(70, PermissionAnswered("a2", "c1", True), "agent-1", now=71) == 6
+    assert after(72, TurnEnded("p1", "end_turn"), now=80) == 0
 
 
 def test_a_summary_made_while_nothing_runs_is_said() -> None:

@@ -240,6 +240,7 @@ class AgentParts:
             budget=composition.budget,
             compaction=self._compaction,
             switch_to_fallback=composition.fallback.try_next,
+            waited_s=lambda: composition.approvals.waited_s,
             take_late_warning=composition.take_late_warning,
         )
 

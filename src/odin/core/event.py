@@ -175,6 +175,7 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
 class TurnEnded(Event, frozen=True):
     """The turn is over. Every turn ends with exactly one of these.
 
+    `duration_ms` leaves out the time that the user took to answer.
     `error_status`, `error_code` and `error_type` repeat what the model's API reported; `retry_after_s` is the delay it
     asked for.
     """

@@ -6,6 +6,7 @@ rules of a running session.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -66,6 +67,8 @@ class Approvals:
         self._hook_tasks: set[asyncio.Task[None]] = set()
         self._pending = 0
         self._count = 0
+        self._waited_s = 0.0
+        self._waiting_since: float | None = None
 
     async def ask(
         self, prepare: PrepareRequest, agent: str, *, handle_answer: HandleAnswer = _keep_answer
@@ -100,6 +103,7 @@ class Approvals:
     async def _wait_for_answer(self, asked: PermissionAsked, agent: str) -> AnswerPermission:
         answered: asyncio.Future[AnswerPermission] = asyncio.get_running_loop().create_future()
         self._open_requests[asked.ask_id] = answered, agent
+        self._waiting_since = time.monotonic()
         try:
             self._recorder.emit(asked, agent)
             self._notify_hooks(
@@ -115,6 +119,7 @@ class Approvals:
                 asked.ask_id, False, f"The user did not answer within {self._confirm_timeout:g} s.", by="timeout"
             )
         finally:
+            self._stop_waiting()
             del self._open_requests[asked.ask_id]
 
     def _record_answer(self, asked: PermissionAsked, answer: AnswerPermission, agent: str) -> None:
@@ -168,6 +173,7 @@ class Approvals:
     ) -> AnswerQuestions:
         answered: asyncio.Future[AnswerQuestions] = asyncio.get_running_loop().create_future()
         self._open_questions[ask_id] = answered
+        self._waiting_since = time.monotonic()
         try:
             self._recorder.emit(QuestionsAsked(ask_id, call_id, questions), agent)
             self._notify_hooks(HookCall("wait_question", agent, call_id=call_id, text=questions[0].text))
@@ -181,7 +187,16 @@ class Approvals:
             self._recorder.emit(QuestionsAnswered(ask_id, call_id, cancelled=True, by=by), agent)
             raise
         finally:
+            self._stop_waiting()
             del self._open_questions[ask_id]
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds that the user took to answer so far. Requests and questions are open one at a time."""
+        return self._waited_s + (0.0 if self._waiting_since is None else time.monotonic() - self._waiting_since)
+
+    def _stop_waiting(self) -> None:
+        self._waited_s, self._waiting_since = self.waited_s, None
 
     def answer_questions(self, op: AnswerQuestions) -> bool:
         """Answer the questions of a tool call. Return False if they are not open."""

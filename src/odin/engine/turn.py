@@ -125,6 +125,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     compaction: Compaction
     switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]]
     """Called when a model (`provider/model`) failed. True if another model is in use now."""
+    waited_s: Callable[[], float] = lambda: 0.0
+    """The seconds that the user took to answer questions and permission requests so far. They are not work."""
     take_late_warning: Callable[[], str] = lambda: ""
     """Return a warning about what processes in the background did since the last one, or ""."""
 
@@ -178,7 +180,7 @@ class AgentTurn:
         self._hook_continues = 0
         self._speculator = deps.pipeline.speculator
         self._stream = ReplyStream(deps.recorder, deps.retry, scope.agent, self._speculator.observe_reply(scope))
-        self._started_at = time.monotonic()
+        self._started_at = time.monotonic() - deps.waited_s()
         self._steps = 0
         self._usage = Usage()
         self._cost = 0.0
@@ -457,7 +459,7 @@ class AgentTurn:
             steps=self._steps,
             usage=self._usage,
             cost_usd=self._cost,
-            duration_ms=int((time.monotonic() - self._started_at) * 1000),
+            duration_ms=int((time.monotonic() - self._deps.waited_s() - self._started_at) * 1000),
             api_ms=int(self._stream.seconds * 1000),
             error=str(error) if error else _ENDING_TEXTS.get(reason, ""),
             error_kind=error.kind if error else "",

@@ -248,8 +248,12 @@ class AgentList:
         self.all: dict[str, AgentStatus] = {}
         self.main = AgentActivity()
         self._count = 0
+        self._asks: set[str] = set()
+        self._asked_at = 0.0
+        self._waited_s = 0.0
 
     def apply(self, envelope: Envelope) -> None:
+        self._measure_wait(envelope)
         match envelope.event:
             case AgentStarted(id=id, task=task, description=description):
                 self.all[id] = AgentStatus(id, description or task, self._count, AgentActivity())
@@ -264,6 +268,25 @@ class AgentList:
                     self.main.apply(envelope)
                     if isinstance(event, TurnEnded):
                         self._prune_ended()
+
+    def _measure_wait(self, envelope: Envelope) -> None:
+        match envelope.event:
+            case TurnStarted() | TurnEnded() if not envelope.agent:
+                self._asks.clear()
+                self._waited_s = 0.0
+            case PermissionAsked() | QuestionsAsked():
+                self._asked_at = self._asked_at if self._asks else envelope.ts
+                self._asks.add(envelope.event.ask_id)
+            case PermissionAnswered() | QuestionsAnswered() if envelope.event.ask_id in self._asks:
+                self._asks.remove(envelope.event.ask_id)
+                self._waited_s += 0.0 if self._asks else envelope.ts - self._asked_at
+            case _:
+                pass
+
+    def count_turn_seconds(self, now: float) -> float:
+        """Return how long the main agent's turn has worked, without the time that the user took to answer."""
+        open_s = now - self._asked_at if self._asks else 0.0
+        return now - self.main.turn_started - self._waited_s - open_s if self.main.is_in_turn else 0.0
 
     def _prune_ended(self) -> None:
         ended = [agent.id for agent in self.all.values() if agent.end_reason]

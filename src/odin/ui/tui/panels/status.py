@@ -130,7 +130,7 @@ class ActivityLine(Panel):
         if not main.busy:
             return make_text(f"{keys.label_of('help')} help", palette.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
         stop = f"{keys.label_of('stop')} stops"
-        took = self.odin.clock() - main.turn_started if main.is_in_turn else 0.0
+        took = self.facts.agents.count_turn_seconds(self.odin.clock())
         if took >= MIN_SHOWN_S and width >= MIN_WIDTH_FOR_KEYS:
             stop = f"{format_seconds(took)} in all · {stop}"
         return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", palette.dim)
