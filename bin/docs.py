@@ -19,7 +19,7 @@ from odin.commands.command_line import make_formatter
 from odin.commands.completions import parser_of
 from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
-from odin.context.builtin_commands import BUILTIN_COMMANDS
+from odin.context.library import BUILTIN_COMMANDS
 from odin.core import event, op
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.core.tool import ALIASES, SubAgentTask

@@ -16,7 +16,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.event import AnyEvent, Envelope, Rewound, SessionOpened, TitleSet, TurnEnded, TurnStarted
 from odin.core.event_values import Todo
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
-from odin.session.export.html import render_markdown
+from odin.session.export_html import render_markdown
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
 from tests.pictures import png
 

@@ -12,10 +12,9 @@ import msgspec
 import pytest
 
 from odin.app.usage import UsagePeriod, period_of_last_days, report_usage
-from odin.core.call_events import UsageRecorded
+from odin.core.call_events import UsageRecorded, UsageTotals
 from odin.core.event import Envelope, TurnStarted
 from odin.core.message import Usage
-from odin.core.usage import UsageTotals
 from odin.session.index import INDEX_NAME, LEDGER_NAME, read_usage, record_deleted_usage, usage_of
 from odin.session.lifecycle import delete_session, fork_session
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog

@@ -9,25 +9,25 @@ import pytest
 from odin.config.files import ConfigValidator, parse_json_object, read_config_file
 from odin.config.settings import ConfigKeys
 from odin.core.errors import ConfigError
-from odin.policy.hooks import declaration
+from odin.policy import hook_declaration
 
 
 def record_unknown_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return a set that collects what this process says about unknown keys of a configuration or its hooks."""
     said: set[str] = set()
-    report, parse = ConfigValidator.report, declaration.parse_hooks
+    report, parse = ConfigValidator.report, hook_declaration.parse_hooks
 
     def report_and_record(self: ConfigValidator, path: str, text: str) -> None:
         report(self, path, text)
         said.update(_unknown([text]))
 
-    def parse_and_record(value: Any, source: str) -> declaration.HookDeclarations:
+    def parse_and_record(value: Any, source: str) -> hook_declaration.HookDeclarations:
         parsed = parse(value, source)
         said.update(_unknown(warning.removeprefix(f"{source}: ") for warning in parsed.warnings))
         return parsed
 
     monkeypatch.setattr(ConfigValidator, "report", report_and_record)
-    monkeypatch.setattr(declaration, "parse_hooks", parse_and_record)
+    monkeypatch.setattr(hook_declaration, "parse_hooks", parse_and_record)
     return said
 
 
@@ -41,7 +41,7 @@ def find_unknown_keys(*files: Path) -> set[str]:
             continue
         validator = ConfigValidator(path, {}, variables="none")
         validator.validate_keys(keys, ConfigKeys)
-        hooks = declaration.parse_hooks(keys.get("hooks", {}), "")
+        hooks = hook_declaration.parse_hooks(keys.get("hooks", {}), "")
         found.update(_unknown(problem.text for problem in validator.problems))
         found.update(_unknown(warning.removeprefix(": ") for warning in hooks.warnings))
     return found

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odin.commands.models import probe_models
 from odin.config.settings import ConfigKeys
-from odin.models.probe import probe_models
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.instructions import MAX_BYTES, InstructionFile, Instructions, load_instructions, reload_odin_md
+from odin.context.system_prompt import MAX_BYTES, InstructionFile, Instructions, load_instructions, reload_odin_md
 
 
 def test_no_file_means_no_instructions_and_no_warning(workspace: Path):

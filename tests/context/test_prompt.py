@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.context.prompt import SystemPrompt, describe_cached_files
+from odin.context.system_prompt import SystemPrompt, describe_cached_files
 from odin.core.event_values import CachedFile, Mode
 from odin.testing import ScriptedServer, say
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odin.core.policy import CallbackHook
-from odin.policy.hooks.declaration import HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
+from odin.policy.hook_declaration import HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
 from tests.table import each
 
 

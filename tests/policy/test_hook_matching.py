@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odin.core.policy import HookCall
-from odin.policy.hooks.declaration import HOOK_EVENTS, HookFilters, HookSpec, match_hook
+from odin.policy.hook_declaration import HOOK_EVENTS, HookFilters, HookSpec, match_hook
 from tests.table import each
 
 ROOT = "/srv/project"

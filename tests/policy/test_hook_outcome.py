@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict
-from odin.policy.hooks.declaration import HookSpec
-from odin.policy.hooks.outcome import MAX_TEXT_CHARS, interpret_callback, interpret_program, merge_verdicts
+from odin.policy.hook_declaration import HookSpec
+from odin.policy.hook_outcome import MAX_TEXT_CHARS, interpret_callback, interpret_program, merge_verdicts
 from odin.sandbox.runner import CapturedOutput
 from tests.table import each
 

@@ -12,9 +12,9 @@ import pytest
 
 from odin.commands.usage import format_csv
 from odin.config import load
-from odin.context.instructions import load_instructions
+from odin.context.system_prompt import load_instructions
+from odin.core.call_events import UsageReport, UsageRow
 from odin.core.tool import Subject
-from odin.core.usage import UsageReport, UsageRow
 from odin.policy.policy import Policy
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
-from odin.core.call_events import ActivityChanged
+from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageRow
 from odin.core.client import (
     AvailableModel,
     ChangedFile,
@@ -31,7 +31,6 @@ from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import Usage
 from odin.core.op import CancelCompaction, Interrupt, Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine
-from odin.core.usage import UsageGrouping, UsageReport, UsageRow
 
 START = 1_700_000_000.0
 """The timestamp of all played events."""

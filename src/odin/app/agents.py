@@ -12,8 +12,7 @@ from odin import __version__
 from odin.app.policy import find_hidden_tools
 from odin.config import Config, Options, WebSettings
 from odin.context.file_cache import FileCache
-from odin.context.instructions import load_instructions, reload_odin_md
-from odin.context.prompt import SystemPrompt, SystemPromptSource
+from odin.context.system_prompt import SystemPrompt, SystemPromptSource, load_instructions, reload_odin_md
 from odin.core.errors import ConfigError
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode

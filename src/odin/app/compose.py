@@ -26,7 +26,7 @@ from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options, get_config_dir, get_home_dir
 from odin.config.paths import crash_log_path
 from odin.context.file_cache import LastWriters
-from odin.context.prompt import SystemPromptSource
+from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AvailableModel, ContextReport, ServerScope, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, SessionOpened
@@ -320,8 +320,14 @@ class SessionComposition:
 
     def _load_command_library(self) -> "CommandLibrary":
         """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own."""
-        from odin.context.builtin_commands import BUILTIN_COMMANDS
-        from odin.context.library import PROJECT_FOLDERS, USER_FOLDER, CommandFolder, CommandLibrary, ConfiguredCommands
+        from odin.context.library import (
+            BUILTIN_COMMANDS,
+            PROJECT_FOLDERS,
+            USER_FOLDER,
+            CommandFolder,
+            CommandLibrary,
+            ConfiguredCommands,
+        )
 
         root, declared = self.config.root, self.config.declared.get("commands", ())
         project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
@@ -395,7 +401,7 @@ class SessionComposition:
         yield from filter(None, warn_of_unknown_tools(tools, rules, self.options.tools or ()))
 
     def report_context(self) -> ContextReport:
-        from odin.compaction.context_report import build_context_report
+        from odin.compaction.measure import build_context_report
 
         template = self.templates.get(self.recorder.state.mode, self._main_agent.registry)
         limit, threshold, expected = self.compaction.measure_sizes(template)

@@ -14,9 +14,9 @@ from odin.core.errors import OdinError, StateUnwritable, UsageError
 from odin.core.policy import Redact
 from odin.policy.paths import OpenFolder, follow_links, open_folder
 from odin.policy.secrets import Redactor
-from odin.session.export.entries import EXPORT_VERSION, build_entries, build_overview, write_json
-from odin.session.export.html import write_html
-from odin.session.export.markdown import write_markdown
+from odin.session.export_entries import EXPORT_VERSION, build_entries, build_overview, write_json
+from odin.session.export_html import write_html
+from odin.session.export_markdown import write_markdown
 from odin.session.log import read_header, read_log
 from odin.tools.atomic_write import create_locked, make_temporary_name, sweep_leftovers
 

@@ -27,7 +27,7 @@ from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
     from odin.policy.effects import Confinement
-    from odin.policy.hooks.session_hooks import SessionHooks
+    from odin.policy.hooks import SessionHooks
 
 
 RULES_NAME = "rules.json"
@@ -216,7 +216,7 @@ class HookSet:
         return NO_VERDICT if self._hooks is None else await self._hooks.fire(call)
 
     def add(self, hook: CallbackHook) -> None:
-        from odin.policy.hooks.declaration import make_callback_hook
+        from odin.policy.hook_declaration import make_callback_hook
 
         try:
             self._load_hooks().add(make_callback_hook(hook))
@@ -225,7 +225,7 @@ class HookSet:
 
     def _add_declared(self, declarations: Sequence[LayerDeclaration]) -> None:
         """Add the user's hooks first, then the project's."""
-        from odin.policy.hooks.declaration import parse_hooks
+        from odin.policy.hook_declaration import parse_hooks
 
         parsed = [(parse_hooks(item.value, item.source), item.layer == "project") for item in declarations]
         self.warnings = tuple(warning for hooks, _ in parsed for warning in hooks.warnings)
@@ -235,7 +235,7 @@ class HookSet:
 
     def _load_hooks(self) -> "SessionHooks":
         if self._hooks is None:
-            from odin.policy.hooks.session_hooks import HookSession, SessionHooks
+            from odin.policy.hooks import HookSession, SessionHooks
 
             session = HookSession(**msgspec.structs.asdict(self._facts))
             self._hooks = SessionHooks((), session, self._runner, self._emit, self._redact, self._find_changed_programs)

@@ -18,7 +18,8 @@ from odin.app.compose import open_session
 from odin.app.workspace import OpenedLog, open_log, workspace_of
 from odin.config import Options, get_state_dir, load, resolve_folder
 from odin.config.files import set_key
-from odin.context.prompt import SystemPromptSource
+from odin.context.system_prompt import SystemPromptSource
+from odin.core.call_events import UsageGrouping, UsageReport
 from odin.core.client import (
     ChangedFile,
     Client,
@@ -35,7 +36,6 @@ from odin.core.op import SetTitle
 from odin.core.provider import ModelInfo, Provider
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
-from odin.core.usage import UsageGrouping, UsageReport
 from odin.engine.client import LocalClient
 from odin.models.onboarding import is_first_run
 from odin.session.index import SessionIndex

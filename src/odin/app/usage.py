@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from odin.config import find_project_root, get_state_dir, resolve_folder
+from odin.core.call_events import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.core.errors import UsageError
-from odin.core.usage import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.session.index import UsageEntry, day_of, read_usage
 from odin.session.store import SessionStore
 

@@ -1,13 +1,24 @@
-"""`odin models`: list available models."""
+"""`odin models`: list available models; and the test requests that `odin doctor models` sends to them."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 from odin.commands.command_line import Parser, write_json, write_output
-from odin.config import get_config_dir, get_current_folder
+from odin.config import Config, get_config_dir, get_current_folder, load
+from odin.config.auth import read_auth_file
 from odin.core.client import AvailableModel
+from odin.core.errors import OdinError
+from odin.core.message import PromptMessage
+from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
+from odin.models.catalog import PRESETS, default_ref_of
+from odin.models.keys import add_stored_keys
+from odin.models.model_lists import ON_THIS_MACHINE
+from odin.models.selection import ModelSelector
 
 _REDIRECTED_COLUMNS = 1000
 _HEADINGS = ("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")
@@ -17,7 +28,6 @@ def run_models(argv: list[str]) -> int:
     parser = Parser(prog="odin models", description="List available models, including servers on this machine.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
-    from odin.models.probe import list_models
 
     rows, problems = asyncio.run(list_models(os.environ, get_current_folder()))
     if args.json:
@@ -63,4 +73,91 @@ def _list_hints() -> tuple[str, ...]:
         f"Prices are US dollars per million tokens; {get_config_dir(os.environ) / OVERRIDES_NAME} can correct them.",
         f"More appear with a key: in the environment ({keys}), stored with `odin auth add`, or in providers of your "
         "odinconfig.json.",
+    )
+
+
+async def list_models(env: Mapping[str, str], cwd: str) -> tuple[tuple[AvailableModel, ...], tuple[str, ...]]:
+    """Return all usable models, including those of local servers, and what is wrong with the lists of models."""
+    models = ModelSelector(load(cwd, env), env)
+    try:
+        found = await models.list_available("all")
+        return found, tuple(filter(None, (*models.list_problems, models.warning)))
+    finally:
+        await models.close()
+
+
+PROBE_TIMEOUT_S = 20.0
+_PROBE_PROMPT = "Answer with the one word: yes"
+
+
+class ModelProbe(Struct, frozen=True):
+    """The result of one test request. `why` says why this model was tested: it is the model, the small model, …"""
+
+    ref: str
+    why: str
+    ok: bool
+    text: str
+    seconds: float = 0.0
+
+
+async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
+    """Test all models concurrently."""
+    config = load(cwd, env)
+    models = ModelSelector(config, env)
+    try:
+        probes = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
+        answers, servers = await asyncio.gather(asyncio.gather(*probes), _probe_local_servers(models))
+    finally:
+        await models.close()
+    known = {answer.ref for answer in answers}
+    return (*answers, *(item for item in servers if item.ref not in known))
+
+
+def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the models named in the settings, and the default model of every provider with a key."""
+    found: dict[str, str] = {}
+    named = {
+        "model": config.model,
+        "small_model": config.small_model,
+        "compaction.model": config.compaction.model,
+        **{f"fallback_model {number}": ref for number, ref in enumerate(config.fallback_model, 1)},
+    }
+    for why, ref in named.items():
+        if ref:
+            found[ref] = f"{found[ref]}, {why}" if ref in found else why
+    settings = add_stored_keys(config.providers, read_auth_file(env), env)
+    for provider in dict.fromkeys([*PRESETS, *settings]):
+        ref = default_ref_of(provider, settings, env)
+        if ref and not any(other.startswith(f"{provider}/") for other in found):
+            found[ref] = "has a key" if settings.get(provider) is None else "configured"
+    return found
+
+
+async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
+    started, answered = time.monotonic(), False
+
+    def after() -> float:
+        return round(time.monotonic() - started, 2)
+
+    try:
+        async with asyncio.timeout(timeout):
+            provider, info = await models.connect_other(ref)
+            request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
+            async for piece in provider.stream(request):
+                answered = answered or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
+        if answered:
+            return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
+        return ModelProbe(ref, why, False, "its answer was empty", after())
+    except TimeoutError:
+        return ModelProbe(ref, why, False, f"no answer within {timeout:g} s", after())
+    except OdinError as error:
+        return ModelProbe(ref, why, False, error.describe(), after())
+
+
+async def _probe_local_servers(models: ModelSelector) -> tuple[ModelProbe, ...]:
+    found = await models.list_available("all")
+    return tuple(
+        ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
+        for item in found
+        if item.note == ON_THIS_MACHINE
     )

@@ -21,7 +21,7 @@ from odin.config.trust import (
 )
 from odin.core.client import TrustRequest
 from odin.core.errors import OdinError, UsageError
-from odin.policy.hooks.declaration import parse_hooks
+from odin.policy.hook_declaration import parse_hooks
 from odin.policy.rules.rule_file import RuleReader
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from odin.app.usage import UsagePeriod, parse_day, period_of_last_days, report_usage
 from odin.commands.command_line import Parser, write_json, write_output
+from odin.core.call_events import USAGE_GROUPINGS, UsageReport, UsageRow
 from odin.core.errors import UsageError
-from odin.core.usage import USAGE_GROUPINGS, UsageReport, UsageRow
 from odin.ui.terminal import escape_hidden
 
 DEFAULT_DAYS = 30

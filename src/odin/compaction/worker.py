@@ -30,7 +30,7 @@ from odin.compaction.summary import (
     render_sections,
     split_into_portions,
 )
-from odin.context.prompt import describe_environment
+from odin.context.system_prompt import describe_environment
 from odin.core.call_events import ActivityChanged
 from odin.core.errors import CompactionFailed, OdinError
 from odin.core.event import AnyEvent, Compacted, CompactionChanged, Warned

@@ -1,9 +1,9 @@
-"""Custom slash commands, from folders of Markdown files and from the configuration.
+"""Slash commands that send a prompt: Odin's own, and custom ones from folders of Markdown files and the configuration.
 
-They are read on demand and are only text for the model: nothing in them is executed. Front matter is YAML. Real files
-often contain values that are not valid YAML, such as `argument-hint: [a] [b]`; those values are read as plain text, so
-parsing never fails. Links that lead out of a project are not followed: a cloned repository must not be able to send any
-file of this machine to the model.
+A custom command replaces one of Odin's own with the same name. Commands are read on demand and are only text for the
+model: nothing in them is executed. Front matter is YAML. Real files often contain values that are not valid YAML, such
+as `argument-hint: [a] [b]`; those values are read as plain text, so parsing never fails. Links that lead out of a
+project are not followed: a cloned repository must not be able to send any file of this machine to the model.
 """
 
 import os
@@ -18,6 +18,58 @@ from msgspec import Struct
 from odin.core.client import CommandSource, CustomCommand
 from odin.core.slash_commands import is_reserved
 from odin.core.text import to_valid_unicode
+
+_INIT = """\
+Write instructions for coding agents that will work in this repository, in AGENTS.md at its root.
+
+If AGENTS.md exists, improve it: keep what is right, correct what is wrong, add what is missing. If there is no \
+AGENTS.md but an ODIN.md or CLAUDE.md, improve that file instead of writing a second one.
+
+First look at the repository: the README, the build and package files, the CI configuration, rules for other tools \
+(.cursor/rules, .cursorrules, .github/copilot-instructions.md), the layout of the source, a few typical files and tests.
+
+Then write down what an agent cannot see at a glance:
+- the commands to build, lint, format and test, and how to run a single test;
+- the architecture: the main parts, how they work together, where to start reading;
+- conventions that the code follows and a newcomer would break, and pitfalls.
+
+Take every command and name from the repository; try commands that only read. Leave out what is obvious, general \
+advice and lists of files. Stay under 100 lines. End with a summary of what you wrote or changed.
+
+$ARGUMENTS
+"""
+
+_REVIEW = """\
+Review a change in this repository. What to review: $ARGUMENTS
+
+- Nothing is named: review the uncommitted changes (`git status`, `git diff HEAD`), and read new files.
+- A branch: review what it adds to the default branch (`git diff main...BRANCH`). The default branch itself: review \
+what the current branch adds to it (`git diff main...HEAD`).
+- A commit or a range: review that (`git show COMMIT`, `git diff RANGE`).
+
+Read enough of the code around the change to judge it. Do not change any file.
+
+Look for what matters, in this order: wrong behavior, missing cases and error handling, security, data loss, races, \
+broken callers and interfaces, performance, missing or weak tests, documentation that is now wrong. Do not comment on \
+formatting or taste. Check each finding against the code before you report it.
+
+Answer with the findings, most severe first. For each one: `file:line`, what is wrong, an input or a situation in \
+which it fails, and how to fix it. If there are none, say so. End with one sentence: can this be merged?
+"""
+
+BUILTIN_COMMANDS: dict[str, dict[str, Any]] = {
+    "init": {
+        "description": "Write or improve AGENTS.md, the project's instructions for coding agents.",
+        "argument-hint": "[INSTRUCTIONS]",
+        "body": _INIT,
+    },
+    "review": {
+        "description": "Review the uncommitted changes, or a branch or commit.",
+        "argument-hint": "[BRANCH|COMMIT]",
+        "body": _REVIEW,
+    },
+}
+
 
 _FENCE = "---"
 MAX_FRONT_MATTER_LINES = 200

@@ -12,13 +12,12 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from odin.core.call_events import ActivityChanged
+from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageTotals
 from odin.core.event import Envelope
 from odin.core.event_values import CachedFile, Delivery, ExitReason, FileChange, LoopState, Mode, SkippedFile, Todo
 from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine
-from odin.core.usage import UsageGrouping, UsageReport, UsageTotals
 
 
 class ToolUse(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 Every front end uses this table for help, completion and usage errors, and runs the commands itself, without sending
 them to the model. Custom commands cannot use these names. /init and /review are prompts, in
-`context/builtin_commands.py`, which custom commands may replace.
+`context/library.py`, which custom commands may replace.
 """
 
 import re

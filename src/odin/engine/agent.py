@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from odin.context.prompt import describe_environment, format_today
+from odin.context.system_prompt import describe_environment, format_today
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
 from odin.core.event import ContextAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from odin.context.prompt import describe_cached_files
+from odin.context.system_prompt import describe_cached_files
 from odin.core.call_events import ActivityChanged, Replied, ReplyDiscarded, StatusUpdated, ToolEnded, UsageRecorded
 from odin.core.errors import (
     AgentShutdown,

@@ -17,8 +17,7 @@ from odin.policy.effects import is_using_network
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import resolve_pattern
 from odin.policy.rules.rule import Rule
-from odin.sandbox.grants import can_grant, drop_inner_paths
-from odin.sandbox.layout import is_temporary
+from odin.sandbox.layout import can_grant, drop_inner_paths, is_temporary
 
 _MAX_PATHS = 5
 _HOME_PREFIX = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/)")

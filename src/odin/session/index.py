@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from odin.core.call_events import UsageRecorded
+from odin.core.call_events import UsageRecorded, UsageTotals
 from odin.core.client import SessionSummary
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
@@ -36,7 +36,6 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Usage
-from odin.core.usage import UsageTotals
 from odin.session.lock import lock_holder_of
 from odin.session.log import LOG_FORMAT, LogHeader, is_session_id, scan_logs
 

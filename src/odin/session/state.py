@@ -26,6 +26,7 @@ from odin.core.call_events import (
     SpawnStarted,
     ToolEnded,
     UsageRecorded,
+    UsageTotals,
 )
 from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, TurnRecord
 from odin.core.event import (
@@ -53,7 +54,6 @@ from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem
-from odin.core.usage import UsageTotals
 from odin.session.conversation import MainConversation, ReadLog
 from odin.session.history import FileHistory, RecordedChange, results_of
 from odin.session.thread import SubAgentThreads, Thread

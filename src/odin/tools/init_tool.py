@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
-from odin.context.instructions import ODIN_MD
+from odin.context.system_prompt import ODIN_MD
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare

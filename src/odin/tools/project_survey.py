@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from odin.context.instructions import ODIN_MD
+from odin.context.system_prompt import ODIN_MD
 from odin.tools.files import Refusal
 from odin.tools.walk import walk_files
 

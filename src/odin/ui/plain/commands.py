@@ -25,10 +25,13 @@ from odin.ui.slash_commands.actions import (
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
+    format_changes,
     format_context,
     format_models,
     format_stats,
     format_usage,
+    gather_status,
+    parse_paths,
     parse_stats,
 )
 from odin.ui.slash_commands.sessions import (
@@ -42,7 +45,6 @@ from odin.ui.slash_commands.sessions import (
     parse_force,
     parse_rewind,
 )
-from odin.ui.slash_commands.workspace import format_changes, gather_status, parse_paths
 from odin.ui.terminal import TextPainter, escape_hidden, size_of, write_line, write_text
 
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}

@@ -23,8 +23,7 @@ from odin.ui.slash_commands.actions import (
     save_choice,
     split_session_option,
 )
-from odin.ui.slash_commands.reports import parse_stats
-from odin.ui.slash_commands.workspace import parse_paths
+from odin.ui.slash_commands.reports import parse_paths, parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.session_commands import NavigationCommands, TurnCommands

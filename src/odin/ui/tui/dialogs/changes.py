@@ -9,7 +9,7 @@ from rich.text import Text
 
 from odin.core.client import ChangedFile
 from odin.core.format import count_of
-from odin.ui.slash_commands.workspace import NO_CHANGES, describe_changed_file, summarize_changes
+from odin.ui.slash_commands.reports import NO_CHANGES, describe_changed_file, summarize_changes
 from odin.ui.tui.dialogs.reports import ReportDialog
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.diff import paint_diff

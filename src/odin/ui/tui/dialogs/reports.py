@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
+from odin.core.call_events import UsageReport, UsageRow
 from odin.core.client import CustomCommand
 from odin.core.errors import OdinError
 from odin.core.format import count_of, shorten_home
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
-from odin.core.usage import UsageReport, UsageRow
 from odin.ui.slash_commands.reports import (
     DOCTOR_HINT,
     NO_USAGE,
@@ -31,9 +31,9 @@ from odin.ui.slash_commands.reports import (
     format_row_cost,
     format_table,
     format_usage,
+    gather_status,
     list_facts,
 )
-from odin.ui.slash_commands.workspace import gather_status
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog

@@ -3,7 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from odin.core.call_events import RequestStarted, SpawnFinished, SpawnStarted, TodosChanged, ToolEnded, UsageRecorded
+from odin.core.call_events import (
+    RequestStarted,
+    SpawnFinished,
+    SpawnStarted,
+    TodosChanged,
+    ToolEnded,
+    UsageRecorded,
+    UsageTotals,
+)
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.event import (
     AgentEnded,
@@ -27,7 +35,6 @@ from odin.core.event import (
 )
 from odin.core.event_values import FileChange, FileState
 from odin.core.format import model_name_of
-from odin.core.usage import UsageTotals
 from odin.ui.tui.panels.agent_activity import AgentList
 
 MAX_FILES = 500

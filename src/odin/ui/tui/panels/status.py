@@ -11,6 +11,7 @@ from rich.text import Text
 from textual.theme import Theme
 from textual.timer import Timer
 
+from odin.core.call_events import UsageTotals
 from odin.core.event_values import Mode
 from odin.core.format import (
     count_of,
@@ -21,7 +22,6 @@ from odin.core.format import (
     permission_mode_label_of,
     shorten_home,
 )
-from odin.core.usage import UsageTotals
 from odin.ui.slash_commands.actions import BYPASS
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.keys import KeyTable

@@ -18,7 +18,7 @@ import msgspec
 
 from odin.core.format import format_time, format_usd
 from odin.core.message import Image
-from odin.session.export.entries import (
+from odin.session.export_entries import (
     AnswerEntry,
     CallEntry,
     EndEntry,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from odin.core.format import format_time, format_usd
-from odin.session.export.entries import (
+from odin.session.export_entries import (
     AnswerEntry,
     CallEntry,
     PromptEntry,

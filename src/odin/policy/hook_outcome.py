@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from odin.core.policy import NO_VERDICT, HookCall, HookVerdict
 from odin.core.text import to_valid_unicode
-from odin.policy.hooks.declaration import HookSpec
+from odin.policy.hook_declaration import HookSpec
 from odin.sandbox.runner import CapturedOutput
 
 MAX_OUTPUT_BYTES = 1_000_000

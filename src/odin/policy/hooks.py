@@ -15,14 +15,8 @@ from msgspec import Struct
 from odin.core.call_events import HookRan
 from odin.core.event import AnyEvent, Warned
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.policy.hooks.declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
-from odin.policy.hooks.outcome import (
-    MAX_OUTPUT_BYTES,
-    HookResult,
-    interpret_callback,
-    interpret_program,
-    merge_verdicts,
-)
+from odin.policy.hook_declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
+from odin.policy.hook_outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program, merge_verdicts
 from odin.sandbox.runner import ProcessRunner
 
 

@@ -1,14 +1,23 @@
-"""Loads the project's instruction files: ODIN.md, and AGENTS.md or CLAUDE.md of each folder down to the current one.
+"""Builds the system prompt, and the environment note of the first message; loads the instruction files for it.
 
-They are read once, when a session opens. ODIN.md is reloaded after Odin has written it.
+The system blocks of a mode never change within a session; changes are sent as notes in the newest message. So the bytes
+already sent stay the same and the provider's prompt cache hits.
+
+Instruction files are ODIN.md, and AGENTS.md or CLAUDE.md of each folder down to the current one. They are read once,
+when a session opens. ODIN.md is reloaded after Odin has written it.
 """
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
+from odin.core.event_values import CachedFile, Mode
 from odin.core.text import to_valid_unicode
 
 ODIN_MD = "ODIN.md"
@@ -134,3 +143,89 @@ class _BudgetedReader:
     def _warn(self, text: str) -> str:
         self.warnings.append(text)
         return ""
+
+
+_FOLDER = Path(__file__).with_name("prompts")
+
+
+class SystemPromptSource(Protocol):
+    """Returns the system blocks of a mode, which must be the same every time."""
+
+    def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]: ...
+
+
+class SystemPrompt(msgspec.Struct, frozen=True):
+    """Builds the system blocks: an optional header, the main prompt with its mode, the project's instructions.
+
+    `base` replaces the main prompt, `append` is added to it. `allowed` and `forbidden` are the configured command
+    rules, so that the model does not run into them.
+    """
+
+    header: str = ""
+    base: str | None = None
+    append: str = ""
+    instructions: str = ""
+    other_instructions: str = ""
+    allowed: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+    def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
+        main = self.base if self.base is not None else _load_prompt("brief" if brief else "main")
+        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, self._format_rules(mode)]
+        blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
+        if self.instructions.strip():
+            blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
+        blocks.append(self.other_instructions.strip())
+        return tuple(block for block in blocks if block.strip())
+
+    def _format_rules(self, mode: Mode) -> str:
+        """Ask and plan mode run only commands that are proven to read, whatever is allowed otherwise."""
+        lines: list[str] = []
+        if self.allowed and mode == "edit_mode":
+            lines.append(f"Commands that run without approval: {', '.join(self.allowed)}.")
+        if self.forbidden:
+            lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")
+        return "\n".join(lines)
+
+
+_BRIEF_MODES: dict[Mode, str] = {
+    "ask_mode": "- This is ask mode: look and answer, change nothing.",
+    "plan_mode": "- This is plan mode: look, then answer with a plan. Change nothing.",
+    "edit_mode": "- This is edit mode: do the work.",
+}
+
+_cache: dict[str, str] = {}
+
+
+def _load_prompt(name: str) -> str:
+    if name not in _cache:
+        _cache[name] = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    return _cache[name]
+
+
+def describe_environment(cwd: str, root: str, now: float | None = None) -> str:
+    """Return facts for the first message of a session. They stay in the history and are not repeated."""
+    lines = [f"Working directory: {to_valid_unicode(cwd)}"]
+    if root != cwd:
+        lines.append(f"Project root: {to_valid_unicode(root)}")
+    lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(os.environ.get('SHELL', 'sh'))}")  # noqa: PTH119
+    lines.append(f"Date: {format_today(now)}")
+    return "\n".join(lines)
+
+
+def format_today(now: float | None = None) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(now))
+
+
+def describe_cached_files(files: Sequence[CachedFile]) -> str:
+    """Return a note on the files that entered the cache or changed in it since the last note."""
+    return "Cached files: " + to_valid_unicode("; ".join(_describe_file(file) for file in files))
+
+
+def _describe_file(file: CachedFile) -> str:
+    facts = [f"{file.size} bytes", f"cached {time.strftime('%H:%M:%S', time.localtime(file.cached_at))}"]
+    if file.modified:
+        facts.append("modified")
+    if file.truncated:
+        facts.append("in part")
+    return f"{file.path} ({', '.join(facts)})"
