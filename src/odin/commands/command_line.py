@@ -52,7 +52,7 @@ commands:
   odin sessions          list, search, show, rename, fork, export or delete sessions
   odin usage             show tokens and cost by day, model, session, ...
   odin undo              undo the last prompt and its file changes
-  odin redo              redo what was undone
+  odin redo              reverse the last undo
   odin replay SESSION    replay a recorded session and compare the results
   odin rules             list, add or remove permission rules
   odin explain COMMAND   explain whether a command would run, and which rule decides

@@ -54,7 +54,9 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("delete", "Delete another session.", "ID"),
     SlashCommand("export", "Export this session to a file.", "[PATH] [--json|--html]"),
     # model and cost
-    SlashCommand("model", "Switch the model, for later sessions, too, or only for this one.", "[NAME] [--session]"),
+    SlashCommand(
+        "model", "Switch the model and save it, or with --session only for this session.", "[NAME] [--session]"
+    ),
     SlashCommand("models", "List available models."),
     SlashCommand("setup", "Connect a provider and store API keys."),
     SlashCommand("context", "Show what fills the context window."),
@@ -78,7 +80,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("transcript", "Open the conversation as plain text in a pager."),
     SlashCommand(
         "theme",
-        "Set the color theme, for later sessions, too, or only for this one.",
+        "Set the color theme and save it, or with --session only for this session.",
         "[auto|dark|light] [--session]",
     ),
     SlashCommand("keys", "Show key bindings."),

@@ -56,11 +56,11 @@ class SaveArtifactArgs(Args, frozen=True):
 
 
 class SaveArtifactTool(FileTool[SaveArtifactArgs]):
-    """Keep a text with the session, outside the project."""
+    """Save a text with the session, outside the project."""
 
     name = "SaveArtifact"
     kind = "talk"
-    short = "Keep a text with the session."
+    short = "Save a text with the session."
     args = SaveArtifactArgs
 
     def __init__(self, artifacts: ArtifactFolder) -> None:

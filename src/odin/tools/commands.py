@@ -242,7 +242,7 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
 
     name = "SpawnStatus"
     kind = "read"
-    short = "Look at a background process."
+    short = "Show the state and output of a background process."
     args = SpawnStatusArgs
 
     def __init__(self, background: BackgroundProcesses) -> None:

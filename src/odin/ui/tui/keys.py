@@ -170,7 +170,10 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("allow_project", "p", "Allow and save a rule for this project.", "permission"),
     KeyAction("allow_everywhere", "u", "Allow and save a rule for all projects.", "permission"),
     KeyAction(
-        "allow_mode", "a", "Allow, and from now on all edits in the project, or all sandboxed commands.", "permission"
+        "allow_mode",
+        "a",
+        "Allow this and all later edits in the project, or all later sandboxed commands.",
+        "permission",
     ),
     KeyAction("allow_note", "w", "Allow, with a note that the model reads with the result.", "permission"),
     KeyAction("deny", "n", "Deny; the model continues without it.", "permission"),
