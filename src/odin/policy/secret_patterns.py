@@ -411,11 +411,14 @@ def merge_spans(spans: Iterable[SecretSpan]) -> list[SecretSpan]:
     return merged
 
 
+_STYLE = re.compile(r"\x1b\[[\d;]*[mK]")
+_LINE_LEAD = re.compile(r"(?:\x1b\[[\d;]*[mK]|[^\w\x1b\"'\n])*")
+"""What may stand before the text of a line in a diff: colors, `+` and `-`, a graph, marks of changed words."""
 _DIFF_FILE = re.compile(
-    r"(?:diff --git a/.* b/(?P<both>.+)|(?:\+\+\+ b|--- a)/(?P<one>.+)|(?P<end>commit [0-9a-f]{7,64}))"
+    r"(?:[|*/\\_ ]{2,})?(?:diff -.* (?P<file>\S+)|(?:\+\+\+|---) (?P<side>[^\t]+)|(?P<end>commit [0-9a-f]{7,64}))"
 )
+"""The start of a file's section, maybe behind a graph. A line of the file itself begins with a sign or one blank."""
 _LISTED = re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-](?:\d+[:-])?")
-_DIFF_MARK = re.compile(r"^(?:diff --git a|\+\+\+ b|--- a)/", re.MULTILINE)
 _LISTED_SETTING = re.compile(r"^(?=[^=:\n]*+[=:])[\w./@~^+:-]*[:-].*", re.MULTILINE)
 """Lines that may match `_LISTED` and then `_SETTING`: all others are skipped without a call of their own."""
 _SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
@@ -424,7 +427,7 @@ _PLAIN_VALUE = re.compile(r"[\"']?(?:true|false|yes|no|on|off|null|none|\d{1,5}|
 
 def find_listed_values(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of every value of a secret file in the output of git or a search."""
-    if _DIFF_MARK.search(text):
+    if "diff -" in text or "+++ " in text:
         yield from _find_diff_values(text)
         return
     for line in _LISTED_SETTING.finditer(text):
@@ -439,15 +442,22 @@ def _find_diff_values(text: str) -> Iterator[tuple[int, int]]:
     secret_section = False
     at = 0
     for line in text.split("\n"):
-        mark = _DIFF_FILE.match(line)
-        if mark is not None:
-            secret_section = mark["end"] is None and is_secret_path(mark["both"] or mark["one"] or "")
+        mark = _DIFF_FILE.match(_STYLE.sub("", line) if "\x1b" in line else line)
+        if mark is not None and not mark["side"]:
+            secret_section = mark["end"] is None and is_secret_path(mark["file"])
+        elif mark is not None and is_secret_path(mark["side"]):
+            secret_section = True
         else:
-            start = 0 if secret_section else _find_listed_start(line)
+            start = _measure_lead(line) if secret_section else _find_listed_start(line)
             span = _find_value(line, start) if start >= 0 else None
             if span is not None:
                 yield at + span[0], at + span[1]
         at += len(line) + 1
+
+
+def _measure_lead(line: str) -> int:
+    lead = _LINE_LEAD.match(line)
+    return lead.end() if lead is not None else 0
 
 
 def _find_value(line: str, start: int) -> tuple[int, int] | None:

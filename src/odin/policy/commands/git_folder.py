@@ -105,6 +105,7 @@ class IndexMalformed(Exception):
 class _Entries(Struct, frozen=True):
     """The parsed entries. `starts` has the number of each entry by its position."""
 
+    files: tuple[tuple[bytes, str], ...]
     submodules: tuple[str, ...]
     starts: Mapping[int, int]
     whole_names: frozenset[int]
@@ -116,7 +117,7 @@ def list_submodules(path: str, id_bytes: int) -> tuple[str, ...] | None:
 
     `id_bytes` is the size of object ids in this repository: 20 or 32.
     """
-    data = _read_regular_file(path)
+    data = read_small_file(path)
     if data is None:
         return None
     try:
@@ -128,18 +129,30 @@ def list_submodules(path: str, id_bytes: int) -> tuple[str, ...] | None:
     return entries.submodules
 
 
-def _read_regular_file(path: str) -> bytes | None:
+def list_index_files(path: str, id_bytes: int) -> tuple[tuple[bytes, str], ...] | None:
+    """Return the id and name of every file in an index file, or None if it does not parse exactly."""
+    data = read_small_file(path)
+    try:
+        return _read_entries(data, id_bytes).files if data is not None else None
+    except (IndexMalformed, struct.error, IndexError, ValueError):
+        return None
+
+
+def read_small_file(path: str, most: int = 0) -> bytes | None:
+    """Return a regular file of at most 20 MB, or its first `most` bytes; None if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(fd, "rb") as file:
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return None
-            data = file.read(_MAX_BYTES + 1)
-        except OSError:
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            data = file.read(most or _MAX_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
     return data if len(data) <= _MAX_BYTES else None
 
 
@@ -153,6 +166,7 @@ def _read_entries(data: bytes, id_bytes: int) -> _Entries:
     _require(signature == b"DIRC" and version in (2, 3, 4))
     limit = len(data) - id_bytes
     flags_at = _FIXED_BYTES + id_bytes
+    files: list[tuple[bytes, str]] = []
     submodules: list[str] = []
     starts: dict[int, int] = {}
     whole_names: set[int] = set()
@@ -183,8 +197,10 @@ def _read_entries(data: bytes, id_bytes: int) -> _Entries:
         _require(last < place and (last[0] != name or (last[1] > 0 and place[1] > 0)))
         if mode == _GITLINK:
             submodules.append(os.fsdecode(name))
+        else:
+            files.append((data[at + _FIXED_BYTES : at + flags_at], os.fsdecode(name)))
         at, last = after, place
-    return _Entries(tuple(dict.fromkeys(submodules)), starts, frozenset(whole_names), at)
+    return _Entries(tuple(files), tuple(dict.fromkeys(submodules)), starts, frozenset(whole_names), at)
 
 
 def _read_offset(data: bytes, at: int) -> tuple[int, int]:

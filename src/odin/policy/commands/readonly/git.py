@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.git_config import find_git_folder, find_git_problem, has_safe_git_config
+from odin.policy.commands.git_objects import may_name_secret_blob
 from odin.policy.commands.readonly.options import (
     OperandCheck,
     ParsedOptions,
@@ -26,7 +27,7 @@ _DIFF_LONG = (
     "patience histogram anchored= diff-algorithm= indent-heuristic no-indent-heuristic ignore-space-change "
     "ignore-all-space ignore-blank-lines ignore-space-at-eol ignore-cr-at-eol ignore-matching-lines= function-context "
     "no-renames find-renames? find-copies? find-copies-harder irreversible-delete word-diff? color-words? "
-    "word-diff-regex= no-prefix default-prefix src-prefix= dst-prefix= line-prefix= full-index unified= diff-filter= "
+    "word-diff-regex= no-prefix default-prefix full-index unified= diff-filter= "
     "abbrev? no-abbrev no-ext-diff no-textconv text binary pickaxe-all pickaxe-regex relative? no-relative "
     "inter-hunk-context= exit-code quiet check ignore-submodules? ita-visible-in-index ita-invisible-in-index cc "
     "combined-all-paths root rotate-to= skip-to= ws-error-highlight= no-rename-empty rename-empty "
@@ -65,13 +66,23 @@ def _is_safe_revision(word: str, scope: ReadScope) -> bool:
     return not is_secret_path(path) and not is_secret_path(resolve_path(path, "/") or path)
 
 
+def _check_shown_objects(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """For commands that print a blob without its name if it is named by its id."""
+    return _check_revisions(parsed, scope) and all(_is_no_secret_blob(word, scope) for word in parsed.operands)
+
+
+def _is_no_secret_blob(word: str, scope: ReadScope) -> bool:
+    store = find_git_folder(scope.cwd)
+    return not store or not may_name_secret_blob(store, word, scope.cwd)
+
+
 def _check_diff(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """With --no-index, and outside of a repository, git compares any two files and prints them."""
     if (parsed.has("no-index") or not find_git_folder(scope.cwd)) and not all(
         scope.allows_content(word) and not is_folder(join_path(scope.cwd, word)) for word in parsed.operands
     ):
         return False
-    return _check_revisions(parsed, scope)
+    return _check_shown_objects(parsed, scope)
 
 
 def _make_limit_check(limit: int) -> OperandCheck:
@@ -90,7 +101,9 @@ def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
     paths = parsed.operands if parsed.has("e") else parsed.operands[1:]
     if not parsed.has("e") and (not parsed.operands or parsed.starts_with_glob):
         return False
-    return all(_is_safe_revision(word, scope) for word in paths)
+    if parsed.has("h", "heading", "z", "null", "color"):
+        return False  # the lines of a secret file could not be told by its name
+    return all(_is_safe_revision(word, scope) and _is_no_secret_blob(word, scope) for word in paths)
 
 
 def _check_reflog(parsed: ParsedOptions, scope: ReadScope) -> bool:
@@ -135,7 +148,10 @@ def _check_cat_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
     if parsed.has("batch-check", "batch-all-objects", "unordered", "buffer"):
         return not words and parsed.has("batch-check")
     typed = len(words) == 2 and words[0] in ("blob", "tree", "commit", "tag") and not parsed.options
-    return (typed or (len(words) == 1 and bool(parsed.options))) and _is_safe_revision(words[-1], scope)
+    if not typed and (len(words) != 1 or not parsed.options):
+        return False
+    is_shown = parsed.has("p") or words[0] == "blob"
+    return _is_safe_revision(words[-1], scope) and (not is_shown or _is_no_secret_blob(words[-1], scope))
 
 
 _REFS_LONG = (
@@ -146,6 +162,9 @@ _DIFF = ReadOnlyCommand(
 )
 _LOG = ReadOnlyCommand(
     _check_revisions, _DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, takes_number=True, value_pattern=_NO_SIGNATURES
+)
+_SHOW = ReadOnlyCommand(
+    _check_shown_objects, _DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, takes_number=True, value_pattern=_NO_SIGNATURES
 )
 _DIFF_TREE = ReadOnlyCommand(
     _check_revisions,
@@ -169,7 +188,7 @@ GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
     ),
     "log": _LOG,
     "whatchanged": _LOG,
-    "show": _LOG,
+    "show": _SHOW,
     "diff": _DIFF,
     "diff-tree": _DIFF_TREE,
     "diff-index": _DIFF_TREE,
