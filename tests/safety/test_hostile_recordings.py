@@ -142,7 +142,7 @@ async def test_its_settings_start_nothing_and_hand_over_nothing(
 
 async def test_the_network_is_left_out(tmp_path: Path):
     calls = [
-        ToolCall("c1", "WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "x"}),
+        ToolCall("c1", "WebFetch", {"url": "http://page.example/", "prompt": "x"}),
     ]
     report = await played(recording(tmp_path / "recording", calls))
     assert any("network calls" in note for note in report.notes)

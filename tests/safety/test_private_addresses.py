@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import PrivateAddress
+from odin.core.tool import Subject
+from odin.policy.policy import Policy
+from odin.policy.rules.rule import RuleSet, rule_of
 from odin.providers.address_guard import AddressGuard
 from odin.providers.web import WebFetcher
 from odin.testing import ScriptedServer, call, say
@@ -151,4 +154,53 @@ def test_the_model_reads_why_and_the_user_can_allow_it(
             run_odin("-p", "Read it.", "--yes", env=server.env("anthropic"))
         seen = server.requests[1].body.decode()
         assert ("leads to 127.0.0.1, which is not public" in seen) != allowed
+        assert ("returned HTTP status" in seen) == allowed
+
+
+@each(
+    ("url", "is_private"),
+    [
+        ("http://localhost:8000/", True),
+        ("http://app.localhost/", True),
+        ("http://LOCALHOST./", True),
+        ("https://127.0.0.1:1/x", True),
+        ("http://192.168.1.1/", True),
+        ("http://169.254.169.254/latest/meta-data", True),
+        ("http://[::1]:8000/", True),
+        ("http://[fe80::1%25eth0]/", True),
+        ("http://[::ffff:10.0.0.1]/", True),
+        ("https://docs.python.org/3/", False),
+        ("http://8.8.8.8/", False),
+        ("http://localhost.example.org/", False),
+    ],
+)
+def test_what_allows_everything_allows_no_private_address(url: str, is_private: bool) -> None:
+    """A page that was read could send the model there. A rule that names the host is the user's word for it."""
+    project = "/srv/project"
+    for policy in (Policy(root=project, yes=True), Policy(root=project, permission_mode="bypassPermissions")):
+        verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
+        assert (verdict.action == "deny") is is_private
+        assert not is_private or "private network" in verdict.reason
+        assert policy.judge("WebSearch", "network", Subject(url=url), "edit_mode").action == "allow"
+    asked = Policy(root="/srv/project").judge("WebFetch", "network", Subject(url=url), "edit_mode")
+    assert asked.action == "ask"
+    assert ("--yes" in asked.hint) is not is_private
+    rules = RuleSet([rule_of("WebFetch")])
+    assert (
+        Policy(root="/srv/project", yes=True, rule_set=rules)
+        .judge("WebFetch", "network", Subject(url=url), "edit_mode")
+        .action
+        == "allow"
+    )
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_page_of_this_machine_under_yes(run_odin: Run, allowed: bool) -> None:
+    with ScriptedServer([]) as page:
+        with ScriptedServer([call("WebFetch", {"url": page.url, "prompt": "What?"}), say("Done.")]) as server:
+            rule = ["--allowedTools", "WebFetch(domain:127.0.0.1)"] if allowed else []
+            run_odin("-p", "Read it.", "--yes", *rule, env=server.env("anthropic"))
+        seen = server.requests[1].body.decode()
+        why = "which --yes does not cover. Allow it with --allowedTools 'WebFetch(domain:127.0.0.1)'"
+        assert (why in seen) != allowed
         assert ("returned HTTP status" in seen) == allowed

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
-from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject
+from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import (
     AmendedCommand,
@@ -42,6 +42,7 @@ from odin.policy.commands.analysis import (
 from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.policy_call import PolicyCall
+from odin.policy.rules.pattern import is_private_url
 from odin.policy.rules.rule import RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,
@@ -202,7 +203,8 @@ class Policy:
             return self._apply_dont_ask(doubt)
         if self._allows_everything():
             source = self._name_bypass()
-            return Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
+            allowed = Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
+            return self._check_private_address(call) or allowed
         return self._apply_dont_ask(
             self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
         )
@@ -266,6 +268,17 @@ class Policy:
         if self._allows_everything():
             return replace(doubt, action="deny", reason=f"{doubt.reason} {self._name_bypass()} does not override that.")
         return doubt
+
+    def _check_private_address(self, call: PolicyCall) -> Verdict | None:
+        """Deny a private address that no rule names, where Odin does not ask: a page could send the model there."""
+        if not _is_private_fetch(call):
+            return None
+        rule = find_deciding_rule(call, self.rule_set.ask_allow_rules)
+        if rule is not None and rule.action == "allow":
+            return None
+        bypass = self._name_bypass()
+        why = f"{call.subject.url} is on this machine or in a private network, which {bypass} does not cover."
+        return Verdict("deny", why, self._suggest_hint(call), "private addresses")
 
     def _check_possible_denial(self, call: PolicyCall) -> Verdict | None:
         if not self.rule_set.deny_rules:
@@ -422,12 +435,19 @@ class Policy:
             return "Allow it with --yes, or use --mode edit."
         if call.explain_distrust():
             return "Look at the configuration of the repository first. Allow it with --yes."
+        if _is_private_fetch(call):
+            return f"Allow it with --allowedTools '{next(candidate_rules_of(call), call.name)}'."
         text = next(candidate_rules_of(call), "")
         return (
             f"Allow it with --allowedTools '{text}', or everything with --yes."
             if text and "'" not in text
             else _YES_HINT
         )
+
+
+def _is_private_fetch(call: PolicyCall) -> bool:
+    """True if the model wants a page of this machine or a private network. A search asks the user's own server."""
+    return canonical_name_of(call.name) == "WebFetch" and is_private_url(call.subject.url)
 
 
 def _deny_always(reason: str, rule: str, hint: str = "") -> Verdict:

@@ -314,3 +314,16 @@ def host_of(url: str) -> str:
     except ValueError:
         return ""
     return host if re.fullmatch(r"[a-z0-9.-]+", host) else ""
+
+
+def is_private_url(url: str) -> bool:
+    """True if a URL names this machine or an address of a private network. A name may still lead to one."""
+    import ipaddress
+
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
+        return not ipaddress.ip_address(host.partition("%")[0]).is_global
+    except ValueError:
+        return False
