@@ -140,8 +140,7 @@ class TestAnswers:
         assert [event.action for event in talk.all(RuleAdded)] == ["deny"]
         said = talk.server.requests[2].results
         assert said["1"].startswith("The user said no: never")
-        assert said["2"].startswith("Denied by rule ")
-        assert "WriteFile(a)" in said["2"]
+        assert said["2"] == "Denied by rule WriteFile(a) (session). Remove the rule to allow it."
         assert not (workspace / "a").exists()
 
     async def test_who_wants_the_turn_to_stop_is_asked_nothing_more(self, start: Start, workspace: Path) -> None:

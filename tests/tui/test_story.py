@@ -140,7 +140,7 @@ def test_a_call_that_waits_for_an_answer_and_is_denied_says_why() -> None:
     assert (block.state, block.explanation) == ("denied", "denied by you: not that")
     hooked = [ASK, replied(call()), HookRan("tool_call", "guard", "denied", "secret", "c1"), denied[-1]]
     assert the_call(story_of(hooked)).explanation == "denied by hook guard: secret"
-    ruled = "Denied by rule Bash(rm:*) (project): The rule 'Bash(rm:*)' denies it."
+    ruled = "Denied by rule Bash(rm:*) (project). Remove the rule to allow it."
     by_rule = [ASK, replied(call()), ToolEnded("c1", "Read", "denied", f"{ruled} Nothing was done.")]
     assert the_call(story_of(by_rule)).explanation == ruled
 

@@ -134,6 +134,13 @@ def test_the_question_names_everything_that_matters() -> None:
     )
 
 
+def test_the_level_of_danger_is_not_repeated() -> None:
+    outside = ask(danger="outside_project", effect="Uses /a, outside the project.", reason="It names /a.")
+    assert "\nOutside the project. Uses /a.\n" in format_permission_request(outside)
+    worse = ask(danger="hard_to_undo", effect="Deletes /a. Uses /a, outside the project.")
+    assert "\nHard to undo. Deletes /a. Uses /a, outside the project.\n" in format_permission_request(worse)
+
+
 def test_the_question_says_what_approval_grants() -> None:
     granted = ask(sandbox="landlock, network off", granted_paths=("/a", "/b\x1b"), granted_network=True)
     assert format_permission_request(granted, columns=200).endswith(

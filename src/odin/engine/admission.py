@@ -421,8 +421,10 @@ def _clean(text: str, deps: CallDeps) -> str:
 
 
 def _denial_text_of(verdict: Verdict) -> str:
+    """Return the rule and how to allow the call. Only a built-in check and a rule that may not match need a reason."""
     by = f"Denied by rule {verdict.rule.removeprefix('deny ')}" if verdict.rule else "Denied"
-    return f"{by}: {verdict.reason} {verdict.hint}".rstrip()
+    is_certain = verdict.rule.startswith("deny ") and not verdict.may_be_denied
+    return f"{by}. {verdict.hint}".rstrip() if is_certain else f"{by}: {verdict.reason} {verdict.hint}".rstrip()
 
 
 def _hook_denial_text_of(message: str) -> str:

@@ -250,8 +250,7 @@ class Policy:
         for rule in self.rule_set.deny_rules:
             if not rule.matches_call(call) or (rule.exceptions and is_allowed_by(call, rule.exceptions)):
                 continue
-            hint = f"Remove the rule from {rule.source} to allow it." if rule.source else "Remove the rule to allow it."
-            return Verdict("deny", f"The rule {rule.text!r} denies it.", hint, rule.label)
+            return Verdict("deny", f"The rule {rule.text!r} denies it.", "Remove the rule to allow it.", rule.label)
         return None
 
     def _check_uncertainty(self, call: PolicyCall) -> Verdict | None:

@@ -38,6 +38,9 @@ DANGER_WORDS: dict[Danger, str] = {
 }
 """How dangerous a call is, as shown to the user."""
 
+_OUTSIDE = ", outside the project."
+"""The end of a sentence about paths; the danger level says the same."""
+
 _MAX_TASK = 60
 """Characters of a sub-agent's task in a headline."""
 
@@ -99,7 +102,8 @@ def format_effect(ask: PermissionAsked) -> str:
     """Return what the call would do, as far as the headline does not say it; "" for an edited call."""
     if _is_named_by_title(ask) and ask.danger == "changes_files":
         return ""
-    return escape_hidden(ask.effect)
+    effect = escape_hidden(ask.effect)
+    return effect.replace(_OUTSIDE, ".") if ask.danger == "outside_project" else effect
 
 
 def list_circumstances(ask: PermissionAsked) -> list[str]:

@@ -69,7 +69,7 @@ class Rule(Struct, frozen=True):
     @property
     def label(self) -> str:
         """The rule as named in a verdict."""
-        where = f", {self.source}" if self.source else ""
+        where = f", {self.source}" if self.source not in ("", _SESSION) else ""
         return f"{self.action} {self.text} ({self.layer}{where})"
 
     @property

@@ -264,7 +264,7 @@ def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionA
         allowed_paths=(),
         granted_paths=(),
         granted_network=False,
-        reason="You edited this call.",
+        reason="",
     )
 
 
