@@ -46,7 +46,7 @@ def test_a_denial_of_any_layer_holds(workspace: Path, denying: RuleLayer, allowi
         verdict = Court(workspace, *rules).full("ExecuteCommand", "execute", Subject(command="deploy now"))
         assert verdict.action == "deny"
         assert verdict.rule == f"deny Bash(deploy:*) ({denying}, somewhere)"
-        assert "somewhere" in verdict.hint
+        assert "somewhere" in verdict.rule
 
 
 @pytest.mark.parametrize(("weaker", "stronger"), [*pairwise(LAYERS)])
