@@ -83,7 +83,7 @@ def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
     done = run_odin("auth", "add", "antropic", input=KEY)
     assert (
         done.returncode == 2
-        and "There is no provider 'antropic'. Did you mean anthropic? Known are anthropic, openai" in done.stderr
+        and "There is no provider 'antropic'. Did you mean anthropic? Known: anthropic, openai" in done.stderr
     )
     assert run_odin("auth", "add", input=KEY).returncode == 2
     assert not auth.exists()

@@ -36,7 +36,7 @@ class Disk:
             self.logs.append(data)
 
     def holds(self, data: bytes) -> bool:
-        """Whether these bytes are on the disk, by themselves or in a bale."""
+        """Whether these bytes are on the disk, by themselves or in a pack."""
         return any(data in kept for path, kept in self.files.items() if "checkpoints" in path)
 
 

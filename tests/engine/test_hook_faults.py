@@ -179,5 +179,5 @@ def test_a_blocked_prompt_ends_a_headless_run_with_its_reason(run_odin: Run, hom
         done = run_odin("-p", "deploy", env=server.env("anthropic"))
         assert server.requests == []
     assert done.returncode == 1
-    assert "A hook stopped this prompt: not on Fridays" in done.stderr
+    assert "A hook blocked this prompt: not on Fridays" in done.stderr
     assert done.stdout == ""

@@ -287,7 +287,7 @@ async def test_three_unreadable_calls_in_a_row_end_the_turn_with_advice(start: S
     talk = await start([call("LS", "{oops"), call("LS", {}), call("LS", "[1]"), say("never")])
     ended = await talk.say("go")
     assert (ended.reason, len(talk.server.requests)) == ("error", 3)
-    assert "without a tool call that could be read" in ended.error
+    assert "without a valid tool call" in ended.error
     assert ended.hint
 
 

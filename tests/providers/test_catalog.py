@@ -65,11 +65,11 @@ def test_an_unknown_model_belongs_to_the_server_the_environment_names() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "which provider"),
-        ("llama3.2", "which provider has the model 'llama3.2'"),
-        ("gpt-oss:20b", "which provider has the model 'gpt-oss:20b'"),
+        ("", "is unknown"),
+        ("llama3.2", "provider of the model 'llama3.2' is unknown"),
+        ("gpt-oss:20b", "provider of the model 'gpt-oss:20b' is unknown"),
         ("antropic/claude", "no provider 'antropic'. Did you mean anthropic/claude?"),
-        ("openai/", "'openai/' names no model"),
+        ("openai/", "'openai/' has no model name"),
     ],
 )
 def test_a_name_that_is_not_clear_is_asked_about(text: str, words: str) -> None:
@@ -239,7 +239,7 @@ def test_a_missing_key_is_said_with_its_place(name: str) -> None:
 
 
 def test_a_provider_without_an_address() -> None:
-    with pytest.raises(ConfigError, match="'mine' has no address"):
+    with pytest.raises(ConfigError, match="'mine' has no URL"):
         connect_model("mine/x", {"mine": ProviderSettings()}, {}, HttpClient({}))
 
 

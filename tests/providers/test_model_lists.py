@@ -108,7 +108,7 @@ async def test_a_name_that_cannot_be_checked_is_taken_with_a_note(workspace: Pat
         assert await models.check_name("anthropic/claude-sonnet-5-5") == ""
         note = await models.check_name("anthropic/claude-sonet-5-5")
     assert note == (
-        "Odin does not know anthropic/claude-sonet-5-5, and its server gave no list of models. "
+        "Odin does not know anthropic/claude-sonet-5-5, and its server provides no list of models. "
         "Did you mean anthropic/claude-sonnet-5-5?"
     )
 
@@ -118,7 +118,7 @@ async def test_other_models_of_the_settings_are_checked_at_the_start(workspace: 
     async with selecting(workspace) as models:
         assert "small_model 'anthropc/claude' cannot be used: There is no provider 'anthropc'." in models.warning
         assert "fallback_model 'opnai/gpt-6-sol' cannot be used: " in models.warning
-        assert "ollama" not in models.warning.split("Known are")[0]
+        assert "ollama" not in models.warning.split("Known:")[0]
 
 
 @each(

@@ -35,7 +35,7 @@ def test_a_session_is_found_by_the_beginning_of_its_id_and_by_words_of_its_title
     assert "20260101aaa" in caught.value.hint
     with pytest.raises(SessionNotFound, match="no session nothing like it"):
         store.find("nothing like it")
-    with pytest.raises(SessionNotFound, match="No session was named"):
+    with pytest.raises(SessionNotFound, match="No session given"):
         store.find("  ")
     for wrong in ("../escape", "a/b", "..", "x" * 101):
         with pytest.raises(UsageError):

@@ -1,11 +1,11 @@
 """The checkpoint store of a project: earlier file contents, named by SHA-256, outside the project.
 
     <state>/checkpoints/<project>/objects/ab/abcd…   the content of one file
-                                  bales/<name>       a pack file: the content of many files saved at once
-                                  bales/<name>.index offset and length of each; written last, so a pack without one
+                                  packs/<name>       a pack file: the content of many files saved at once
+                                  packs/<name>.index offset and length of each; written last, so a pack without one
                                                      is unfinished
                                   manifests/abcd…    a whole project: the state of every file
-                                  seen               the hash cache, so that unchanged files are not read again
+                                  hashes             the hash cache, so that unchanged files are not read again
 
 All sessions of a project share the store. Objects appear complete and synced to disk or not at all, because half an
 object would look saved forever. Git is not used: the store needs no repository, includes ignored files and cannot harm
@@ -124,7 +124,7 @@ def read_blob(location: BlobLocation) -> bytes:
         return file.read(length)
 
 
-OBJECTS, PACKS, MANIFESTS, HASH_CACHE = "objects", "bales", "manifests", "seen"
+OBJECTS, PACKS, MANIFESTS, HASH_CACHE = "objects", "packs", "manifests", "hashes"
 
 
 class CheckpointLost(OdinError):

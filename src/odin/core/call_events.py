@@ -255,7 +255,7 @@ class PermissionAsked(Event, frozen=True):
 
 
 class PermissionAnswered(Event, frozen=True):
-    """The answer. `args` are the approved arguments if they were edited; `rule` is remembered for `remember`."""
+    """The answer to a request. `args` are the edited arguments, if any; `rule` is saved for the scope `remember`."""
 
     ask_id: str
     call_id: str
@@ -281,7 +281,7 @@ class RuleRemoved(Event, frozen=True):
 
 
 class HookRan(Event, frozen=True):
-    """A hook ran. `outcome` is one word; `detail` is its message or what went wrong."""
+    """A hook ran. `outcome` is one word; `detail` is its message or the error."""
 
     point: HookPoint
     hook: str

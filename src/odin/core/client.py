@@ -182,7 +182,7 @@ class RewindPlan(Struct, frozen=True):
 
 
 CommandSource = Literal["project", "user", "project config", "user config", "built-in"]
-"""Where a custom command is defined, strongest first; Odin brings the `built-in` ones."""
+"""Where a custom command is defined, strongest first; `built-in` ones are part of Odin."""
 
 
 class CustomCommand(Struct, frozen=True):
@@ -251,7 +251,7 @@ class Client(Protocol):
     async def get_info(self) -> SessionInfo: ...
 
     async def report_context(self) -> ContextReport:
-        """Return what fills the context window."""
+        """Return the content of the context window, by source."""
         ...
 
     async def list_rules(self) -> tuple[RuleLine, ...]:
@@ -467,7 +467,7 @@ class Setup(Protocol):
 
 
 class TrustRequest(Struct, frozen=True):
-    """What takes effect only if the folder is trusted: programs it starts, and what it allows or sets.
+    """Settings that take effect only if the folder is trusted: programs it starts, calls it allows, values it sets.
 
     `changed` names the files that changed since the folder was last trusted.
     """

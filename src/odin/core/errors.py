@@ -66,12 +66,12 @@ class SessionLockCorrupt(SessionLocked):
 
 class DeleteCurrentSession(UsageError):
     def __init__(self) -> None:
-        super().__init__("The current session cannot be deleted.", "Begin or resume another one first.")
+        super().__init__("The current session cannot be deleted.", "Start or resume another session first.")
 
 
 class QueueFull(OdinError):
     def __init__(self, most: int) -> None:
-        super().__init__(f"{most} prompts are waiting already.", "Wait until one was taken, or take one back.")
+        super().__init__(f"{most} prompts are already queued.", "Wait until one starts, or drop one.")
 
 
 class CompactionFailed(OdinError):
@@ -81,7 +81,7 @@ class CompactionFailed(OdinError):
 class MalformedCalls(OdinError):
     def __init__(self, rounds: int) -> None:
         super().__init__(
-            f"The model sent {rounds} replies in a row without a tool call that could be read.",
+            f"The model sent {rounds} replies in a row without a valid tool call.",
             "Try again, use a stronger model, or set tools: json for this model.",
         )
 
@@ -145,7 +145,7 @@ class PromptBlocked(Denied):
     """A hook blocked the prompt; the model never sees it."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"A hook stopped this prompt: {reason or 'it gave no reason.'}")
+        super().__init__(f"A hook blocked this prompt: {reason or 'it gave no reason.'}")
 
 
 class TurnHalted(Denied):

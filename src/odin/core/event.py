@@ -387,7 +387,7 @@ class RateLimitUpdated(Event, frozen=True):
 
 
 class SessionSwitched(Event, frozen=True):
-    """Published in the session that is left and in the one that is entered, `session`."""
+    """The front end switched to `session`. Published in the old and in the new session."""
 
     durable = False
     kind: Literal["resume", "new", "fork"]

@@ -1,4 +1,4 @@
-"""What events carry: named choices, value types, and the base class of all events."""
+"""Types of event fields: named choices, value types, and the base class of all events."""
 
 from typing import Any, ClassVar, Literal
 
@@ -33,7 +33,7 @@ running turn, `steer` replaces the tool calls that have not started."""
 CompactionTrigger = Literal["auto", "manual", "overflow", "cut_off"]
 
 CompactionProfile = Literal["auto", "continuation", "archival"]
-"""What a summary is for: continuing the work, or archiving it. `auto` decides by what the session is doing."""
+"""The purpose of a summary: to continue the work (`auto` while a turn runs), or to archive it (`auto` otherwise)."""
 
 DiscardReason = Literal[
     "filtered",
@@ -97,7 +97,7 @@ class FileChange(Struct, frozen=True):
 
 
 class SkippedFile(Struct, frozen=True):
-    """A path that a rewind or rollback left alone, and why."""
+    """A path that a rewind or rollback skipped, and why."""
 
     path: str
     reason: str

@@ -1,7 +1,7 @@
 """Formats times, counts, amounts, texts and paths for people."""
 
+import os
 import time
-from pathlib import Path
 
 _AGE_UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -71,7 +71,7 @@ def format_usd(amount: float) -> str:
 
 def shorten_home(path: str) -> str:
     """Return the path with the home directory replaced by `~`."""
-    home = str(Path("~").expanduser()).rstrip("/")
+    home = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - pathlib would load urllib for every request
     if home and (path == home or path.startswith(f"{home}/")):
         return f"~{path[len(home) :]}"
     return path

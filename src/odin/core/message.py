@@ -33,7 +33,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
 class Image(Struct, frozen=True, omit_defaults=True):
     """An image stored in a file, to keep the log small. `media_type` is image/png, jpeg, gif or webp.
 
-    `name` is what people call it, if that is not the file name.
+    `name` is the display name, if it differs from the file name.
     """
 
     path: str
@@ -136,7 +136,7 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
 
     The session reads `path` from line `first` to `last`; 0 leaves that end open. With `data` the content itself is
     attached, for example from a clipboard, and `path` is only its name. In events such content has been saved to a file
-    of the session, and `name` is what people call it.
+    of the session, and `name` is the display name.
     """
 
     path: str

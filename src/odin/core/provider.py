@@ -68,7 +68,7 @@ class Request(Struct, frozen=True):
 
     `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
     that shape. `thinking` is the reasoning budget in tokens, 0 for none. `images`: the model accepts images; otherwise
-    it reads that there are some.
+    text replaces them.
     """
 
     model: str

@@ -100,7 +100,7 @@ _TYPE_NAMES = {
 
 
 def kind_of(value: Any) -> str:
-    """Return what a JSON value is: `text`, `a number`, `a list`, …"""
+    """Return the kind of a JSON value: `text`, `a number`, `a list`, …"""
     return next((name for kind, name in _KIND_NAMES if isinstance(value, kind)), "null")
 
 
@@ -124,7 +124,7 @@ def describe_mismatch(value: Any, kind: Any) -> str:
 
 
 def _flatten(found: "inspect.Type") -> "Iterator[inspect.Type]":
-    """Yield the alternatives of a type without None and without what only documents it."""
+    """Yield the alternatives of a type, without None and without annotations."""
     from msgspec import inspect
 
     if isinstance(found, inspect.Metadata):
@@ -137,7 +137,7 @@ def _flatten(found: "inspect.Type") -> "Iterator[inspect.Type]":
 
 
 def _describe_limits(found: "inspect.Type", value: Any) -> str:
-    """Return the limits that a value of the right type is outside of."""
+    """Return the limits that a value of the right type violates."""
     from msgspec import inspect
 
     if isinstance(found, inspect.StrType) and value == "" and found.min_length:

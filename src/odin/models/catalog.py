@@ -52,12 +52,12 @@ class ModelTable:
         except FileNotFoundError:
             return cls()
         except OSError as error:
-            return cls(warning=f"{path} cannot be read ({error.strerror or error}), so it changes no model.")
+            return cls(warning=f"{path} is ignored: it cannot be read ({error.strerror or error}).")
         try:
             own = msgspec.json.decode(written, type=dict[str, dict[str, ModelSettings]])
             strange = _find_unknown_fields(_ROWS_DECODER.decode(written))
         except (msgspec.MsgspecError, UnicodeError) as error:
-            return cls(warning=f"{path} is left out: {error}. It maps providers to models to what is known of them.")
+            return cls(warning=f"{path} is ignored: {error}. It must map providers to models and their properties.")
         warning = f"{path}: unknown entries are ignored: {', '.join(strange)}." if strange else ""
         return cls(own, warning)
 
@@ -188,21 +188,21 @@ def parse_ref(
         return owner, text
     server = _find_only_server(settings, env or {})
     if slash and not rest:
-        raise ConfigError(f"{text!r} names no model.", "Write provider/model, for example ollama/qwen3-coder.")
+        raise ConfigError(f"{text!r} has no model name.", "Write provider/model, for example ollama/qwen3-coder.")
     if slash:
         raise make_unknown_provider(head, settings, rest, f"{server}/{text}" if server else "")
     if text and (owner := _provider_of_family(text) or server):
         return owner, text
     raise ConfigError(
-        f"It is not clear which provider has the model {text!r}.", "Write it as provider/model: ollama/qwen3-coder."
+        f"The provider of the model {text!r} is unknown.", "Write provider/model, for example ollama/qwen3-coder."
     )
 
 
 def make_unknown_provider(name: str, settings: Iterable[str] = (), model: str = "", other: str = "") -> ConfigError:
-    """Return the error for a provider that does not exist. `other` is how to name a model of the only server."""
+    """Return the error for an unknown provider. `other` is the full name of the model on the only configured server."""
     known = list(dict.fromkeys([*settings, *PRESETS]))
     suggestion = suggest_similar(name, known, f"{{}}/{model}" if model else "{}")
-    hint = f"For a model of that name on your server, write {other}." if other else f"Known are {', '.join(known)}."
+    hint = f"For a model of that name on your server, write {other}." if other else f"Known: {', '.join(known)}."
     return ConfigError(f"There is no provider {name!r}.{suggestion}", hint)
 
 
@@ -319,7 +319,7 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
     usual = preset.base_url if preset else ""
     base_url = own.base_url or _read_base_url(preset, env) or usual
     if not base_url:
-        raise ConfigError(f"The provider {provider!r} has no address.", f"Set providers.{provider}.base_url.")
+        raise ConfigError(f"The provider {provider!r} has no URL.", f"Set providers.{provider}.base_url.")
     key = _find_key(provider, own, env)
     places = _describe_key_places(provider, preset)
     if preset is not None and preset.key_names and base_url == usual and not key:
@@ -329,13 +329,13 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
 
 
 def is_redirected(place: Endpoint) -> bool:
-    """True for a known provider at another address than its own: its models and prices may be others."""
+    """True if a known provider has a custom URL, so that its models and prices may differ from the catalog."""
     preset = PRESETS.get(place.provider)
     return preset is not None and bool(preset.key_names) and place.base_url.rstrip("/") != preset.base_url
 
 
 def list_unlisted_providers(settings: SettingsByProvider, env: Mapping[str, str]) -> list[Endpoint]:
-    """Return the providers whose models only their server knows: at an own address and without configured models."""
+    """Return the providers with a custom URL and no configured models: only their server can list the models."""
     found: list[Endpoint] = []
     for name in dict.fromkeys([*settings, *PRESETS]):
         own = settings.get(name, ProviderSettings())

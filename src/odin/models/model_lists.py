@@ -86,7 +86,7 @@ def _list_reachable(
 ) -> Iterator[_ReachableModel]:
     """Yield configured models, then those their server lists, then catalog models whose provider has a key.
 
-    The catalog is about the provider's own address: elsewhere its prices do not count, and its models only as long as
+    At a custom URL catalog prices do not apply, and catalog models are listed only as long as
     the server has not been asked.
     """
     for name in dict.fromkeys([*settings, *PRESETS]):

@@ -88,7 +88,7 @@ class ModelSelector:
         return " ".join(filter(None, (self._table.warning, *self._auth.warnings, *self._find_invalid_refs())))
 
     def _find_invalid_refs(self) -> Iterator[str]:
-        """Yield what is wrong with the names of the other models in the settings, which connect only when needed."""
+        """Yield a problem for each other model in the settings that cannot be used; they connect only when needed."""
         config = self._config
         named = [("small_model", config.small_model), ("compaction.model", config.compaction.model)]
         for key, ref in (*named, *(("fallback_model", ref) for ref in config.fallback_model)):
@@ -174,7 +174,7 @@ class ModelSelector:
         if names:
             return ""
         suggestion = suggest_similar(model, self._table.list_models(provider), f"{provider}/{{}}")
-        return f"Odin does not know {provider}/{model}, and its server gave no list of models.{suggestion}"
+        return f"Odin does not know {provider}/{model}, and its server provides no list of models.{suggestion}"
 
     async def close(self) -> None:
         for provider in self._open:
@@ -246,9 +246,9 @@ class ModelSelector:
         return next((f"{name}/{models[0].id}" for name, models in lists.items() if models), "")
 
     async def _read_lists(self, *, ask: bool) -> "dict[str, tuple[ListedModel, ...]]":
-        """Return the lists of the servers whose models are not known otherwise, by provider.
+        """Return the model lists of servers whose models are not configured, by provider.
 
-        A server that was asked in vain has an empty list, one that was not asked and is not known has none.
+        A server that did not answer has an empty list; one that was not asked and is not cached has no entry.
         """
         settings = self._settings
         places = list_unlisted_providers(settings, self._env)
@@ -322,7 +322,7 @@ class _EarlierModel(Struct, frozen=True):
 async def choose_initial_model(models: ModelSelector, config: Config, past: Sequence[Envelope]) -> InitialModel:
     """Connect to this run's model: the one it names, the one chosen in the session, or the configured one.
 
-    If nothing is configured, a resumed session keeps its model and a new one takes what is found.
+    If nothing is configured, a resumed session keeps its model and a new one uses the first model found.
     """
     if config.sources.get("model") in _RUN_SOURCES:
         await models.choose(config.model)
@@ -352,7 +352,7 @@ def _find_earlier_model(past: Sequence[Envelope]) -> _EarlierModel:
 
 
 PREFERRED_RETRY_S = 300.0
-"""How long the chosen model is left alone; the first prompt after that tries it again."""
+"""Seconds after a switch to a fallback; the first prompt after that tries the chosen model again."""
 
 
 class ModelFallback:
@@ -388,7 +388,7 @@ class ModelFallback:
         home, self._preferred = self._preferred, None
         if self._models.ref == self._substitute:
             self._models.use(*home)
-            self._recorder.emit(ModelChanged(self._models.ref, "it is tried again."))
+            self._recorder.emit(ModelChanged(self._models.ref, "trying it again."))
 
     async def _switch_to(self, ref: str) -> bool:
         self._tried.add(ref)

@@ -116,7 +116,7 @@ class Player:
             await self._wait_until(lambda: action.after in self._happened, " ".join(action.after))
         if action.silent_turn:
             await self._wait_until(
-                lambda: action.silent_turn in self._silent, f"the moment in which {action.silent_turn} was cut off"
+                lambda: action.silent_turn in self._silent, f"the point where {action.silent_turn} was cut off"
             )
         if action.delay:
             await asyncio.sleep(action.delay)
@@ -243,7 +243,7 @@ class _RecordedAnswers:
         """
         recorded = self._permissions.get(asked.call_id)
         if asked.unsandboxed and not recorded:
-            return AnswerPermission(asked.ask_id, False, "A replay does not leave its sandbox.", by="replay")
+            return AnswerPermission(asked.ask_id, False, "A replay runs no command outside the sandbox.", by="replay")
         if not recorded:
             allow = asked.call_id in self._allowed_calls
             return AnswerPermission(

@@ -1,4 +1,4 @@
-"""Forking and deleting sessions, and removing what crashes left of either.
+"""Forking and deleting sessions, and removing leftovers of crashes.
 
 A fork copies the log up to a prompt together with the session's files (images, outputs, notes) and rewrites paths in
 the log to the copies, so that the original can be deleted. Deleting first renames the folder to a hidden name, so a

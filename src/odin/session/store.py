@@ -112,7 +112,7 @@ class SessionStore:
         if is_session_id(name) and self.find_log(name) is not None:
             return name
         if not name:
-            raise SessionNotFound("No session was named.", self._suggest_sessions())
+            raise SessionNotFound("No session given.", self._suggest_sessions())
         ids = [entry.id for entry in self.list()]
         matches = [session for session in ids if session.startswith(name)] if is_session_id(name) else []
         matches = matches or self._find_by_title(name)
