@@ -8,32 +8,27 @@ import sys
 _OPTIONAL_MODULES = ("ssl", "typing_extensions")
 """asyncio and msgspec use these if they can be imported, which takes long. `providers/tls.py` adds TLS when needed."""
 
+EXIT_OUTPUT_FAILED = 74
+"""Exit code if standard output could not be written, as that of `OutputFailed`."""
+
 
 def start() -> None:
     """Run the command line, then end the process without tearing the interpreter down, which takes 15 ms.
 
-    As at a normal exit, exit handlers run and the standard streams are flushed; if that fails, Python reports it.
+    As at a normal exit, exit handlers run and the standard streams are flushed.
     """
     code = main()
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # pyright: ignore[reportUnnecessaryComparison]
-                stream.flush()
-    except BrokenPipeError:
-        os._exit(code)  # the reader has left, and there is nothing to report
-    except (OSError, ValueError):
-        sys.exit(code)
+    try:  # noqa: SIM105 (contextlib would be loaded for it)
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is no other place to report it
     atexit._run_exitfuncs()
     os._exit(code)
 
 
 def main() -> int:
     if len(sys.argv) == 2 and sys.argv[1] in ("--version", "-V", "-v"):
-        from odin import __version__
-
-        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
-            sys.stdout.write(f"odin {__version__}\n")
-        return 0
+        return _write_version()
     gc.disable()  # imports only allocate; `run` enables it again
     try:
         _import_libraries()
@@ -42,6 +37,21 @@ def main() -> int:
         return run(sys.argv[1:])
     except KeyboardInterrupt:
         return 130
+
+
+def _write_version() -> int:
+    from odin import __version__
+
+    try:
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.write(f"odin {__version__}\n")
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return 0  # the reader has left, and there is nothing to report
+    except OSError as error:
+        sys.stderr.write(f"odin: Cannot write to standard output: {error.strerror}.\n")
+        return EXIT_OUTPUT_FAILED
+    return 0
 
 
 def _import_libraries() -> None:

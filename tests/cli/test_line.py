@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,45 @@ def test_headless_speaks_json_lines(run_odin_process: Run) -> None:
 def test_continue_and_resume_exclude_each_other(here: Here, line: list[str]) -> None:
     code, _, said = here(*line)
     assert code == 2 and said == "odin: --resume and --continue cannot be combined.\n"
+
+
+# --- an output that takes nothing ---
+
+PRINTING = [
+    (("--version",), 0, False),
+    (("--version",), 0, True),
+    (("sessions", "--json"), 0, False),
+    (("sessions", "--json"), 0, True),
+    (("-p", "hi"), 141, False),
+    (("-p", "hi", "--output-format", "json"), 141, False),
+    (("-p", "hi", "--output-format", "stream-json", "--verbose"), 141, False),
+]
+"""Command lines, the exit code if nobody reads what they print, and whether Python writes it at once."""
+
+
+@pytest.mark.parametrize(("line", "code", "unbuffered"), PRINTING)
+def test_a_full_disk_is_told_and_a_reader_that_left_is_not(
+    workspace: Path, line: tuple[str, ...], code: int, unbuffered: bool
+) -> None:
+    command = [sys.executable, "-I", *(["-u"] if unbuffered else []), "-m", "odin", *line]
+    env = dict(os.environ)
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=workspace, env=env, check=False
+        )
+    told = [text for text in done.stderr.splitlines() if text.startswith("odin: ")]
+    assert (done.returncode, len(told)) == (74, 1), done.stderr
+    assert told[0].startswith("odin: Cannot write to standard output: No space left on device.")
+    assert ("The session has the answer: odin --continue" in told[0]) == ("-p" in line)
+    assert "Traceback" not in done.stderr
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        left = subprocess.run(
+            command, stdout=unread, stderr=subprocess.PIPE, text=True, cwd=workspace, env=env, check=False
+        )
+    assert left.returncode == code
+    assert [text for text in left.stderr.splitlines() if not text.startswith("No model is configured")] == []
 
 
 # --- a crash ---

@@ -1,6 +1,7 @@
 """Real pipes: slow readers, vanished readers, plain files, lines cut anywhere."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,7 @@ async def test_a_reader_that_leaves_in_the_middle(pipe: Pipe) -> None:
     await asyncio.sleep(0.01)
     os.close(pipe[0])
     assert not await asyncio.wait_for(drained, 10)
+    assert output.error is None
 
 
 async def test_a_plain_file_takes_all_at_once(tmp_path: Path) -> None:
@@ -75,11 +77,13 @@ async def test_a_plain_file_takes_all_at_once(tmp_path: Path) -> None:
     assert path.read_bytes() == b"".join(b"%d\n" % number for number in range(100))
 
 
-async def test_a_full_disk_is_a_reader_that_left() -> None:
+async def test_a_full_disk_is_no_reader_that_left() -> None:
     with open("/dev/full", "wb") as full:
         output = PipeWriter(full.fileno())
         output.write(b"x")
         assert not await asyncio.wait_for(output.drain(), 10)
+    assert output.error is not None
+    assert output.error.errno == errno.ENOSPC
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.integers(1, 7), st.booleans())

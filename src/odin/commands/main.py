@@ -26,7 +26,7 @@ from odin.commands.command_line import (
     write_message,
 )
 from odin.config import Options, get_current_folder, load
-from odin.core.errors import EmptyPrompt, OdinError, UsageError
+from odin.core.errors import EmptyPrompt, OdinError, OutputFailed, UsageError
 from odin.core.event_values import Mode
 from odin.core.op import Prompt
 from odin.core.text import append_piped_text, find_similar, to_valid_unicode
@@ -71,20 +71,45 @@ def run(argv: list[str]) -> int:
     gc.enable()
     _open_missing_streams()
     try:
-        argv = extract_folder_flags(argv, os.environ)
-        if argv and argv[0] in COMMANDS:
-            return _run_subcommand(argv[0], argv[1:])
-        if argv and argv[0] in SHORTHANDS:
-            argv = [*SHORTHANDS[argv[0]], *argv[1:]]
-        return _run_prompt(argv)
+        return _run_and_flush(argv)
     except OdinError as error:
         write_message(f"odin: {error.describe()}")
         return error.exit_code
     except BrokenPipeError:
         _discard_stdout()
         return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            return _report_crash(error)
+        _discard_stdout()
+        failed = OutputFailed.from_error(error)
+        write_message(f"odin: {failed.describe()}")
+        return failed.exit_code
     except Exception as error:
         return _report_crash(error)
+
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Why standard output cannot be written. Errors of other files name the file, or are reported where they happen."""
+
+
+def _run_and_flush(argv: list[str]) -> int:
+    try:
+        code = _dispatch(argv)
+    except SystemExit as left:  # of the parser
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stdout.flush()
+    return code
+
+
+def _dispatch(argv: list[str]) -> int:
+    argv = extract_folder_flags(argv, os.environ)
+    if argv and argv[0] in COMMANDS:
+        return _run_subcommand(argv[0], argv[1:])
+    if argv and argv[0] in SHORTHANDS:
+        argv = [*SHORTHANDS[argv[0]], *argv[1:]]
+    return _run_prompt(argv)
 
 
 def _report_crash(error: Exception) -> int:

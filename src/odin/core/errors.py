@@ -32,6 +32,16 @@ class UsageError(OdinError):
     exit_code = 2
 
 
+class OutputFailed(OdinError):
+    """Standard output could not be written: the disk is full, or the device has failed."""
+
+    exit_code = 74  # EX_IOERR
+
+    @classmethod
+    def from_error(cls, error: OSError) -> "OutputFailed":
+        return cls(f"Cannot write to standard output: {error.strerror or error}.")
+
+
 class EmptyPrompt(UsageError):
     def __init__(self) -> None:
         super().__init__("The prompt is empty.", "Say what you want done, as an argument or on standard input.")

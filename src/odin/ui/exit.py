@@ -7,19 +7,30 @@ import asyncio
 import signal
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from odin.core import errors
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import ExitReason
 from odin.core.op import Interrupt
+from odin.ui.terminal import write_line
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """Exit code if standard output was closed before everything was written: 128 + SIGPIPE, as usual."""
 
 OUTPUT_CLOSED = "Standard output is closed. Nothing was done."
+
+
+def report_broken_output(error: OSError | None, err: TextIO | None) -> int:
+    """Say why standard output could not be written, unless the reader has left. Return the exit code."""
+    if error is None:
+        return EXIT_READER_GONE
+    failed = errors.OutputFailed.from_error(error)
+    write_line(err, f"odin: {failed} The session has the answer: odin --continue")
+    return failed.exit_code
+
 
 _ENDING_SENTENCES: dict[ExitReason, str] = {
     "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or resume with "

@@ -26,7 +26,9 @@ class PipeWriter:
         self._drained: asyncio.Future[None] | None = None
         self._is_regular_file = False
         self.broken: asyncio.Future[None] = self._loop.create_future()
-        """Done when the reader is gone."""
+        """Done when nothing can be written any more."""
+        self.error: OSError | None = None
+        """Why, unless the reader is gone."""
 
     def write_json(self, data: bytes) -> None:
         """Write one line of JSON; on a terminal, with deceptive characters escaped."""
@@ -49,7 +51,7 @@ class PipeWriter:
                 self._write_file(data)
 
     async def drain(self) -> bool:
-        """Wait until everything is written. Return False if the reader went away first."""
+        """Wait until everything is written. Return False if that failed or the reader went away first."""
         while self._unwritten and not self.broken.done():
             self._drained = self._loop.create_future()
             await self._drained
@@ -67,8 +69,8 @@ class PipeWriter:
         try:
             while view:
                 view = view[os.write(self._fd, view) :]
-        except OSError:
-            self._break()
+        except OSError as error:
+            self._break(error)
 
     def _flush(self) -> None:
         view = self._unwritten[0]
@@ -76,8 +78,8 @@ class PipeWriter:
             written = os.write(self._fd, view[:_ATOMIC])
         except BlockingIOError:
             return
-        except OSError:
-            self._break()
+        except OSError as error:
+            self._break(error)
             return
         if written < len(view):
             self._unwritten[0] = view[written:]
@@ -87,7 +89,8 @@ class PipeWriter:
             self._loop.remove_writer(self._fd)
             self._wake()
 
-    def _break(self) -> None:
+    def _break(self, error: OSError) -> None:
+        self.error = None if isinstance(error, BrokenPipeError) else error
         self.close()
         self.broken.set_result(None)
         self._wake()

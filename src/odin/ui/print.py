@@ -11,7 +11,14 @@ from odin.core.call_events import ThinkingEnded
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Prompt
-from odin.ui.exit import EXIT_READER_GONE, OUTPUT_CLOSED, StopSignals, describe_ending, exit_code_of
+from odin.ui.exit import (
+    EXIT_READER_GONE,
+    OUTPUT_CLOSED,
+    StopSignals,
+    describe_ending,
+    exit_code_of,
+    report_broken_output,
+)
 from odin.ui.pipes import PipeWriter
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.progress import EventLines, ProgressLine
@@ -26,6 +33,9 @@ class LiveAnswer(Protocol):
 
     @property
     def broken(self) -> bool: ...
+
+    @property
+    def error(self) -> OSError | None: ...
 
     def handle_event(self, envelope: Envelope) -> None: ...
 
@@ -83,7 +93,9 @@ async def run_text(
         return run.code
     if started is not None:
         started.answer.finish(ended)
-        return EXIT_READER_GONE if started.answer.broken else await run.deliver(ended, out, b"")
+        if started.answer.broken:
+            return report_broken_output(started.answer.error, err)
+        return await run.deliver(ended, out, b"")
     text = escape_control(ended.text) if out.isatty() else ended.text
     data = text.rstrip("\n") + "\n" if text else ""
     return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
@@ -176,7 +188,7 @@ class _TurnRun:
         output = PipeWriter(out.fileno())
         output.write(data)
         if not await output.drain():
-            return EXIT_READER_GONE
+            return report_broken_output(output.error, self._err)
         if message := describe_ending(ended):
             for line in message.split("\n"):
                 write_line(self._err, line)

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TextIO
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
-from odin.core.errors import OdinError
+from odin.core.errors import OdinError, OutputFailed
 from odin.core.event import Envelope, PermissionModeChanged, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.format import count_of
@@ -260,7 +260,7 @@ class _PlainRepl:
     def _finish_turn(self, code: int) -> None:
         self._sender.expects_turn = False
         self.code = code
-        if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE):
+        if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE, OutputFailed.exit_code):
             self._leave(code)
         self._keyboard.show()
 

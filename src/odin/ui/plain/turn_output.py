@@ -44,11 +44,12 @@ class BottomLine(Protocol):
 class StreamedAnswer:
     """Writes an answer as whole lines, so that the terminal wraps and copies them like any other output.
 
-    `broken` is True when standard output was closed.
+    `broken` is True when standard output was closed or cannot be written; then `error` says why.
     """
 
     def __init__(self, out: TextIO, bottom: BottomLine) -> None:
         self.broken = False
+        self.error: OSError | None = None
         self._fd = out.fileno()
         self._is_terminal = out.isatty()
         self._encoding = out.encoding or "utf-8"
@@ -161,8 +162,9 @@ class StreamedAnswer:
                 view = view[os.write(self._fd, view) :]
             except BlockingIOError:
                 select.select([], [self._fd], [], 1.0)
-            except OSError:
+            except OSError as error:
                 self.broken = True
+                self.error = None if isinstance(error, BrokenPipeError) else error
 
 
 class TurnView:

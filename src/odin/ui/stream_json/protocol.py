@@ -7,6 +7,7 @@ Messages go out as JSON lines. Prompts arrive as `user` lines, and each gets one
 import asyncio
 import binascii
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TextIO, cast, get_args
 
@@ -23,7 +24,7 @@ from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded, 
 from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
-from odin.ui.exit import EXIT_READER_GONE, StopSignals, exit_code_of
+from odin.ui.exit import EXIT_READER_GONE, StopSignals, exit_code_of, report_broken_output
 from odin.ui.pipes import PipeWriter
 from odin.ui.stream_json.controls import ControlRequests, HookRequests
 from odin.ui.stream_json.permissions import PermissionRequests
@@ -101,7 +102,9 @@ async def run_stream_json(
             await asyncio.wait({drained, stopping.abandoned}, return_when=asyncio.FIRST_COMPLETED)
             drained.cancel()
     output.close()
-    return stopping.code or (EXIT_READER_GONE if output.broken.done() else code)
+    if stopping.code or not output.broken.done():
+        return stopping.code or code
+    return report_broken_output(output.error, sys.stderr)
 
 
 class _InputLine(Struct):
