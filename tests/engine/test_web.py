@@ -106,7 +106,7 @@ async def test_the_network_is_asked_about_in_every_mode(start: Start, site: Site
     assert last_result(talk).status == "success"
     (first, _) = talk.all(PermissionAsked)
     assert (first.name, first.subject) == ("WebFetch", url)
-    assert f"WebFetch reaches the network: {url}" in first.reason
+    assert (first.reason, first.title) == (f"Fetches {url}.", f"WebFetch {url}")
 
 
 async def test_a_rule_for_the_domain_lets_it_run_and_covers_no_other_host(start: Start, site: Site):

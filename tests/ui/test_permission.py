@@ -137,7 +137,15 @@ def test_the_question_names_everything_that_matters() -> None:
 def test_the_level_of_danger_is_not_repeated() -> None:
     outside = ask(danger="outside_project", effect="Uses /a, outside the project.", reason="It names /a.")
     assert "\nOutside the project. Uses /a.\n" in format_permission_request(outside)
-    worse = ask(danger="hard_to_undo", effect="Deletes /a. Uses /a, outside the project.")
+    edit = "Changes /b/a, outside the project."
+    titled = ask(subject="/b/a", danger="outside_project", effect=edit, title="Edit /b/a")
+    assert "/b/a" not in format_permission_request(titled).partition("\n")[2]
+    page = ask(subject="https://a.org", danger="network", effect="Fetches it.", title="WebFetch https://a.org", args={})
+    shown = format_permission_request(page)
+    assert shown.startswith("Odin asks: WebFetch https://a.org\nNetwork.\n")
+    why = "The command names /a, outside the project /p."
+    worse = ask(danger="hard_to_undo", effect="Deletes /a. Uses /a, outside the project.", reason=why)
+    assert why not in format_permission_request(worse)
     assert "\nHard to undo. Deletes /a. Uses /a, outside the project.\n" in format_permission_request(worse)
 
 

@@ -417,8 +417,10 @@ def _combine_effects(effects: Sequence[Effect]) -> Effect:
 
 
 def name_call(call: PolicyCall) -> str:
-    """Return a call in a few words: the tool as users know it and its file, relative to the project."""
+    """Return a call in a few words: the tool as users know it and its URL, or its file relative to the project."""
     name, subject = user_name_of(call.name), call.subject
+    if subject.url:
+        return f"{name} {subject.url}"
     files = [_name_file(item, call.root) for item in subject.resolved] or [
         _shorten_path(call.root, path) for path in subject.paths
     ]

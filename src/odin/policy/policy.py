@@ -367,8 +367,7 @@ class Policy:
         if call.kind == "talk":
             return _allow_freely("It only talks to the user.", "talking")
         if call.kind == "network":
-            why = f"{call.name} reaches the network: {call.subject.text}."
-            return Verdict("ask", why, self._suggest_hint(call), "the network")
+            return Verdict("ask", _describe_effect(call), self._suggest_hint(call), "the network")
         if call.kind == "execute":
             return self._decide_command(call)
         outside = self._find_outside_path(call)
@@ -380,9 +379,7 @@ class Policy:
         if self.permission_mode in ("acceptEdits", "auto") and call.subject.paths:
             mode = self.permission_mode
             return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
-        from odin.policy.effects import describe_call
-
-        return Verdict("ask", describe_call(call).sentence, self._suggest_hint(call), "changes")
+        return Verdict("ask", _describe_effect(call), self._suggest_hint(call), "changes")
 
     def _decide_command(self, call: PolicyCall) -> Verdict:
         analysis = call.analysis
@@ -423,9 +420,7 @@ class Policy:
             return f"{why}: {doubt}." if doubt else f"{why}."
         if doubt:
             return f"The command may not be read-only: {doubt}."
-        from odin.policy.effects import describe_call
-
-        return describe_call(call).sentence
+        return _describe_effect(call)
 
     def _suggest_hint(self, call: PolicyCall) -> str:
         if call.kind == "edit" and not self._find_outside_path(call):
@@ -447,6 +442,12 @@ class Policy:
 def _is_private_fetch(call: PolicyCall) -> bool:
     """True if the model wants a page of this machine or a private network. A search asks the user's own server."""
     return canonical_name_of(call.name) == "WebFetch" and is_private_url(call.subject.url)
+
+
+def _describe_effect(call: PolicyCall) -> str:
+    from odin.policy.effects import describe_call
+
+    return describe_call(call).sentence
 
 
 def _deny_always(reason: str, rule: str, hint: str = "") -> Verdict:

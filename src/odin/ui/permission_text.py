@@ -100,7 +100,7 @@ def _is_named_by_title(ask: PermissionAsked) -> bool:
 
 def format_effect(ask: PermissionAsked) -> str:
     """Return what the call would do, as far as the headline does not say it; "" for an edited call."""
-    if _is_named_by_title(ask) and ask.danger == "changes_files":
+    if _is_named_by_title(ask) and ask.danger in ("changes_files", "outside_project", "network"):
         return ""
     effect = escape_hidden(ask.effect)
     return effect.replace(_OUTSIDE, ".") if ask.danger == "outside_project" else effect
@@ -108,7 +108,8 @@ def format_effect(ask: PermissionAsked) -> str:
 
 def list_circumstances(ask: PermissionAsked) -> list[str]:
     """Return the reason of the request unless its effect says the same, and homoglyph warnings."""
-    is_told = ask.reason == ask.effect or (ask.danger == "outside_project" and "outside the project" in ask.reason)
+    is_outside_told = ask.danger == "outside_project" or _OUTSIDE in ask.effect
+    is_told = ask.reason == ask.effect or (is_outside_told and "outside the project" in ask.reason)
     lines = [escape_hidden(ask.reason)] if ask.reason and not is_told else []
     return lines + warn_of_homoglyphs(subject_of(ask))
 
