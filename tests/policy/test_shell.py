@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.policy.commands.analysis import analyze_command, is_read_only, split_commands
+from odin.policy.commands.analysis import analyze_command, is_read_only
 from odin.policy.commands.destructive.check import find_harm
 from odin.policy.commands.parser import parse_command
 from odin.policy.commands.syntax import MAX_COMMAND_CHARS, Unparseable
@@ -63,7 +63,9 @@ from tests.table import each
     ],
 )
 def test_every_command_in_a_text_is_found(command: str, parts: list[list[str]]):
-    assert split_commands(command) == parts
+    found = analyze_command(command)
+    assert [list(part.texts) for part in found.commands] == parts
+    assert found.is_complete
 
 
 @each(
@@ -100,7 +102,7 @@ def test_every_command_in_a_text_is_found(command: str, parts: list[list[str]]):
     ],
 )
 def test_what_cannot_be_read_with_certainty_is_not_split(command: str):
-    assert split_commands(command) is None
+    assert not analyze_command(command).is_complete
 
 
 def test_a_heredoc_for_a_shell_is_a_script():
@@ -169,7 +171,7 @@ def test_any_text_is_read_or_declared_unclear(text: str):
     try:
         script = parse_command(text)
     except Unparseable:
-        assert split_commands(text) is None
+        assert not analyze_command(text).is_complete
         return
     assert all(simple.words or simple.redirects for simple in script.commands)
 

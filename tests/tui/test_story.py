@@ -97,7 +97,6 @@ def test_a_rollback_takes_the_unfinished_text_and_calls_away() -> None:
         [ASK, TextStreamed("half an ans"), CallStreamed("c1", "Read", chars=3), ReplyRolledBack("overloaded")]
     )
     assert texts(story) == ["Prompt Do it."]
-    assert story.find_call("c1") is None
     story = story_of(
         [ASK, TextStreamed("half"), ReplyDiscarded("cut off"), TextStreamed("whole"), replied(Text("whole"))]
     )

@@ -6,19 +6,17 @@ A switch opens and locks the target session before it closes the old one.
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.app.compose import open_session
 from odin.app.workspace import OpenedLog, open_log, workspace_of
 from odin.config import Options, get_state_dir, load, resolve_folder
 from odin.config.files import set_key
-from odin.context.system_prompt import SystemPromptSource
 from odin.core.call_events import UsageGrouping, UsageReport
 from odin.core.client import (
     ChangedFile,
@@ -33,9 +31,7 @@ from odin.core.client import (
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionNotFound, UsageError
 from odin.core.event import SessionSwitched, TitleSet
 from odin.core.op import SetTitle
-from odin.core.provider import ModelInfo, Provider
 from odin.core.text import to_valid_unicode
-from odin.core.tool import Tool
 from odin.engine.client import LocalClient
 from odin.models.onboarding import is_first_run
 from odin.session.index import SessionIndex
@@ -147,41 +143,22 @@ def normalize_title(title: str) -> str:
     return title if len(title) <= MAX_TITLE_CHARS else title[: MAX_TITLE_CHARS - 1] + "…"
 
 
-def open_project_sessions(
-    cwd: str = "", env: Mapping[str, str] | None = None, *, everywhere: bool = False
-) -> ProjectSessions:
-    environ = os.environ if env is None else env
-    config = load(resolve_folder(cwd), environ, {})
-    return ProjectSessions(SessionStore(get_state_dir(environ), config.root), everywhere=everywhere)
+def open_project_sessions(cwd: str = "", *, everywhere: bool = False) -> ProjectSessions:
+    config = load(resolve_folder(cwd), os.environ, {})
+    return ProjectSessions(SessionStore(get_state_dir(os.environ), config.root), everywhere=everywhere)
 
 
 SwitchKind = Literal["resume", "new", "fork"]
 
 
-class SessionParts(Struct, frozen=True):
-    """What a program adds to every session it opens."""
-
-    tools: Sequence[Tool[Any]] = ()
-    provider: tuple[Provider, ModelInfo] | None = None
-    system_prompt: SystemPromptSource | None = None
-
-    async def open(self, options: Options, opened: OpenedLog) -> LocalClient:
-        return await open_session(
-            options, tools=self.tools, provider=self.provider, system_prompt=self.system_prompt, opened=opened
-        )
-
-
 class SessionSwitcher:
     """The sessions of one project, one of them open. `draft` is the prompt that a fork at startup left out."""
 
-    def __init__(
-        self, store: SessionStore, options: Options, cwd: str, client: LocalClient, parts: "SessionParts"
-    ) -> None:
+    def __init__(self, store: SessionStore, options: Options, cwd: str, client: LocalClient) -> None:
         self._store = store
         self._options = options
         self._cwd = cwd
         self._client = client
-        self._parts = parts
         self._project_sessions = ProjectSessions(store)
         self._switch_lock = asyncio.Lock()
         self.draft = ""
@@ -302,7 +279,7 @@ class SessionSwitcher:
 
     async def _switch(self, kind: SwitchKind, options: Options, opened: OpenedLog) -> Client:
         """Open the new session, then close the old one. If opening fails, the old session stays open."""
-        entered = await self._parts.open(options, opened)
+        entered = await open_session(options, opened=opened)
         left, self._client = self._client, entered
         event = SessionSwitched(kind, opened.log.session)
         with contextlib.suppress(OdinError):
@@ -312,13 +289,7 @@ class SessionSwitcher:
         return entered
 
 
-async def open_switcher(
-    options: Options,
-    *,
-    tools: Sequence[Tool[Any]] = (),
-    provider: tuple[Provider, ModelInfo] | None = None,
-    system_prompt: SystemPromptSource | None = None,
-) -> SessionSwitcher:
+async def open_switcher(options: Options) -> SessionSwitcher:
     """Open a session for a front end that switches between sessions.
 
     On a first run Odin connects to no server before the user has been asked.
@@ -327,8 +298,7 @@ async def open_switcher(
     if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
     opened = open_log(workspace.store, options, workspace.cwd)
-    parts = SessionParts(tools, provider, system_prompt)
-    client = await parts.open(options, opened)
-    switcher = SessionSwitcher(workspace.store, options, workspace.cwd, client, parts)
+    client = await open_session(options, opened=opened)
+    switcher = SessionSwitcher(workspace.store, options, workspace.cwd, client)
     switcher.draft = opened.draft
     return switcher

@@ -113,7 +113,7 @@ def find_tail_start(messages: Sequence[Message], size: Callable[[Message], int],
     return start
 
 
-def render_message(message: Message, result_chars: int = _RESULT_CHARS) -> str:
+def render_message(message: Message) -> str:
     """One message as plain text, with long results and arguments shortened in the middle."""
     if isinstance(message, PromptMessage):
         notes = "".join(f"\n[note] {_escape_frames(clip_middle(note, _LINE_CHARS))}" for note in message.notes)
@@ -129,7 +129,7 @@ def render_message(message: Message, result_chars: int = _RESULT_CHARS) -> str:
     for result in message.results:
         kind = "error" if result.is_error else "result"
         shown = f" ({len(result.images)} images)" if result.images else ""
-        lines.append(f"[{kind} {result.call_id}]{shown}\n{_escape_frames(clip_middle(result.text, result_chars))}")
+        lines.append(f"[{kind} {result.call_id}]{shown}\n{_escape_frames(clip_middle(result.text, _RESULT_CHARS))}")
     lines += [f"[note] {_escape_frames(clip_middle(note, _LINE_CHARS))}" for note in message.notes]
     return "\n".join(lines)
 
@@ -257,9 +257,12 @@ def _list_file_lines(facts: SummaryFacts) -> Iterable[str]:
         yield "Their content is no longer in the conversation: read a file again before you quote or edit it."
 
 
-def _join_paths(paths: list[str], limit: int = 40) -> str:
-    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
-    return ", ".join(map(_flatten_line, paths[-limit:])) + more
+_MAX_PATHS = 40
+
+
+def _join_paths(paths: list[str]) -> str:
+    more = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
+    return ", ".join(map(_flatten_line, paths[-_MAX_PATHS:])) + more
 
 
 def _flatten_line(text: str) -> str:

@@ -434,10 +434,10 @@ class SmallModel:
             raise EmptyReply(f"The small model returned nothing for the job {job.name!r}.")
         return answer
 
-    async def ask_or_default(self, job: SmallJob, text: str, default: str, agent: str = "") -> str:
+    async def ask_or_default(self, job: SmallJob, text: str, default: str) -> str:
         """Return the answer, or `default` if the request fails."""
         try:
-            return await self.ask(job, text, agent)
+            return await self.ask(job, text)
         except ProviderError:
             return default
 

@@ -78,11 +78,6 @@ class ModelTable:
         """Yield the models of one provider, Odin's table first."""
         yield from dict.fromkeys([*self._load_rows().get(provider, {}), *self._overrides.get(provider, {})])
 
-    def list_refs(self) -> Iterator[str]:
-        """Yield every `provider/model`."""
-        for provider in dict.fromkeys([*self._load_rows(), *self._overrides]):
-            yield from (f"{provider}/{model}" for model in self.list_models(provider))
-
     def _load_rows(self) -> TableRows:
         if self._table is None:
             self._table = _ROWS_DECODER.decode(_bytes_of(_TABLE_PATH))

@@ -102,12 +102,15 @@ async def probe_server(
             await client.close()
 
 
+_WINDOW_TIMEOUT_S = 1.0
+
+
 async def context_window_of(
-    url: str, model: str, env: Mapping[str, str] | None = None, http: HttpClient | None = None, *, timeout: float = 1.0
+    url: str, model: str, env: Mapping[str, str] | None = None, http: HttpClient | None = None
 ) -> int:
     """Return the context window the server gives to a model; 0 if unknown."""
     base_url = re.sub(r"/(chat/completions|responses|messages)/?$", "", url)
-    server = await probe_server(base_url, env, http, timeout=timeout)
+    server = await probe_server(base_url, env, http, timeout=_WINDOW_TIMEOUT_S)
     if server is None or server.kind == "local":
         return 0
     names = (model, f"{model}:latest")

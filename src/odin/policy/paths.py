@@ -319,12 +319,12 @@ def name_in(path: str) -> str:
     return os.path.basename(path) or "."  # noqa: PTH119
 
 
-def open_unlinked(path: str, flags: int, mode: int = 0o666) -> int:
+def open_unlinked(path: str, flags: int) -> int:
     """Open the file at a resolved path and return its descriptor. Raise PathChanged if a part of the path is a link."""
     if _WHOLE_PATH:
-        return _open_whole(path, flags, mode)
+        return _open_whole(path, flags)
     with open_parent(path) as folder:
-        return folder.open_file(name_in(path), flags, mode)
+        return folder.open_file(name_in(path), flags)
 
 
 def open_for_reading(path: str) -> int:
@@ -338,9 +338,9 @@ def status_of(path: str) -> os.stat_result:
         return folder.status_of(name_in(path))
 
 
-def _open_whole(path: str, flags: int, mode: int = 0o666) -> int:
+def _open_whole(path: str, flags: int) -> int:
     try:
-        return os.open(path, flags | _WHOLE_PATH | os.O_CLOEXEC, mode)
+        return os.open(path, flags | _WHOLE_PATH | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise PathChanged(path) from None

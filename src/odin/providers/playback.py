@@ -70,9 +70,8 @@ class RecordedProvider:
         interrupted: Iterable[str],
         jobs: Mapping[str, Iterable[str]],
         hooks: PlaybackHooks,
-        name: str = "recorded",
     ) -> None:
-        self.name = name
+        self.name = "recorded"
         self._replies: dict[tuple[str, str], deque[RecordedReply]] = {}
         for agent, rendered in replies.items():
             for speech in rendered:

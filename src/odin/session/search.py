@@ -55,11 +55,14 @@ _TYPE_MARK = b'"event":{"type":"'
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
 
+MAX_MATCHES = 100
+
+
 def words_of(query: str) -> list[str]:
     return list(dict.fromkeys(word.lower() for word in query.split()))[:MAX_WORDS]
 
 
-def search_sessions(folder: Path, query: str, *, ripgrep: str = "", limit: int = 100) -> tuple[SessionMatch, ...]:
+def search_sessions(folder: Path, query: str, *, ripgrep: str = "") -> tuple[SessionMatch, ...]:
     """Return the sessions that contain all words of the query, latest first, each with its best match."""
     words = words_of(query)
     if not words:
@@ -72,7 +75,7 @@ def search_sessions(folder: Path, query: str, *, ripgrep: str = "", limit: int =
         match = _search_log(folder / summary.id / LOG_NAME, summary, words)
         if match is not None:
             matches.append(match)
-            if len(matches) >= limit:
+            if len(matches) >= MAX_MATCHES:
                 break
     return tuple(matches)
 
@@ -290,7 +293,7 @@ def read_recent_prompts(folder: Path, limit: int) -> tuple[str, ...]:
             continue
         for prompt in reversed(list(_read_prompts(path, info.st_size))):
             prompts.setdefault(prompt)
-            if len(prompts) >= limit:
+            if len(prompts) >= MAX_MATCHES:
                 return tuple(prompts)
     return tuple(prompts)
 

@@ -62,7 +62,7 @@ class SessionStore:
             raise UsageError(f"{session!r} is not a session id.", "Ids consist of letters, digits, '-' and '_'.")
         return self.folder / session / LOG_NAME
 
-    def create(self, cwd: str, session: str = "", *, key: str = "", copied: LogHeader | None = None) -> SessionLog:
+    def create(self, cwd: str, session: str = "", *, copied: LogHeader | None = None) -> SessionLog:
         """Reserve an id and return its log. The file is created by the first event.
 
         `copied` has the `forked_…` fields of a fork. Raise UsageError if the requested id is in use.
@@ -78,7 +78,6 @@ class SessionStore:
                 "session": session,
                 "cwd": to_valid_unicode(cwd),
                 "created": time.time(),
-                "key": key,
             }
             log = SessionLog(path, LogHeader(**fields))
             log.prepare()

@@ -86,12 +86,10 @@ class StopSignals:
     def __init__(
         self,
         client: Client,
-        patience: float = PATIENCE_S,
         on_exit: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
         self._on_exit = on_exit
-        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -125,7 +123,7 @@ class StopSignals:
             return
         self.code = code
         self.requested.set_result(None)
-        self._timer = self._loop.call_later(self._patience, self._abandon)
+        self._timer = self._loop.call_later(PATIENCE_S, self._abandon)
         if self._running:
             self._interrupt()
 

@@ -191,12 +191,6 @@ def analyze_command(command: str) -> CommandAnalysis:
     return extract_commands(command)
 
 
-def split_commands(command: str) -> list[list[str]] | None:
-    """Return the words of every command in the text, or None if some may be missing."""
-    analysis = analyze_command(command)
-    return [list(part.texts) for part in analysis.commands] if analysis.is_complete else None
-
-
 def is_read_only(command: str, cwd: str, root: str) -> bool:
     """True if the command is provably read-only and stays inside the root."""
     from odin.policy.commands.parser import parse_command

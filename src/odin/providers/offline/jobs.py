@@ -36,19 +36,19 @@ ANSWER_CHARS = 3000
 GIST_CHARS = 6000
 
 
-def answer_from_page(question: PageQuestion, limit: int = ANSWER_CHARS) -> str:
+def answer_from_page(question: PageQuestion) -> str:
     """Return the passages of a page that match the question best, in order, under their headings."""
     passages = passages_of(question.page)
-    chosen = select_fitting(passages, rank_passages(passages, question.prompt), limit)
+    chosen = select_fitting(passages, rank_passages(passages, question.prompt), ANSWER_CHARS)
     if chosen:
         return f"(No model answered: these passages match the question best.)\n\n{join_passages(passages, chosen)}"
-    start = question.page[: limit // 2].rstrip()
+    start = question.page[: ANSWER_CHARS // 2].rstrip()
     return f"(No model answered: no passage matches the question, so this is the beginning of the page.)\n\n{start}"
 
 
-def gist_of(gathered: CollectedContext, limit: int = GIST_CHARS) -> str:
+def gist_of(gathered: CollectedContext) -> str:
     """Return each item's title and its most relevant lines for the focus, in equal shares."""
-    share = max(160, limit // max(1, len(gathered.items)))
+    share = max(160, GIST_CHARS // max(1, len(gathered.items)))
     wanted = words_of(gathered.focus)
     extracts = [f"- {title}\n{_pick_lines(body, wanted, share - len(title))}" for title, body in gathered.items]
     return "\n".join(["(No model summarized this: the lines below are extracts.)", *extracts])

@@ -3,7 +3,6 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -42,11 +41,10 @@ class _PendingAsk(Struct):
 
 
 class DialogQueue:
-    """Session observer that opens the dialogs. `clock` must be monotonic."""
+    """Session observer that opens the dialogs."""
 
-    def __init__(self, app: "OdinApp", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, app: "OdinApp") -> None:
         self._app = app
-        self._clock = clock
         self._client: Client | None = None
         self._info: SessionInfo | None = None
         self._pending: deque[_PendingAsk] = deque()
@@ -64,7 +62,7 @@ class DialogQueue:
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         match envelope.event:
             case PermissionAsked() | QuestionsAsked() as event:
-                self._pending.append(_PendingAsk(event, envelope.agent, self._clock()))
+                self._pending.append(_PendingAsk(event, envelope.agent, time.monotonic()))
             case PermissionAnswered() | QuestionsAnswered() as event:
                 self._drop(event)
             case TurnStarted(mode=mode) if not envelope.agent:
@@ -89,7 +87,7 @@ class DialogQueue:
         dialog, self._dialog = self._dialog, None
         if dialog is None:
             return
-        self._closed_at = self._clock()
+        self._closed_at = time.monotonic()
         dialog.withdraw()
         if why:
             self._app.show_toast(why)
@@ -116,14 +114,14 @@ class DialogQueue:
                 self._is_announced = True
                 self._app.show_toast("Odin needs an answer. Close this to see the request.")
             return True
-        return bool(self._app.composer.text) and self._clock() - self._app.last_key_at < TYPING_S
+        return bool(self._app.composer.text) and time.monotonic() - self._app.last_key_at < TYPING_S
 
     def _show(self, ask: _PendingAsk) -> None:
         event, info = ask.event, self._info
         permission = isinstance(event, PermissionAsked)
         patience = 0.0 if info is None else info.confirm_timeout_s if permission else info.question_timeout_s
         deadline = ask.since + patience if patience else 0.0
-        keep = self._clock() - self._closed_at > _STRAY_KEY_S
+        keep = time.monotonic() - self._closed_at > _STRAY_KEY_S
         waiting = len(self._pending)
         if isinstance(event, PermissionAsked):
             from odin.ui.tui.dialogs.permission import PermissionDialog
@@ -160,7 +158,7 @@ class DialogQueue:
         except OdinError as error:
             return error.describe()
         if not isinstance(op, Prompt) and self._dialog is not None and self._dialog.ask_id == op.ask_id:
-            self._dialog, self._closed_at = None, self._clock()
+            self._dialog, self._closed_at = None, time.monotonic()
         self._app.request_frame()
         return ""
 

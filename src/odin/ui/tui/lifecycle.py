@@ -89,14 +89,13 @@ _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 class DoublePress:
     """Detects two presses of a key in short succession."""
 
-    def __init__(self, seconds: float = DOUBLE_PRESS_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = DOUBLE_PRESS_S) -> None:
         self._seconds = seconds
-        self._clock = clock
         self._pressed_at = -seconds - 1
 
     def press(self) -> bool:
         """Record a press and return True if it is the second one in time."""
-        now = self._clock()
+        now = time.monotonic()
         second = now - self._pressed_at <= self._seconds
         self._pressed_at = -self._seconds - 1 if second else now
         return second

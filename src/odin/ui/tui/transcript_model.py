@@ -27,7 +27,6 @@ from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
     AgentBlock,
     BlockList,
-    CallBlock,
     CommandBlock,
     EndBlock,
     NoticeBlock,
@@ -228,14 +227,6 @@ class TranscriptModel:
     def touch(self, block: TranscriptBlock) -> None:
         """Mark the block as changed."""
         self._block_list.touch(block)
-
-    def find_call(self, call_id: str) -> CallBlock | None:
-        """Return the block of a tool call, running or finished."""
-        running = self._calls.find(call_id)
-        if running is not None:
-            return running
-        calls = (block for block in reversed(self.blocks) if isinstance(block, CallBlock))
-        return next((block for block in calls if block.key == call_id), None)
 
     def add_command(self, id: str, command: str) -> None:
         """Add a `!` command sent by this front end; its output arrives as events."""

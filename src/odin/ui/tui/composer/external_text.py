@@ -291,8 +291,8 @@ _FALLBACK_EDITOR = "vi"
 _STOP_TIMEOUT_S = 1.0
 
 
-def choose_editor(environ: Mapping[str, str] | None = None) -> list[str]:
-    return find_editor(environ) or [_FALLBACK_EDITOR]
+def choose_editor() -> list[str]:
+    return find_editor() or [_FALLBACK_EDITOR]
 
 
 async def edit_in_editor(app: App[Any], text: str) -> str:

@@ -38,10 +38,10 @@ class NewRuleDialog(Dialog[AddRule]):
     KEY_SCOPES = ("rule", "dialog")
     EXAMPLES: ClassVar[str] = "Examples: Bash(git push:*), Edit(src/**) or WebFetch(domain:example.org)"
 
-    def __init__(self, action: RuleAction = "allow", scope: RememberScope = "session") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.action: RuleAction = action
-        self.scope: RememberScope = scope
+        self.action: RuleAction = "allow"
+        self.scope: RememberScope = "session"
         self._field = DialogInput(self._take_field_key, "Tool or Tool(pattern)", id="rule")
         self._hints = Hints()
 

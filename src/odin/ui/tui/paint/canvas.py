@@ -227,8 +227,8 @@ def make_strips(lines: Iterable[Line]) -> list[Strip]:
     return [Strip(line) for line in lines]
 
 
-def indent_lines(lines: Iterable[Line], indent: int, style: Style | None = None) -> list[Strip]:
-    space = [Segment(" " * indent, style)] if indent else []
+def indent_lines(lines: Iterable[Line], indent: int) -> list[Strip]:
+    space = [Segment(" " * indent)] if indent else []
     return [Strip([*space, *line]) if line else make_blank() for line in lines]
 
 
@@ -246,23 +246,26 @@ def with_gap(lines: Iterable[Strip]) -> list[Strip]:
     return [make_blank(), *lines]
 
 
+_OUTPUT_INDENT = 2
 SHOWN_TAIL_LINES = 5
 """Output lines shown while a call runs."""
 SHORT_OUTPUT = 12
 """Lines of a result that are shown until it is unfolded."""
 
 
-def paint_output(text: str, canvas: Canvas, *, max_lines: int = 0, indent: int = 2, tail: bool = False) -> list[Strip]:
+def paint_output(text: str, canvas: Canvas, *, max_lines: int = 0, tail: bool = False) -> list[Strip]:
     """Paint all lines, or the first `max_lines` lines (with `tail` the last) and the number of lines left out."""
     palette = canvas.palette
     lines = parse_ansi(text.rstrip("\n"), palette.dim)
     shown = lines if not max_lines else lines[-max_lines:] if tail else lines[:max_lines]
     strips: list[Strip] = []
     for line in shown:
-        strips += indent_lines(wrap_cells(line, canvas.width - indent), indent)
+        strips += indent_lines(wrap_cells(line, canvas.width - _OUTPUT_INDENT), _OUTPUT_INDENT)
     left = len(lines) - len(shown)
     if left:
-        row = canvas.paint_row((" " * indent, None), (f"… {left:,} {'earlier' if tail else 'more'} lines", palette.dim))
+        row = canvas.paint_row(
+            (" " * _OUTPUT_INDENT, None), (f"… {left:,} {'earlier' if tail else 'more'} lines", palette.dim)
+        )
         strips = [row, *strips] if tail else [*strips, row]
     return strips
 

@@ -54,14 +54,6 @@ class FileDiff:
     def row_count(self) -> int:
         return sum(len(hunk.rows) for hunk in self.hunks)
 
-    @property
-    def added_count(self) -> int:
-        return sum(row.sign == "+" for hunk in self.hunks for row in hunk.rows)
-
-    @property
-    def removed_count(self) -> int:
-        return sum(row.sign == "-" for hunk in self.hunks for row in hunk.rows)
-
 
 def is_diff(text: str) -> bool:
     return text.startswith("--- ") and "\n@@ -" in text[:4000]
@@ -170,7 +162,7 @@ SHORT_DIFF = 30
 """Rows of a diff that are shown until it is unfolded."""
 
 
-def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2, shows_names: bool = False) -> list[Strip]:
+def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2) -> list[Strip]:
     """Paint a diff: all of it if `whole`, else its first rows. File names are shown if there are several files."""
     width = max(canvas.width - indent, 14)
     split = canvas.diff_style == "split" or (canvas.diff_style == "auto" and width >= SPLIT_WIDTH)
@@ -178,7 +170,7 @@ def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2, shows
     files = parse_diff(text)
     left = 10**9 if whole else SHORT_DIFF
     for changes in files:
-        if shows_names or len(files) > 1:
+        if len(files) > 1:
             lines.append([Segment(shorten_paths(sanitize_line(changes.path), canvas), canvas.palette.strong)])
         left, painted = _paint_file(changes, canvas, width, split, left)
         lines += painted

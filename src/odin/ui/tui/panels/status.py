@@ -313,14 +313,13 @@ class ToastHost(Protocol):
 class Toasts:
     """Shows at most `MAX_TOASTS` toasts, dropping the oldest, and no text twice at a time."""
 
-    def __init__(self, host: ToastHost, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, host: ToastHost) -> None:
         self._host = host
-        self._clock = clock
         self._visible: list[_Toast] = []
         self._is_scheduled = False
 
     def show(self, text: str, level: ToastLevel = "info") -> None:
-        now = self._clock()
+        now = time.monotonic()
         text = sanitize(text).strip()
         text = text if len(text) <= MAX_TOAST_CHARS else f"{text[:MAX_TOAST_CHARS]}…"
         self._visible = [toast for toast in self._visible if toast.ends > now]
@@ -338,7 +337,7 @@ class Toasts:
     def _show_again(self) -> None:
         """Redraw the visible toasts after Textual has processed its pending ones."""
         self._is_scheduled = False
-        now = self._clock()
+        now = time.monotonic()
         self._host.clear_notifications()
         for toast in self._visible:
             if toast.ends > now:
