@@ -35,7 +35,7 @@ def test_it_holds_there_too(around: list[str], who: str, use: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("module", ["test_sandbox", "test_sandbox_attacks", "test_sandbox_git"])
+@pytest.mark.parametrize("module", ["test_sandbox", "test_sandbox_attacks", "test_sandbox_git", "test_grants"])
 def test_an_ordinary_user_is_held_as_well(module: str) -> None:
     """The tests beside this one, run by nobody. They run as the user of the tests anyway."""
     if os.getuid() != 0:
