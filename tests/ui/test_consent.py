@@ -184,7 +184,7 @@ def test_a_command_is_changed_on_the_line(workspace: Path) -> None:
         terminal.type("e\n")
         terminal.see("command: touch one")
         terminal.type("\x7f\x7f\x7ftwo\n")
-        terminal.see("  | -touch one\r\n  | +touch two\r\n")
+        terminal.see("  | \x1b[31m-touch one\x1b[0m\r\n  | \x1b[32m+touch two\x1b[0m\r\n")
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
     assert not (workspace / "one").exists()
@@ -212,7 +212,8 @@ def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) ->
         again = terminal.see("or Enter to go back: ", 2)
         terminal.type("y\n")
         assert terminal.end() == (0, "Done.\n")
-    assert "Changed content:\r\n  | @@ -1,2 +1,2 @@\r\n  | -of one\r\n  | +of two\r\n" in shown
+    change = "  | @@ -1,2 +1,2 @@\r\n  | \x1b[31m-of one\x1b[0m\r\n  | \x1b[32m+of two\x1b[0m\r\n"
+    assert f"Changed content:\r\n{change}" in shown
     assert "Changed file_path, content:\r\n" in again
     assert (workspace / "two").read_text() == "of two\n"
     assert seen.read_text() == "700\n"

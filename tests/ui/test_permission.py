@@ -1,5 +1,8 @@
 """The words of a permission question and what an answer means, without a terminal."""
 
+import io
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +22,7 @@ from odin.ui.plain.dialogs import (
     parse_scope,
     warn_if_too_tall,
 )
-from odin.ui.terminal import width_of
+from odin.ui.terminal import TextPainter, width_of
 from tests.table import each
 
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
@@ -132,6 +135,25 @@ def test_the_question_names_everything_that_matters() -> None:
         "The command may change things.\n"
         "It would run in bubblewrap, project writable.\n"
     )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_level_of_danger_and_the_diff_are_colored() -> None:
+    painter = TextPainter(Terminal(), {"TERM": "xterm"})
+    diff = f"--- /a\n+++ /a\n@@ -1 +1 @@\n-old\n+{'new ' * 10}\n"
+    asked = ask(danger="hard_to_undo", effect="Deletes things.", preview=diff)
+    shown = format_permission_request(asked, columns=30, painter=painter)
+    assert "\x1b[31mHard to undo.\x1b[0m Deletes" in shown
+    assert "  | \x1b[31m-old\x1b[0m\n  | \x1b[32m+new" in shown
+    assert "\n  : \x1b[32m" in shown
+    plain = format_permission_request(asked, columns=30)
+    assert re.sub(r"\x1b\[\d+m", "", shown) == plain
+    assert "--- /a" not in plain
+    assert "--- /b" in format_permission_request(ask(preview=f"{diff}--- /b\n+++ /b\n@@ -1 +1 @@\n-x\n+y\n"))
 
 
 def test_the_level_of_danger_is_not_repeated() -> None:

@@ -9,7 +9,7 @@ from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.errors import UsageError
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions
-from odin.core.policy import RememberScope
+from odin.core.policy import Danger, RememberScope
 from odin.ui.argument_form import ArgumentForm, diff_arguments, format_arguments, summarize_change
 from odin.ui.callbacks import parse_choice
 from odin.ui.permission_text import (
@@ -23,7 +23,16 @@ from odin.ui.permission_text import (
 )
 from odin.ui.plain.tty import Tty
 from odin.ui.progress import SCOPE_WORDS
-from odin.ui.terminal import escape_control, escape_hidden, find_editor, quote_block, shorten, wrap_words
+from odin.ui.terminal import (
+    TextPainter,
+    TextStyle,
+    escape_control,
+    escape_hidden,
+    find_editor,
+    quote_block,
+    shorten,
+    wrap_words,
+)
 
 PREVIEW_LINES = 24
 _PREVIEW_COLUMNS = 150
@@ -99,7 +108,7 @@ class PermissionFlow:
     def __init__(self, tty: Tty, ask: PermissionAsked, agent: str) -> None:
         self._tty = tty
         self._ask = ask
-        self._pending_text = format_permission_request(ask, agent, tty.get_columns(), tty.get_rows())
+        self._pending_text = format_permission_request(ask, agent, tty.get_columns(), tty.get_rows(), tty.painter)
 
     async def ask(self) -> AnswerPermission:
         while True:
@@ -134,7 +143,7 @@ class PermissionFlow:
 
     def _explain(self, reply: PermissionReply) -> str:
         if reply.act == "view":
-            return format_all_details(self._ask, self._tty.get_columns())
+            return format_all_details(self._ask, self._tty.get_columns(), self._tty.painter)
         return (
             format_permission_help(self._ask)
             if reply.act == "help"
@@ -183,7 +192,8 @@ class PermissionFlow:
             if changed == self._ask.args:
                 self._pending_text = "Nothing changed.\n"
                 return None
-            typed = await self._tty.ask_line(_format_replacement(self._ask, changed, self._tty.get_columns()))
+            shown = _format_replacement(self._ask, changed, self._tty.get_columns(), self._tty.painter)
+            typed = await self._tty.ask_line(shown)
             word, _, other = typed.strip().partition(" ")
             if typed.strip().casefold() in ("y", "yes"):
                 return AnswerPermission(
@@ -209,22 +219,39 @@ class PermissionFlow:
             raise UsageError("This needs an editor.", "Set $EDITOR and try again.")
 
 
-def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int) -> str:
+def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int, painter: TextPainter) -> str:
     diff = diff_arguments(ask.args, args).split("\n")
-    change = "\n".join(quote_block("\n".join(line for line in diff if not line.startswith(("--- ", "+++ "))), columns))
+    kept = "\n".join(line for line in diff if not line.startswith(("--- ", "+++ ")))
+    change = "\n".join(_paint_diff(quote_block(kept, columns), painter))
     names = summarize_change(ask.args, args).removeprefix("changed ")
     return f"Changed {escape_hidden(names)}:\n{change}\nAllow this? [y]es, [e]dit again, or Enter to go back: "
 
 
-def format_permission_request(ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50) -> str:
+_NO_COLORS = TextPainter(None)
+_DANGER_STYLES: dict[Danger, TextStyle] = {
+    "harmless": "green",
+    "changes_files": "cyan",
+    "network": "yellow",
+    "outside_project": "yellow",
+    "hard_to_undo": "red",
+    "credentials": "red",
+}
+
+
+def format_permission_request(
+    ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50, painter: TextPainter = _NO_COLORS
+) -> str:
     """Return the whole request: who asks, for what, the change, how dangerous it is, why, and in which sandbox."""
     headline = format_headline(ask, agent) if agent else f"Odin asks: {format_headline(ask)}"
     lines = [wrap_words(headline, columns), *format_subject(ask, columns)]
-    about = [f"{DANGER_WORDS[ask.danger].capitalize()}. {format_effect(ask)}".rstrip()] if ask.effect else []
+    level = f"{DANGER_WORDS[ask.danger].capitalize()}."
+    about = [f"{level} {format_effect(ask)}".rstrip()] if ask.effect else []
     about += filter(None, (*list_circumstances(ask), describe_confinement(ask)))
     about = [wrap_words(line, columns) for line in about]
+    if ask.effect:
+        about[0] = about[0].replace(level, painter.paint(level, _DANGER_STYLES[ask.danger]), 1)
     room = rows - sum(line.count("\n") + 1 for line in (*lines, *about)) - _PROMPT_ROWS - 3
-    lines += format_preview(ask.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns)
+    lines += format_preview(ask.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns, painter)
     return "\n".join([*lines, *about]) + "\n"
 
 
@@ -272,24 +299,47 @@ def format_permission_help(ask: PermissionAsked) -> str:
     return "\n".join(f"  {line}" for line in lines) + "\n"
 
 
-def format_all_details(ask: PermissionAsked, columns: int = 80) -> str:
+def format_all_details(ask: PermissionAsked, columns: int = 80, painter: TextPainter = _NO_COLORS) -> str:
     lines: list[str] = []
     for name, value in format_arguments(ask.args):
         lines += [f"{escape_hidden(name)}:", *quote_block(value, columns)]
-    return "\n".join([*lines, *format_preview(ask.preview, 0, columns)]) + "\n"
+    return "\n".join([*lines, *format_preview(ask.preview, 0, columns, painter)]) + "\n"
 
 
-def format_preview(text: str, limit: int, columns: int = 80) -> list[str]:
-    """Return the changes as at most `limit` lines, and how much is missing. 0 means no limit."""
+def format_preview(text: str, limit: int, columns: int = 80, painter: TextPainter = _NO_COLORS) -> list[str]:
+    """Return the changes as at most `limit` lines, and how much is missing. 0 means no limit.
+
+    The names of a single file are left out: the request has named it.
+    """
     if not text:
         return []
     lines = text.rstrip("\n").split("\n")
+    if [line[:4] for line in lines[:2]] == ["--- ", "+++ "] and not any(map(_is_file_name, lines[2:], lines[3:])):
+        lines = lines[2:]
     if not limit:
-        return ["What would change:", *quote_block("\n".join(lines), columns)]
+        return ["What would change:", *_paint_diff(quote_block("\n".join(lines), columns), painter)]
     shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]]
     missing = [f"  … {len(lines) - limit} more lines; v shows them"] if len(lines) > limit else []
     missing += ["  … long lines are cut; v shows them"] if shown != lines[:limit] else []
-    return ["What would change:", *quote_block("\n".join(shown), columns), *missing]
+    return ["What would change:", *_paint_diff(quote_block("\n".join(shown), columns), painter), *missing]
+
+
+def _is_file_name(line: str, after: str) -> bool:
+    return line.startswith("--- ") and after.startswith("+++ ")
+
+
+_DIFF_STYLES: dict[str, TextStyle] = {"+": "green", "-": "red"}
+
+
+def _paint_diff(rows: Sequence[str], painter: TextPainter) -> list[str]:
+    """Color the added and removed lines of a quoted diff, and the rows in which they continue."""
+    painted: list[str] = []
+    style: TextStyle | None = None
+    for row in rows:
+        if row.startswith("  | "):
+            style = _DIFF_STYLES.get(row[4:5])
+        painted.append(row if style is None else row[:4] + painter.paint(row[4:], style))
+    return painted
 
 
 def format_rule_choice(rules: Sequence[str], wording: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 from typing import TextIO
 
-from odin.ui.terminal import size_of, write_text
+from odin.ui.terminal import TextPainter, size_of, write_text
 
 
 class Tty:
@@ -15,6 +15,7 @@ class Tty:
     def __init__(self, keyboard: TextIO, err: TextIO | None) -> None:
         self.fd = keyboard.fileno()
         self._err = err if err is not None and err.isatty() else None
+        self.painter = TextPainter(self._err or keyboard)
 
     def write(self, text: str) -> None:
         if self._err is not None:
