@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from odin.core.event import Compacted, ResultsPruned, Warned
+from odin.core.event import Compacted, CompactionChanged, ResultsPruned
 from odin.core.op import Compact, Interrupt, Redo, Rewind
 from odin.session.log import read_log
 from odin.session.state import SessionState
@@ -158,9 +158,9 @@ async def test_a_hook_that_says_no_leaves_pruning(start: Start, tmp_path: Path, 
     assert (await talk.say("read them")).text == "Read."
     assert talk.all(Compacted) == []
     assert talk.all(ResultsPruned)
-    assert await talk.client.submit(Compact()) is False
+    assert await talk.client.submit(Compact())
     await talk.say("ok")
-    assert any("A hook stopped the summary: not now" in event.text for event in talk.all(Warned))
+    assert CompactionChanged("failed", "manual", "A hook stopped the summary: not now") in talk.all(CompactionChanged)
     server.stop()
 
 

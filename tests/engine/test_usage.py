@@ -100,7 +100,7 @@ async def test_an_interrupted_reply_is_counted(start: Start, api: str) -> None:
     (spent,) = shot.spent_by_model.values()
     assert spent.estimated == event.usage.total
     assert spent.usage == event.usage + Usage(1_200, 5)
-    assert "tokens are estimated: their replies were cut off." in format_usage(shot, await talk.client.get_info())
+    assert "tokens are estimated: their replies were cut off." in format_usage(shot, await talk.client.get_info(), 80)
 
 
 async def test_a_request_that_no_server_took_is_not_counted(start: Start) -> None:

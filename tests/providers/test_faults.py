@@ -170,10 +170,16 @@ def test_every_status_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("headers", "sentence"),
     [
-        ({"retry-after": "3600"}, "anthropic asks to wait 3600 s: why. Try again after that, or use another model."),
-        ({"retry-after": "0.2"}, "anthropic asks to wait 1 s: why. Try again after that, or use another model."),
-        ({"retry-after": "0"}, "anthropic asks to slow down: why. Try again in a moment, or use another model."),
-        ({}, "anthropic asks to slow down: why. Try again in a moment, or use another model."),
+        (
+            {"retry-after": "3600"},
+            "anthropic: rate limit reached, retry after 3600 s: why. Try again after that, or use another model.",
+        ),
+        (
+            {"retry-after": "0.2"},
+            "anthropic: rate limit reached, retry after 1 s: why. Try again after that, or use another model.",
+        ),
+        ({"retry-after": "0"}, "anthropic: rate limit reached: why. Try again in a moment, or use another model."),
+        ({}, "anthropic: rate limit reached: why. Try again in a moment, or use another model."),
     ],
 )
 def test_a_rate_limit_says_how_long(headers: dict[str, str], sentence: str) -> None:

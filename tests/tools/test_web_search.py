@@ -90,7 +90,7 @@ async def test_searxng_is_asked_for_json(web: Searching):
     ("backend", "status", "body", "words"),
     [
         ("brave", "401 No", "", "Brave refused the key"),
-        ("brave", "429 Slow", "", "Brave asks to slow down"),
+        ("brave", "429 Slow", "", "Brave: rate limit reached"),
         ("brave", "503 Down", "", "Brave answered with HTTP status 503"),
         ("brave", "200 OK", "<html>", "did not answer with JSON"),
         ("duckduckgo", "202 Accepted", "<div class='anomaly-modal'>", "asks for a human"),

@@ -33,6 +33,7 @@ from odin.core.event import (
 from odin.core.event_values import FileChange, FileState, Todo
 from odin.core.format import format_count, format_seconds, format_usd, model_name_of
 from odin.core.message import Usage
+from odin.ui.slash_commands.reports import format_context
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
 from odin.ui.tui.panels.side import SideSections
@@ -74,7 +75,7 @@ def test_the_status_line_says_everything_where_there_is_room() -> None:
     found.context = HALF
     shown = line(found, 140)
     assert len(shown) == 140
-    assert shown.startswith("edit  claude-sonnet-4-5  context 50%  1 queued  $0.50  10k tokens  cache 89%   ")
+    assert shown.startswith("edit  claude-sonnet-4-5  context 40%  1 queued  $0.50  10k tokens  cache 89%   ")
     assert shown.endswith("   bubblewrap  main  /srv/project")
 
 
@@ -91,7 +92,7 @@ def test_forty_columns_keep_the_mode_the_model_and_the_context() -> None:
     shown = line(found, 40)
     assert shown.startswith("edit")
     assert "claude-sonnet-4-5" in shown
-    assert "50%" in shown
+    assert "40%" in shown
 
 
 def test_what_matters_least_goes_first() -> None:
@@ -106,15 +107,16 @@ def test_what_matters_least_goes_first() -> None:
     assert order == ["/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50"]
 
 
-def test_the_percentage_is_of_what_there_is_until_a_summary() -> None:
+def test_the_percentage_is_of_the_context_window_as_in_the_report() -> None:
     found = facts()
     found.context = HALF
-    assert found.fullness_of("") == 0.5
-    assert "80,000 of 160,000 tokens" in side(found)
-    found.context = ContextReport("m", 80_000, 200_000, 0, measured=True)
-    assert found.fullness_of("") == 0.4
+    assert "context 40%" in line(found, 100)
+    assert "80,000 of 200,000 tokens" in side(found)
+    assert "compacts at 160,000" in side(found)
+    assert "(40%)" in format_context(HALF)
+    assert not HALF.is_nearly_full
+    assert ContextReport("m", 130_000, 200_000, 160_000, measured=True).is_nearly_full
     found.context = ContextReport("m", 80_000, 0, 0, measured=False)
-    assert found.fullness_of("") is None
     assert "context" not in line(found, 100)
 
 
@@ -125,7 +127,7 @@ def test_what_a_sub_agent_used_is_shown_while_it_is_in_view() -> None:
     for cost, window, purpose in ((0.25, 40_000, "main"), (0.05, 1_000, "title")):
         spent = UsageRecorded("m", Usage(input=3_000, output=1_000), cost, window, purpose)
         found.apply(Envelope(9, 9.0, "s", spent, "agent-1"))
-    assert "context 50%  $0.80, $1.20 left  18k tokens" in line(found, 200)
+    assert "context 40%  $0.80, $1.20 left  18k tokens" in line(found, 200)
     assert "context 10%  $0.30, $1.20 left  8.0k tokens" in line(found, 200, "agent-1")
     assert "$0.30 · 8.0k tokens\n$1.20 of $2.00 left" in side(found, agent="agent-1")
     assert "4,000 of 40,000 tokens\nin the context window" in side(found, agent="agent-1")
@@ -138,7 +140,7 @@ def test_what_a_sub_agent_used_is_shown_while_it_is_in_view() -> None:
 def test_an_estimate_is_marked_as_one() -> None:
     found = facts()
     found.context = ContextReport("m", 8_000, 200_000, 160_000, measured=False)
-    assert "~5%" in line(found, 100)
+    assert "~4%" in line(found, 100)
 
 
 def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:

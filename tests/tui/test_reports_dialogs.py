@@ -99,7 +99,7 @@ async def test_stats_are_true(open_app: OpenApp) -> None:
         await stage.shows("claude-sonnet-4-5", "total")
         await stage.press("t", "escape")
         await stage.send("/usage")
-        await stage.shows("This session", "1 call")
+        await stage.shows("model", "anthropic/claude-sonnet-4-5", "odin usage")
         await stage.press("enter")
         await stage.send("/context")
         await stage.shows("anthropic/claude-sonnet-4-5:", "tokens of 200,000", "░")

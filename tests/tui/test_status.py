@@ -46,8 +46,7 @@ async def test_the_figures_are_those_of_the_model(open_app: OpenApp) -> None:
         assert "$" in status(stage)
         assert status(stage) != before
         report = await stage.app.client.report_context()
-        room = report.threshold or report.limit
-        await stage.until(lambda: f"context {report.used / room:.0%}" in status(stage))
+        await stage.until(lambda: f"context {report.used / report.limit:.0%}" in status(stage))
 
 
 async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:

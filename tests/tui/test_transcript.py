@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import Replied, ReplyRolledBack, TextStreamed, ToolEnded, ToolStarted, UsageRecorded
-from odin.core.event import AgentStarted, AnyEvent, TurnEnded, TurnStarted, Warned
+from odin.core.event import AgentStarted, AnyEvent, CompactionChanged, TurnEnded, TurnStarted, Warned
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.testing import call, say
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
@@ -343,3 +343,17 @@ async def test_a_real_session_with_an_edit(open_app: OpenApp, workspace: Any) ->
         await stage.shows("✓ Read a.py", "✓ Edit a.py  +1 -1", "1 - x = 1", "1 + x = 3", "Done.")
         prompts = [block for block in stage.app.transcript.blocks if isinstance(block, PromptBlock)]
         assert [block.text for block in prompts] == ["Make x three"]
+
+
+async def test_what_failed_says_what_to_do_next() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client), size=(100, 30)) as stage:
+        client.play(CompactionChanged("failed", "manual", "The summary is not shorter."))
+        client.play(CompactionChanged("failed", "auto", "Nobody asked for this one."))
+        client.play(TurnStarted("p1", "hi", "edit_mode"))
+        client.play(TurnEnded("p1", "error", error="work refused the key.", error_kind="AuthFailed", hint="Check it."))
+        await stage.shows(
+            "The summary is not shorter.", "✗ work refused the key.", "Check it. `odin auth` stores a key"
+        )
+        await stage.shows("/model switches the model, /continue tries again.")
+        assert "Nobody asked" not in stage.screen()

@@ -103,6 +103,7 @@ def test_errors_are_kept_without_keys(workspace: Path) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("hi\n")
+        terminal.see("/continue tries again, /model switches the model.")
         terminal.see("edit> ", times=2)
         before = len(terminal.shown)
         terminal.type("/errors\n")

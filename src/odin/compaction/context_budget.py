@@ -209,7 +209,7 @@ class ContextBudget:
     async def compact(
         self, template: RequestTemplate, scope: CallScope, focus: str, profile: CompactionProfile
     ) -> bool:
-        """Start a summary in the background. False if there is nothing to summarize or one is already running."""
+        """Start a summary in the background. False if one is running or there is too little to summarize."""
         return await self._get_worker().begin_manual(template, scope, focus, profile)
 
     def cancel(self) -> bool:

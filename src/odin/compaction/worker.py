@@ -311,6 +311,10 @@ class CompactionWorker:
     async def begin_manual(
         self, template: RequestTemplate, scope: CallScope, focus: str, profile: CompactionProfile
     ) -> bool:
+        """Start a summary that the user asked for. False if one is running or there is too little to summarize.
+
+        A hook that denies it is an outcome, which arrives as an event.
+        """
         if self.is_running or len(self._get_messages()) < 2:
             return False
         busy = self._deps.recorder.state.conversation.is_executing
@@ -329,8 +333,10 @@ class CompactionWorker:
             (TAIL_SHARES[0], self._deps.settings.keep_turns) if profile == "continuation" else (TAIL_SHARES[1], 1)
         )
         cut = self._find_cut(template, tail, turns)
-        if cut < (1 if trigger == "manual" else _MIN_SUMMARIZED) or await self._check_denied(scope, focus, trigger):
+        if cut < (1 if trigger == "manual" else _MIN_SUMMARIZED):
             return False
+        if await self._check_denied(scope, focus, trigger):
+            return True
         self._trigger = trigger
         self._emit(CompactionChanged("started", trigger))
         made = self._make_summary(template, scope, cut, trigger, focus, profile)
@@ -456,7 +462,6 @@ class CompactionWorker:
         why = f"A hook stopped the summary: {self._objection}"
         self._emit(CompactionChanged("failed", trigger, why))
         if trigger == "manual":
-            self._emit(Warned(why))
             self._objection = ""
         else:
             self._paused_until = self._budget.turn_number + PAUSED_TURNS + 1

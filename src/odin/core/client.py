@@ -152,6 +152,17 @@ class ContextReport(Struct, frozen=True):
     parts: tuple[ContextPart, ...] = ()
     compacting: bool = False
 
+    @property
+    def fullness(self) -> float | None:
+        """The used share of the context window; None if its size is unknown."""
+        return self.used / self.limit if self.limit else None
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """True if at least four fifths of what fits before the next compaction are used."""
+        room = self.threshold or self.limit
+        return bool(room) and self.used >= room * 0.8
+
 
 ServerScope = Literal["none", "configured", "all"]
 """Which servers are asked for their models: none, those with a configured address, or also those on this machine."""

@@ -370,9 +370,9 @@ def _describe_auth_error(peer: Peer, tail: str) -> tuple[str, str]:
 
 def _describe_rate_limit(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
     if wait:
-        asked = f"{peer.name} asks to wait {math.ceil(wait)} s{tail}."
-        return asked, "Try again after that, or use another model."
-    return f"{peer.name} asks to slow down{tail}.", "Try again in a moment, or use another model."
+        limited = f"{peer.name}: rate limit reached, retry after {math.ceil(wait)} s{tail}."
+        return limited, "Try again after that, or use another model."
+    return f"{peer.name}: rate limit reached{tail}.", "Try again in a moment, or use another model."
 
 
 def _describe_not_found(peer: Peer, tail: str) -> tuple[str, str]:

@@ -216,7 +216,7 @@ class WebSearchEngine:
         if status in (401, 403, 422) and self._key:
             return AuthFailed(f"{self.name} refused the key (status {status}).", "Check web.search.api_key.")
         if status == 429:
-            return RateLimited(f"{self.name} asks to slow down.", "Search again in a moment.", status=status)
+            return RateLimited(f"{self.name}: rate limit reached.", "Search again in a moment.", status=status)
         kind = Overloaded if status >= 500 else BadReply
         return kind(f"{self.name} answered with HTTP status {status}.", "Try again later.", status=status)
 

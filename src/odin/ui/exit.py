@@ -65,6 +65,23 @@ def describe_ending(ended: TurnEnded) -> str:
     return message or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
 
 
+_NEXT_STEPS = {
+    "AuthFailed": "`odin auth` stores a key, /model switches the model, /continue tries again.",
+    "ModelNotFound": "/model switches the model, /continue tries again.",
+    "QuotaExhausted": "/model switches the model, /continue tries again.",
+    "NeedsModel": "/model chooses a model, `odin auth` stores a key.",
+    "ContextOverflow": "/compact shortens the conversation, /new starts another, /model switches the model.",
+}
+_NEXT_STEP = "/continue tries again, /model switches the model."
+
+
+def suggest_next_step(ended: TurnEnded) -> str:
+    """Return the commands of a conversation that help after an error; "" if the turn ended otherwise."""
+    if ended.reason != "error" or not ended.error_kind:
+        return ""
+    return _NEXT_STEPS.get(ended.error_kind, _NEXT_STEP)
+
+
 def format_resume_hint(session: str, has_prompts: bool) -> str:
     return f"Resume this session with: odin --resume {session}\n" if session and has_prompts else ""
 

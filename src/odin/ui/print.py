@@ -18,6 +18,7 @@ from odin.ui.exit import (
     describe_ending,
     exit_code_of,
     report_broken_output,
+    suggest_next_step,
 )
 from odin.ui.pipes import PipeWriter
 from odin.ui.plain.dialog_queue import TerminalDialogs
@@ -190,7 +191,8 @@ class _TurnRun:
         if not await output.drain():
             return report_broken_output(output.error, self._err)
         if message := describe_ending(ended):
-            for line in message.split("\n"):
+            next_step = suggest_next_step(ended) if self._started is not None else ""
+            for line in f"{message} {next_step}".rstrip().split("\n"):
                 write_line(self._err, line)
         return self.code or exit_code_of(ended)
 

@@ -195,7 +195,7 @@ def judge_edit(review: EditReview) -> Sufficiency:
             )
         places_seen.append(f"on line {places[0]}" if len(places) == 1 else f"in {len(places)} places")
         parts = [(first, text.replace(old, new)) for first, text in parts]
-    return Sufficiency(True, f"What is to be replaced was seen {', '.join(places_seen)}.")
+    return Sufficiency(True, f"Found the text to replace {', '.join(places_seen)}.")
 
 
 def _normalize_line_ends(text: str) -> str:

@@ -143,10 +143,6 @@ def print_errors(log: ErrorLog, err: TextIO) -> None:
             write_line(err, f"    {line}")
 
 
-def wrap_all_lines(text: str, columns: int) -> str:
-    return "\n".join(wrap_words(line, columns, _INDENT) for line in text.split("\n"))
-
-
 class CompactionView:
     """Shows a compaction that the user started with /compact."""
 

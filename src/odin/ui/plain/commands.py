@@ -296,9 +296,7 @@ class PlainCommands:
         write_text(self._err, format_context(await self._client.report_context()))
 
     async def _print_usage(self, rest: str) -> None:
-        columns = size_of(self._err)[0] if self._err.isatty() else 1000
-        text = format_usage(await self._client.snapshot(), await self._client.get_info())
-        write_text(self._err, views.wrap_all_lines(text, columns))
+        write_text(self._err, format_usage(await self._client.snapshot(), await self._client.get_info(), self._columns))
 
     async def _run_budget(self, rest: str) -> None:
         await (self._run_action(ACTIONS["budget"], rest) if rest else self._print_usage(""))

@@ -132,9 +132,8 @@ class PermissionModeSwitch:
 
 
 COMPACTION_CANCELED = "Compaction canceled."
-_NOTHING_COMPACTED = (
-    "Nothing was compacted: the conversation is too short, compaction is already running, or a hook blocked it."
-)
+_TOO_SHORT = "Nothing was compacted: the conversation is too short."
+_ALREADY_COMPACTING = "Compaction is already running. /compact cancel stops it."
 
 
 class CommandContext(Struct, frozen=True):
@@ -211,7 +210,10 @@ async def set_loop(ctx: CommandContext, rest: str) -> str:
 async def compact(ctx: CommandContext, rest: str) -> str:
     if rest == "cancel":
         return COMPACTION_CANCELED if await ctx.client.submit(CancelCompaction()) else "No compaction is running."
-    return "" if await ctx.client.submit(Compact(rest)) else _NOTHING_COMPACTED
+    was_running = (await ctx.client.report_context()).compacting
+    if await ctx.client.submit(Compact(rest)):
+        return ""
+    return _ALREADY_COMPACTING if was_running else _TOO_SHORT
 
 
 # --- sessions ---

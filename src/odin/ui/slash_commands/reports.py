@@ -6,7 +6,7 @@
 import re
 import shlex
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.event_values import Event
 from odin.core.format import count_of, format_count, format_usd, shorten_home
 from odin.core.slash_commands import make_argument_error, make_usage_error
-from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten
+from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten, width_of
 
 
 def format_window(tokens: int) -> str:
@@ -76,9 +76,9 @@ def format_context(report: ContextReport) -> str:
     about = "" if report.measured else "about "
     limit = f" of {report.limit:,}" if report.limit else ""
     lines = [f"{escape_hidden(report.model)}: {about}{report.used:,} tokens{limit}"]
-    if report.limit:
-        part = min(1.0, report.used / report.limit)
-        lines[0] += f" ({report.used / report.limit:.0%})"
+    if report.fullness is not None:
+        part = min(1.0, report.fullness)
+        lines[0] += f" ({report.fullness:.0%})"
         lines.append(f"[{'#' * round(part * _BAR_COLUMNS):<{_BAR_COLUMNS}}]")
     else:
         lines[0] += "; window size unknown"
@@ -99,37 +99,44 @@ def format_context(report: ContextReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def format_usage(shot: Snapshot, info: SessionInfo) -> str:
-    """Return the tokens and cost of this session, in total, by model and by agent."""
+def format_usage(shot: Snapshot, info: SessionInfo, columns: int) -> str:
+    """Return the tokens and cost of this session as a table by model, and by agent if there are several."""
     total = sum(shot.spent_by_model.values(), UsageTotals())
     if not total.calls:
         return "No usage yet.\n"
-    alone = f" ({escape_hidden(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
-    lines = [f"This session{alone}: {format_totals(total)}"]
-    groups = [shot.spent_by_model, {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}]
-    for group in groups:
-        if len(group) > 1:
-            width = max(map(len, group))
-            lines += [f"  {escape_hidden(name):<{width}}  {format_totals(spent)}" for name, spent in group.items()]
+    lines = _format_totals("model", shot.spent_by_model, columns)
+    if len(shot.spent_by_agent) > 1:
+        agents = {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}
+        lines += ["", *_format_totals("agent", agents, columns)]
     lines += describe_caveats(total.unpriced, total.estimated)
     if info.budget_usd:
         lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 removes it.")
-    lines.append("Run `odin usage` for all sessions.")
+    lines.append("/stats shows more; `odin usage` covers all sessions.")
     return "\n".join(lines) + "\n"
 
 
-def format_totals(spent: UsageTotals) -> str:
+def _format_totals(by: UsageGrouping, groups: Mapping[str, UsageTotals], columns: int) -> list[str]:
+    rows = tuple(_row_of(name, spent) for name, spent in groups.items())
+    lines = format_table(UsageReport("", by, rows, _row_of("total", sum(groups.values(), UsageTotals()))), columns - 1)
+    return lines if len(rows) > 1 else lines[:-1]
+
+
+def _row_of(name: str, spent: UsageTotals) -> UsageRow:
     used = spent.usage
-    words = [count_of(spent.calls, "call"), f"{used.input:,} input"]
-    words += [
-        f"{count:,} {name}" for count, name in ((used.cache_read, "cache read"), (used.cache_write, "cache write"))
-    ]
-    words.append(f"{used.output:,} output")
-    if used.reasoning:
-        words.append(f"{used.reasoning:,} reasoning")
-    if spent.cache_hit_rate is not None:
-        words.append(f"{spent.cache_hit_rate:.0%} cached")
-    return ", ".join([*words, format_cost(spent.cost_usd, spent.unpriced)])
+    return UsageRow(
+        name,
+        "",
+        spent.calls,
+        used.input,
+        used.output,
+        used.cache_read,
+        used.cache_write,
+        used.reasoning,
+        spent.cost_usd,
+        spent.unpriced,
+        spent.cache_hit_rate,
+        spent.estimated,
+    )
 
 
 def format_cost(usd: float, unpriced: int) -> str:
@@ -222,8 +229,9 @@ def format_table(report: UsageReport, columns: int) -> list[str]:
     rows = list(reversed(report.rows)) if report.by == "day" else list(report.rows)
     wide = columns >= _WIDE_COLUMNS
     heads = ("calls", "input", "output", "cache", "cost") if wide else ("tokens", "cost")
-    room = max(12, columns - sum(map(_column_width_of, heads)))
-    lines = [f"{'':<{room}}" + "".join(f"{head:>{_column_width_of(head)}}" for head in heads)]
+    names = max(width_of(escape_hidden(row.name)) for row in [*rows, report.total]) + 2
+    room = max(12, min(names, columns - sum(map(_column_width_of, heads))))
+    lines = [f"{report.by:<{room}}" + "".join(f"{head:>{_column_width_of(head)}}" for head in heads)]
     for row in [*rows, report.total]:
         cells = _format_cells(row) if wide else (f"{_count_tokens(row):,}", format_row_cost(row))
         name = shorten(escape_hidden(row.name), room - 1)

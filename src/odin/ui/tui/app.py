@@ -15,6 +15,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
@@ -37,10 +38,20 @@ from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.dialog_queue import DialogQueue
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.lifecycle import DoublePress, LoadSetup, LoadTrust, Startup
-from odin.ui.tui.palette import DARK, LIGHT, make_palette, should_query_background, theme_name_of
+from odin.ui.tui.palette import (
+    DARK,
+    LIGHT,
+    NoColors,
+    TerminalBackground,
+    is_background_known,
+    make_palette,
+    should_query_background,
+    theme_name_of,
+)
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import BottomArea, PanelUpdater
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
+from odin.ui.tui.panels.start import StartPanel
 from odin.ui.tui.panels.status import ActivityLine, StatusLine, ToastLevel, Toasts
 from odin.ui.tui.search import SearchBar
 from odin.ui.tui.session_follower import SessionFollower, SessionObserver
@@ -176,6 +187,10 @@ class OdinApp(App[int], inherit_bindings=False):
         self.register_theme(LIGHT)
         self.theme_choice: ThemeSetting = self.settings.theme
         self.theme = theme_name_of(self.theme_choice)
+        if os.environ.get("NO_COLOR"):
+            self._filters = [NoColors(self.current_theme)]
+        self._terminal_background: TerminalBackground | None = None
+        self._follow_background(is_background_known(self.theme_choice))
         self.palette = make_palette(self.current_theme)
         self.keys = KeyTable(self.settings.keys)
         self.input_panel = InputPanel(self.keys, self, id="writing")
@@ -189,6 +204,7 @@ class OdinApp(App[int], inherit_bindings=False):
             yield TranscriptView(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
             yield self.side
         with self.bottom_area:
+            yield StartPanel(id="start")
             yield card_mode.CardHints(id="cards")
             yield SearchBar(id="search")
             yield self.todos
@@ -383,7 +399,7 @@ class OdinApp(App[int], inherit_bindings=False):
     def choose_theme(self, look: ThemeSetting) -> None:
         """Use a theme until the app ends; `auto` queries the terminal for its background."""
         self.theme_choice = look
-        self._apply_theme(theme_name_of(look))
+        self._apply_theme(theme_name_of(look), is_background_known(look))
         self._ask_background()
 
     def _ask_background(self) -> None:
@@ -392,15 +408,24 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def on_background_reported(self, message: BackgroundReported) -> None:
         if self.theme_choice == "auto":
-            self._apply_theme(theme_name_of("light" if message.light else "dark"))
+            self._apply_theme(theme_name_of("light" if message.light else "dark"), True)
 
-    def _apply_theme(self, theme: str) -> None:
-        if theme == self.theme:
-            return
+    def _apply_theme(self, theme: str, is_background_known: bool) -> None:
         self.theme = theme
+        self._follow_background(is_background_known)
         self.palette = make_palette(self.current_theme)
         self.transcript.set_palette(self.palette, self.settings.diff)
+        for widget in self.screen.walk_children(Widget):
+            widget.refresh()
         self.request_frame()
+
+    def _follow_background(self, is_known: bool) -> None:
+        """Show the terminal's own background if it is known to suit the theme; else the theme paints its own."""
+        self._terminal_background = TerminalBackground(self.current_theme) if is_known else None
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        return filters if self._terminal_background is None else [*filters, self._terminal_background]
 
     async def send_prompt(
         self, text: str, delivery: Delivery | None = None, attached: Sequence[Attachment] = ()

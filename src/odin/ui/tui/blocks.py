@@ -192,11 +192,12 @@ class SummaryBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class EndBlock(TranscriptBlock):
-    """The end of a turn, with its cost and error."""
+    """The end of a turn, with its cost and error. `next_step` names the commands that help after the error."""
 
     reason: str
     error: str = ""
     hint: str = ""
+    next_step: str = ""
     steps: int = 0
     cost_usd: float = 0.0
     duration_ms: int = 0

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
 from textual.widget import Widget
 
@@ -18,10 +21,21 @@ _LIGHT_BACKGROUNDS = ("7", "15")
 
 
 def theme_name_of(look: ThemeSetting, env: Mapping[str, str] | None = None) -> str:
-    """Return the theme name. `auto` reads COLORFGBG and assumes a dark terminal if it is unset."""
+    """Return the theme name. `auto` reads COLORFGBG and assumes a dark terminal if it is unset.
+
+    Without colors there is only one theme.
+    """
+    env = os.environ if env is None else env
+    if env.get("NO_COLOR"):
+        return DARK_NAME
     if look == "auto":
-        look = "light" if _is_light_background(os.environ if env is None else env) else "dark"
+        look = "light" if _is_light_background(env) else "dark"
     return LIGHT_NAME if look == "light" else DARK_NAME
+
+
+def is_background_known(look: ThemeSetting, env: Mapping[str, str] | None = None) -> bool:
+    """True if the theme follows the terminal's background and COLORFGBG says what it is."""
+    return look == "auto" and bool((os.environ if env is None else env).get("COLORFGBG"))
 
 
 def should_query_background(look: ThemeSetting, env: Mapping[str, str] | None = None) -> bool:
@@ -130,6 +144,45 @@ def make_palette(theme: Theme) -> Palette:
         match_here=Style(color="#14171c" if dark else "#23272e", bgcolor="#e0b95c" if dark else "#e6b93f"),
         agents=tuple(Style(color=color) for color in (_AGENTS_DARK if dark else _AGENTS_LIGHT)),
     )
+
+
+MIN_CONTRAST = 0.15
+"""A background that differs from the theme's by this much in brightness marks something: a cursor, a match."""
+
+
+class TerminalBackground(LineFilter):
+    """Replaces the theme's background by the terminal's own."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._background = Color.parse(theme.background or "").rich_color
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, self._replace_background(style) if style else style) for text, style, _ in segments]
+
+    def _replace_background(self, style: Style) -> Style:
+        return style + _OWN_BACKGROUND if style.bgcolor == self._background else style
+
+
+class NoColors(LineFilter):
+    """Replaces all colors by the terminal's own, backgrounds too. What only a background marks is reversed."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._brightness = Color.parse(theme.background or "").brightness
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, self._drop_colors(style) if style else style) for text, style, _ in segments]
+
+    def _drop_colors(self, style: Style) -> Style:
+        ground = Color.from_rich_color(style.bgcolor) if style.bgcolor is not None else None
+        is_mark = ground is not None and abs(ground.brightness - self._brightness) >= MIN_CONTRAST
+        return style + (_OWN_COLORS_REVERSED if is_mark else _OWN_COLORS)
+
+
+_OWN_BACKGROUND = Style(bgcolor="default")
+_OWN_COLORS = Style(color="default", bgcolor="default")
+_OWN_COLORS_REVERSED = Style(color="default", bgcolor="default", reverse=True)
 
 
 def theme_of(widget: Widget) -> Theme:

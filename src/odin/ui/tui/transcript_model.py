@@ -12,6 +12,7 @@ from odin.core.event import (
     AgentStarted,
     AnyEvent,
     Compacted,
+    CompactionChanged,
     ContextAdded,
     Envelope,
     MessageRemoved,
@@ -23,6 +24,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.format import count_of
+from odin.ui.exit import suggest_next_step
 from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -60,6 +62,9 @@ class NoticeBlocks:
                 self._add_context(event)
             case Compacted():
                 self._add_summary(event)
+            case CompactionChanged(status="failed", trigger="manual"):
+                then = "" if event.final else " Odin writes a summary without the model."
+                self.add_notice(f"{event.detail}{then}", "warn")
             case RetryScheduled():
                 self._show_retry(event)
             case SpawnStarted():
@@ -276,6 +281,7 @@ class TranscriptModel:
                 reason=event.reason,
                 error=event.error,
                 hint=event.hint,
+                next_step=suggest_next_step(event),
                 steps=event.steps,
                 cost_usd=event.cost_usd,
                 duration_ms=event.duration_ms,

@@ -182,7 +182,13 @@ def make_context_report(app: "OdinApp") -> ReportDialog:
 
 def make_usage_report(app: "OdinApp") -> ReportDialog:
     async def write(colors: Palette, columns: int) -> Text:
-        return Text(format_usage(await app.client.snapshot(), await app.client.get_info()), colors.text)
+        lines = format_usage(await app.client.snapshot(), await app.client.get_info(), columns).splitlines()
+        text = Text()
+        for line in lines:
+            is_head = line.startswith(("model ", "agent "))
+            style = colors.dim if is_head else colors.strong if line.startswith("total ") else colors.text
+            text.append(f"{line}\n", style)
+        return text
 
     return ReportDialog("Usage of this session", write)
 
@@ -324,10 +330,16 @@ class StatsDialog(SheetDialog):
         self.query_one("#scroll").focus()
         keys = self.odin.keys
         views = " ".join(_ARROWS.get(key, key) for key in map(keys.label_of, ("stats_previous", "stats_next")))
-        ranges = " ".join(keys.label_of(item.name) for item in _RANGES)
-        close = ("close", keys.label_of("close"), "close")
+        days = " ".join(keys.label_of(item.name) for item in _RANGES if item.days > 1)
         self._hints.show(
-            [("scope", keys.label_of("stats_scope"), "scope"), ("", views, "view"), ("", ranges, "range"), close]
+            [
+                ("scope", keys.label_of("stats_scope"), "session or project"),
+                ("", views, "view"),
+                ("today", keys.label_of("stats_today"), "today"),
+                ("", days, "days"),
+                ("all", keys.label_of("stats_all"), "all time"),
+                ("close", keys.label_of("close"), "close"),
+            ]
         )
 
     def on_resize(self) -> None:

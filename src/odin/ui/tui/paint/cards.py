@@ -343,9 +343,8 @@ def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     reason = _REASONS.get(block.reason, "" if block.reason == "end_turn" else block.reason.replace("_", " "))
     if block.error and block.reason != "interrupted":
         lines = canvas.paint_text(f"✗ {sanitize(block.error)}", palette.bad)
-        return with_gap(
-            [*lines, *(canvas.paint_text(sanitize(block.hint), palette.text, indent=2) if block.hint else [])]
-        )
+        advice = f"{sanitize(block.hint)} {block.next_step}".strip()
+        return with_gap([*lines, *(canvas.paint_text(advice, palette.text, indent=2) if advice else [])])
     words = [reason] if reason else []
     if block.duration_ms >= 1_000:
         words.append(format_duration(block.duration_ms / 1000))

@@ -189,6 +189,7 @@ class SessionFacts:
         self._usage_by_agent: dict[str, UsageTotals] = {}
         self._agent_contexts: dict[str, ContextReport] = {}
         self.queued: set[str] = set()
+        self.has_prompts = False
         self.processes: dict[str, str] = {}
         self._todo_lists = TodoLists()
         self.loop: LoopChanged | None = None
@@ -247,6 +248,7 @@ class SessionFacts:
             case PromptDropped() | PromptInjected():
                 self.queued.discard(event.id)
             case TurnStarted():
+                self.has_prompts = True
                 self.queued.discard(event.id)
             case RateLimitUpdated():
                 self.low_limit = _describe_low_limit(event)
@@ -289,12 +291,6 @@ class SessionFacts:
     def context_of(self, agent: str) -> ContextReport | None:
         """Return the context of the main agent as reported, of a sub-agent by its last request; None if unknown."""
         return self._agent_contexts.get(agent) if agent else self.context
-
-    def fullness_of(self, agent: str) -> float | None:
-        """Used share of the compaction threshold, or of the context window if there is none; None if unknown."""
-        report = self.context_of(agent)
-        room = (report.threshold or report.limit) if report is not None else 0
-        return report.used / room if report is not None and room else None
 
 
 def _describe_low_limit(event: RateLimitUpdated) -> str:

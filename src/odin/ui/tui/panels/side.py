@@ -12,7 +12,7 @@ from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus
 from odin.ui.tui.panels.facts import EditedFile, SessionFacts
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
-from odin.ui.tui.panels.status import NEARLY_FULL, format_cost
+from odin.ui.tui.panels.status import format_cost
 
 TODO_MARKS: dict[TodoStatus, str] = {"pending": "○", "in_progress": "▸", "completed": "✓", "cancelled": "✗"}
 MIN_ROWS = 3
@@ -154,21 +154,21 @@ class SideSections:
         return rows
 
     def _build_context(self) -> list[PanelRow]:
-        report, full = self.facts.context_of(self.agent), self.facts.fullness_of(self.agent)
-        if report is None or full is None:
+        report = self.facts.context_of(self.agent)
+        if report is None or report.fullness is None:
             return []
         palette = self.palette
         about = "" if report.measured else "about "
         cells = max(self.width - 6, 4)
-        used = min(round(full * cells), cells)
-        style = palette.warn if full >= NEARLY_FULL else palette.accent
-        bar = Text.assemble(("━" * used, style), ("─" * (cells - used), palette.dim), (f" {full:>4.0%}", style), end="")
-        until = "until compaction" if report.threshold else "in the context window"
-        room = report.threshold or report.limit
+        used = min(round(report.fullness * cells), cells)
+        style = palette.warn if report.is_nearly_full else palette.accent
+        share = f" {report.fullness:>4.0%}"
+        bar = Text.assemble(("━" * used, style), ("─" * (cells - used), palette.dim), (share, style), end="")
+        until = f"compacts at {report.threshold:,}" if report.threshold else "in the context window"
         rows = [
             self._make_heading("Context"),
             PanelRow(bar),
-            self._make_dim_line(f"{about}{report.used:,} of {room:,} tokens"),
+            self._make_dim_line(f"{about}{report.used:,} of {report.limit:,} tokens"),
         ]
         rows.append(self._make_dim_line(until if not report.compacting else "compacting"))
         return rows

@@ -137,7 +137,7 @@ class ActivityLine(Panel):
 
 
 MODE_LABELS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
-NEARLY_FULL = 0.8
+NEARLY_SPENT = 0.8
 LAST_RANK = 1
 """Parts of this rank are dropped only after all others."""
 
@@ -197,12 +197,11 @@ def _make_model_part(facts: SessionFacts, palette: Palette) -> StatusPart:
 
 
 def _make_context_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
-    report, full = facts.context_of(agent), facts.fullness_of(agent)
-    if full is None:
+    report = facts.context_of(agent)
+    if report is None or report.fullness is None:
         return []
-    about = "" if report is not None and report.measured else "~"
-    style = palette.warn if full >= NEARLY_FULL else palette.text
-    return [StatusPart(f"context {about}{full:.0%}", style, 1, f"{about}{full:.0%}")]
+    share = f"{'' if report.measured else '~'}{report.fullness:.0%}"
+    return [StatusPart(f"context {share}", palette.warn if report.is_nearly_full else palette.text, 1, share)]
 
 
 def _make_cost_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
@@ -212,7 +211,7 @@ def _make_cost_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[
     cost = format_cost(spent)
     if facts.budget_usd:
         cost = f"{cost}, {format_usd(left)} left"
-    style = palette.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_FULL) else palette.dim
+    style = palette.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_SPENT) else palette.dim
     sign = "~" if spent.estimated else ""
     parts = [StatusPart(cost, style, 4), StatusPart(f"{sign}{format_count(spent.usage.total)} tokens", palette.dim, 7)]
     if spent.cache_hit_rate:
