@@ -143,7 +143,7 @@ async def test_picture(name: str, size: tuple[int, int], theme: Any) -> None:
         await stage.app.run_command(name)
         await stage.until(lambda: len(stage.app.screen_stack) == 2)
         if name == "stats":
-            await stage.shows("scope")
+            await stage.shows("session or project")
             await stage.press("tab", "right")
             await stage.shows("ollama/qwen3")
         await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")

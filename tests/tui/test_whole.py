@@ -60,7 +60,7 @@ async def picture(name: str, events: list[Any], size: tuple[int, int], theme: Th
     settings = TuiSettings(bell=False, title=False, theme=theme)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 3) as stage:
         client.play(*events)
-        await stage.shows("context 5%")
+        await stage.shows("context 4%")
         await stage.until(lambda: stage.app.panel_updater.is_idle)
         await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")
 

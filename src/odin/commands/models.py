@@ -32,11 +32,13 @@ def run_models(argv: list[str]) -> int:
     rows, problems = asyncio.run(list_models(os.environ, get_current_folder()))
     if args.json:
         return write_json(rows)
-    from odin.ui.terminal import size_of, wrap_words
+    from odin.ui.terminal import TextPainter, size_of, wrap_words
 
     columns = size_of(sys.stdout)[0] if sys.stdout.isatty() else _REDIRECTED_COLUMNS
-    notes = "".join(f"{wrap_words(line, columns)}\n" for line in (*problems, *_list_hints()))
-    return write_output(f"{format_models(rows, columns)}\n{notes}")
+    painter = TextPainter(sys.stdout)
+    notes = "".join(f"{painter.paint(wrap_words(line, columns), 'dim')}\n" for line in (*problems, *_list_hints()))
+    head, _, table = format_models(rows, columns).partition("\n")
+    return write_output(f"{painter.paint(head, 'bold')}\n{table}\n{notes}")
 
 
 def format_models(rows: Sequence[AvailableModel], columns: int) -> str:

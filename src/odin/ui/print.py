@@ -193,7 +193,7 @@ class _TurnRun:
         if message := describe_ending(ended):
             next_step = suggest_next_step(ended) if self._started is not None else ""
             for line in f"{message} {next_step}".rstrip().split("\n"):
-                write_line(self._err, line)
+                write_line(self._err, line, "red" if ended.reason == "error" else None)
         return self.code or exit_code_of(ended)
 
     def _introduce(self, info: SessionInfo) -> None:

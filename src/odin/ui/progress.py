@@ -25,7 +25,7 @@ from odin.core.event import Envelope, ModelChanged, Warned
 from odin.core.event_values import Event
 from odin.core.policy import RememberScope
 from odin.core.tool import user_name_of
-from odin.ui.terminal import escape_hidden, is_dumb, shorten, size_of, write_line, write_text
+from odin.ui.terminal import TextPainter, escape_hidden, is_dumb, shorten, size_of, write_line, write_text
 
 SCOPE_WORDS: dict[RememberScope, str] = {
     "session": "for this session",
@@ -149,7 +149,7 @@ class ProgressLine:
         terminal = err is not None and err.isatty()
         self._live = terminal and not is_dumb(env)
         self._lines = terminal and (keep_calls or not self._live)
-        self._dim = ("\x1b[2m", "\x1b[0m") if self._live and not env.get("NO_COLOR") else ("", "")
+        self._painter = TextPainter(err, env)
         self._tools: dict[str, tuple[str, float]] = {}
         self._what = "starting"
         self._since = time.monotonic()
@@ -192,7 +192,7 @@ class ProgressLine:
             self._deferred.append(text)
             return
         self._clear()
-        write_line(self._err, text)
+        write_line(self._err, text, "dim" if text.startswith("· ") else None)
         self._draw()
 
     def hold(self) -> None:
@@ -237,7 +237,7 @@ class ProgressLine:
         time_spent = f", {left}s left" if left > 0 and not self._tools else f" {int(now - since)}s"
         room = max(size_of(self._err)[0] - len(more) - len(time_spent) - 1, 8)
         shown = shorten(escape_hidden(what), room)
-        self._write(f"\r\x1b[K{self._dim[0]}{shown}{more}{time_spent}{self._dim[1]}")
+        self._write(f"\r\x1b[K{self._painter.paint(f'{shown}{more}{time_spent}', 'dim')}")
         self._drawn = True
 
     def _clear(self) -> None:

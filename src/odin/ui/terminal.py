@@ -151,12 +151,12 @@ def size_of(stream: TextIO | int | None) -> tuple[int, int]:
     return size.columns or 80, size.lines or 24
 
 
-def write_line(err: TextIO | None, text: str) -> None:
-    """Write one escaped line, wrapped between words on a terminal."""
+def write_line(err: TextIO | None, text: str, style: TextStyle | None = None) -> None:
+    """Write one escaped line, on a terminal wrapped between words and in this style."""
     line = escape_hidden(text)
     if err is not None and err.isatty():
         line = wrap_words(line, size_of(err)[0])
-    write_text(err, f"{line}\n")
+    write_text(err, f"{TextPainter(err).paint(line, style) if style else line}\n")
 
 
 def width_of(text: str) -> int:

@@ -44,7 +44,7 @@ KEY_LINES = (
 UNAVAILABLE_SENTENCES = {
     "copy": "Select and copy answers with your terminal, or /export the session.",
     "transcript": "The conversation is in your terminal's scrollback; /export writes it to a file.",
-    "theme": "Plain mode uses your terminal's colors; NO_COLOR=1 turns off dimmed text.",
+    "theme": "Plain mode uses your terminal's colors; NO_COLOR=1 turns them off.",
     "mouse": "In plain mode the terminal handles the mouse.",
     "setup": "Plain mode has no setup: `odin auth` stores API keys, /models and /model set the model.",
     "vim": "Vim-style navigation needs the app: run odin without --plain.",

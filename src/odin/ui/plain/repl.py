@@ -25,7 +25,7 @@ from odin.ui.plain.keyboard import Keyboard, complete
 from odin.ui.plain.turn_output import TurnView
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.sessions import PICK_PROMPT
-from odin.ui.terminal import is_dumb, write_line, write_text
+from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
 
 
 class PromptSender:
@@ -111,6 +111,7 @@ class PlainNotifier:
         self._notifier.draw_frame()
 
 
+_INTRODUCTION_STYLES: tuple[TextStyle | None, ...] = ("bold", None, "dim")
 START_HINT = "Type a prompt. /help lists commands; Ctrl-D exits."
 _PRESS_AGAIN = "Press Ctrl-C again or Ctrl-D to exit."
 _EXIT_WORDS = ("/exit", "/quit", "exit", "quit")
@@ -304,7 +305,7 @@ class _PlainRepl:
         except OdinError as error:
             self._commands.error_log.add(time.time(), "refused", error.describe())
             with self._keyboard.write_above():
-                write_line(sys.stderr, error.describe())
+                write_line(sys.stderr, error.describe(), "red")
 
     async def _run_line(self, text: str) -> None:
         """Run a command, send a prompt, or, after /resume, choose a session."""
@@ -400,8 +401,8 @@ async def run_plain(
 ) -> int:
     """Run plain mode and return the exit code. `draft` is a prompt that a fork left out, to be edited first."""
     info = await sessions.client.get_info()
-    for line in (*format_introduction(info, mode), START_HINT):
-        write_line(sys.stderr, line)
+    for line, style in zip((*format_introduction(info, mode), START_HINT), _INTRODUCTION_STYLES, strict=True):
+        write_line(sys.stderr, line, style)
     try:
         return await _PlainRepl(sessions, info, mode, settings or TuiSettings()).run(first, draft)
     finally:

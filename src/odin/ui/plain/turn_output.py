@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import select
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +24,7 @@ from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.op import Prompt
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.print import StartedTurn, run_text
-from odin.ui.terminal import escape_control, escape_hidden, shorten, size_of, write_line
+from odin.ui.terminal import TextPainter, escape_control, escape_hidden, shorten, size_of, wrap_words, write_line
 
 REPLY_RESTARTED = "(The reply was cut off. Starting again.)"
 _BATCH_S = 0.05
@@ -41,8 +42,38 @@ class BottomLine(Protocol):
     def write_above(self) -> AbstractContextManager[None]: ...
 
 
+_FENCE = re.compile(r"\s*(?:```|~~~)")
+_LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)]) +")
+
+
+class AnswerLines:
+    """Makes the lines of an answer fit a terminal: wrapped between words, headings bold, code as it is."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._painter = TextPainter(out)
+        self._is_code = False
+
+    def format_line(self, line: str) -> str:
+        text = escape_control(line)
+        if _FENCE.match(text):
+            self._is_code = not self._is_code
+            return self._painter.paint(text, "dim")
+        if self._is_code:
+            return self._painter.paint(text, "cyan")
+        if text.lstrip().startswith("|"):
+            return text
+        item = _LIST_ITEM.match(text)
+        indent = " " * (len(item[0]) if item else len(text) - len(text.lstrip()))
+        wrapped = wrap_words(text, size_of(self._out)[0], indent)
+        return self._painter.paint(wrapped, "bold") if text.startswith("#") else wrapped
+
+    def restart(self) -> None:
+        self._is_code = False
+
+
 class StreamedAnswer:
-    """Writes an answer as whole lines, so that the terminal wraps and copies them like any other output.
+    """Writes an answer as whole lines above the input line.
 
     `broken` is True when standard output was closed or cannot be written; then `error` says why.
     """
@@ -51,7 +82,7 @@ class StreamedAnswer:
         self.broken = False
         self.error: OSError | None = None
         self._fd = out.fileno()
-        self._is_terminal = out.isatty()
+        self._layout = AnswerLines(out) if out.isatty() else None
         self._encoding = out.encoding or "utf-8"
         self._bottom = bottom
         self._chunks: list[str] = []
@@ -101,7 +132,7 @@ class StreamedAnswer:
             return
         text, self._lines = "".join(self._lines), []
         with self._bottom.write_above():
-            self._write_bytes(escape_control(text) if self._is_terminal else text)
+            self._write_bytes(text)
 
     # --- chunks to lines ---
 
@@ -122,7 +153,7 @@ class StreamedAnswer:
             self._blank_lines += 1
             return
         before = "\n" * self._blank_lines if self._shown else ""
-        self._lines.append(f"{before}{line}\n")
+        self._lines.append(f"{before}{self._layout.format_line(line) if self._layout is not None else line}\n")
         self._blank_lines = 0
         self._shown = True
 
@@ -148,6 +179,8 @@ class StreamedAnswer:
     def _reset_reply(self, last: str) -> None:
         self._chunks, self._unfinished_line, self._blank_lines = [], [], 0
         self._shown, self._last = False, last
+        if self._layout is not None:
+            self._layout.restart()
 
     # --- the terminal ---
 
