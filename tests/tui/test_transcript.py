@@ -302,10 +302,10 @@ async def test_the_work_of_another_agent() -> None:
         client.play(UsageRecorded("m", Usage(input=5_000), 0.25), agent="agent-1")
         client.play(UsageRecorded("m", Usage(input=7_000), 0.5))
         await stage.shows("agent-1 Look at the tests", "working", "Grep slow", "$0.75  12k tokens")
-        await stage.press("ctrl+o")
+        await stage.press("shift+tab")
         await stage.shows("agent-1: Look at the tests", "running", "$0.25  5.0k tokens")
         assert "Answer 0." not in stage.screen()
-        await stage.press("ctrl+o")
+        await stage.press("shift+tab")
         await stage.shows("Answer 0.", "$0.75  12k tokens")
 
 
