@@ -114,6 +114,31 @@ async def test_searching_finds_what_is_folded_and_far_away() -> None:
         assert stage.app.transcript.has_focus
 
 
+async def test_what_was_found_stays_in_view_when_the_view_shrinks() -> None:
+    """So it does when a line of help appears after the search, however late the screen is laid out."""
+    _, played = sessions(turns(40))
+    async with play(played) as stage:
+        await looking(stage, 200)
+        await stage.press("g", "slash")
+        await stage.type("row 20 of file30")
+        await stage.press("enter")
+        await stage.shows("row 20 of file30", "1 of 1", "Cards:")
+        width, height = stage.app.size
+        for lines in (height - 3, height - 6, height):
+            await stage.pilot.resize_terminal(width, lines)
+            await stage.until(lambda: "row 20 of file30" in rows_text(stage))
+        await stage.press("pageup")
+        await stage.until(lambda: "row 20 of" not in rows_text(stage))
+        await stage.pilot.resize_terminal(width, height - 3)
+        await stage.pilot.pause()
+        assert "row 20 of" not in rows_text(stage), "who has scrolled on is left there"
+
+
+def rows_text(stage: Stage) -> str:
+    """The screen without the line of the search."""
+    return "\n".join(line for line in stage.screen().split("\n") if not line.lstrip().startswith("/ "))
+
+
 async def test_copying_a_card() -> None:
     _, played = sessions(turns(2))
     async with play(played) as stage:

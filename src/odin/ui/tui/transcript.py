@@ -115,6 +115,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self._selected_blocks: BlockSelection | None = None
         self._search = TranscriptSearch()
         self._auto_unfolded: tuple[TranscriptBlock, bool | None] | None = None
+        self._revealed: tuple[TranscriptBlock, int] | None = None
 
     @property
     def _odin(self) -> "OdinApp":
@@ -142,6 +143,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.render_cache.cwd = cwd
         model.take_changes()
         self.following, self.has_news = True, False
+        self._revealed = None
         self.rebuild()
 
     def set_palette(self, palette: Palette, diff: DiffStyle) -> None:
@@ -221,6 +223,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         super().watch_scroll_y(old_value, new_value)
         if self._is_settling or round(old_value) == round(new_value):
             return
+        self._revealed = None
         at_end = new_value >= self.max_scroll_y - 0.5
         if at_end != self.following:
             self.following = at_end
@@ -235,10 +238,11 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Moved())
 
     def reveal(self, block: TranscriptBlock, line: int = 0) -> None:
-        """Scroll as little as possible to make this line of the block visible."""
+        """Scroll as little as possible to make this line of the block visible. It stays so if the view shrinks."""
         index = self.block_layout.index.get(block)
         if index is None:
             return
+        self._revealed = block, line
         height, _ = self.block_layout.measure_exactly(index)
         top, rows, start = self.block_layout.heights.top_of(index), self.size.height, self.scroll_offset.y
         target = top + line
@@ -258,6 +262,8 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.render_cache.clear()
             self._measure_all()
         self._settle(anchors)
+        if self._revealed is not None and not self.following:
+            self.reveal(*self._revealed)
         self.refresh()  # Textual may have drawn the new size already, before this event arrived
 
     # --- animation and images ---
