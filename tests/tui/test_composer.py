@@ -374,6 +374,22 @@ async def test_lines_that_the_terminal_gathered_are_sent_once() -> None:
         os.close(other)
 
 
+async def test_long_text_can_be_undone_and_deleted_at_once() -> None:
+    """The scroll bar goes while the cursor is still behind the end of the text."""
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        composer = stage.app.composer
+        for shorten in ("ctrl+underscore", "backspace"):
+            composer.insert("line\n" * 60)
+            await stage.until(lambda: composer.show_vertical_scrollbar)
+            if shorten == "backspace":
+                composer.select_all()
+            await stage.press(shorten)
+            assert composer.text == ""
+            await stage.until(lambda: not composer.show_vertical_scrollbar)
+        await stage.type("more")
+        assert composer.text == "more"
+
+
 async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The terminal of a test cannot be left to an editor, so the leaving alone is left out here."""
     from contextlib import nullcontext

@@ -14,7 +14,6 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.document._document import Location, Selection
-from textual.widgets import TextArea
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.errors import OdinError
@@ -38,6 +37,7 @@ from odin.ui.tui.composer.draft import (
 from odin.ui.tui.keys import KeyTable, dispatch_key
 from odin.ui.tui.palette import theme_of
 from odin.ui.tui.panels.status import ToastLevel, describe_enter, format_mode
+from odin.ui.tui.text_area import StableTextArea
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not expanded in place; only the external editor shows it."""
@@ -55,7 +55,7 @@ _PLACEHOLDERS = (
 """Longest first; the first that fits the width is shown."""
 
 
-class Composer(TextArea):
+class Composer(StableTextArea):
     """A multi-line prompt editor with completion, history search and folded pastes.
 
     Long pastes and images appear as labels such as `[pasted #1: 40 lines]`. A label behaves like one character: the

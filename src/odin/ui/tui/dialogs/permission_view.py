@@ -14,7 +14,6 @@ from rich.text import Text
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
-from textual.widgets import TextArea
 
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import OdinError
@@ -36,6 +35,7 @@ from odin.ui.tui.keys import KeyAction, KeyTable
 from odin.ui.tui.paint.canvas import Canvas, make_blank, wrap_cells
 from odin.ui.tui.paint.diff import paint_diff, parse_diff
 from odin.ui.tui.palette import Palette
+from odin.ui.tui.text_area import StableTextArea
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -268,7 +268,7 @@ def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionA
     )
 
 
-class ArgumentsArea(TextArea):
+class ArgumentsArea(StableTextArea):
     """Edits one value. With `is_single`, Enter confirms and the composer's newline key breaks the line."""
 
     is_single = False
