@@ -45,13 +45,13 @@ def total(items):
 OLD = "    net = sum(item.price for item in items)\n    return"
 NEW = "    net = sum(item.price for item in items) - discount(items)\n    return"
 TESTS = "from cart import discount, total\n\n\ndef test_nothing_costs_nothing():\n    assert total([]) == 0\n"
-TASK = "Customers pay too much when they get a discount. Find out why, mend it and write a test for it."
+TASK = "Customers pay too much when they get a discount. Find out why, fix it and write a test for it."
 ANSWER = (
     "`total` never looked at the discount: it is taken off **before** the tax now.\n\n"
     "| four books of 10.00 | before | now |\n|---|---|---|\n| net | 40.00 | 36.00 |\n| total | 42.80 | 38.52 |\n\n"
     "The test is next."
 )
-DONE = "That is done: three files were changed, and all tests pass."
+DONE = "Done: three files changed, and all tests pass."
 OTHERS = (
     "Why does the login test fail on Mondays?",
     "Write the release notes for 2.4",
