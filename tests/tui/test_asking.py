@@ -87,7 +87,7 @@ async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_fi
     async with play(PlayedSessions(client)) as stage:
         client.play(EDIT, COMMAND)
         await asked(stage, "Edit greet.py", "1 more waiting")
-        await stage.press("y", "y")
+        await stage.type("yy")
         await asked(stage, "Bash: Publish the branch")
         assert answers(client) == [AnswerPermission("ask-1", allow=True)]
         assert not stage.app.composer.text
