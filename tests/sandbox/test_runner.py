@@ -125,7 +125,10 @@ async def test_cancelling_kills_quickly_and_goes_on(runner: ProcessRunner, tmp_p
 async def test_a_command_has_three_seconds_to_end_after_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EXEC2: what the product waits between TERM and KILL. The test does not wait for it."""
+    """EXEC2: what the product waits between TERM and KILL. The test does not wait for it.
+
+    An interrupt stops everything in less than a second, so it waits much less.
+    """
     graces: list[float] = []
     terminate = RunningProcess.terminate
 
@@ -137,6 +140,12 @@ async def test_a_command_has_three_seconds_to_end_after_its_time_is_up(
     runner = ProcessRunner(tmp_path / "spill")
     finished = await runner.run(f"{STUBBORN}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1)
     assert (finished.timed_out, graces) == (True, [3])
+    task = asyncio.create_task(runner.run(f"{STUBBORN}; echo on; sleep 1000", cwd=str(tmp_path), timeout=60))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert graces == [3, 0.3]
     await runner.close()
 
 

@@ -131,7 +131,7 @@ class ProcessRunner:
         env_passthrough: Collection[str] = (),
         sandbox: Callable[[], CommandSandbox] | None = None,
         term_grace: float = 3.0,
-        cancel_grace: float = 0.5,
+        cancel_grace: float = 0.3,
         linger: float = 0.2,
     ) -> None:
         self._spill_dir = Path(spill_dir) if spill_dir is not None else None
