@@ -8,8 +8,7 @@ from textual.strip import Strip
 
 from odin.core.errors import UsageError
 from odin.core.policy import Danger
-from odin.ui.argument_form import ArgumentForm, InvalidJson
-from odin.ui.permission_text import format_headline
+from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline
 from odin.ui.tui.dialogs.permission_view import (
     RuleDraft,
     format_danger,

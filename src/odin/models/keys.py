@@ -18,10 +18,8 @@ from odin.config.auth import (
     validate_provider_name,
 )
 from odin.config.paths import CONFIG_NAME
-from odin.models.catalog import PRESETS, make_unknown_provider
+from odin.models.catalog import PRESETS, SettingsByProvider, make_unknown_provider
 from odin.providers.settings import ProviderSettings
-
-SettingsByProvider = Mapping[str, ProviderSettings]
 
 
 class KeyEntry(Struct, frozen=True):

@@ -17,8 +17,7 @@ import msgspec
 
 from odin.policy.paths import open_for_reading
 from odin.tools.files import Refusal
-from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery
-from odin.tools.walk import compile_glob, parse_ignore_line, walk_files
+from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery, compile_glob, parse_ignore_line, walk_files
 
 _INVALID_BYTES = r"\udc80-\udcff"
 

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from odin.core.event_values import CachedFile
 from odin.tools.files import Refusal
-from odin.tools.ripgrep import build_base_argv, find_ripgrep
-from odin.tools.walk import walk_files
+from odin.tools.ripgrep import build_base_argv, find_ripgrep, walk_files
 
 MAX_PATHS = 600_000
 MAX_CHARS = 80_000_000

@@ -29,9 +29,8 @@ from odin.tools.files import (
     open_listed_folder,
     to_printable,
 )
-from odin.tools.ripgrep import HERE, build_base_argv, find_ripgrep
+from odin.tools.ripgrep import HERE, build_base_argv, compile_glob, extract_name_glob, find_ripgrep, walk_files
 from odin.tools.search import SEARCH_SECONDS, SearchSource, describe_hidden, make_timeout_refusal, split_hidden
-from odin.tools.walk import compile_glob, extract_name_glob, walk_files
 
 MAX_ENTRIES = 200
 

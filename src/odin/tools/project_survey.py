@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.context.system_prompt import ODIN_MD
 from odin.tools.files import Refusal
-from odin.tools.walk import walk_files
+from odin.tools.ripgrep import walk_files
 
 MAX_FILES = 20_000
 MAX_DEPTH = 12

@@ -1,14 +1,22 @@
-"""The search query, and the ripgrep command lines for it."""
+"""The search query, the ripgrep command lines for it, and a walk of a file tree for machines without ripgrep.
+
+In a walk, hidden and ignored files are left out. Symbolic links are not followed, and only regular files are returned.
+Glob patterns support `*` and `?` within a name, `**` across folders, `[...]` and `{a,b}`.
+"""
 
 import functools
 import os
+import re
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
-from odin.tools.walk import is_in_repository
+from odin.policy.paths import open_folder
+from odin.tools.files import Refusal
 
 SearchMode = Literal["lines", "counts", "paths"]
 """What a search returns: matching lines, counts per file, or paths only."""
@@ -94,3 +102,254 @@ def build_ripgrep_argv(rg: str, query: SearchQuery, mode: SearchMode, in_order: 
     argv += [f"--before-context={query.before}"] if query.before else []
     argv += [f"--after-context={query.after}"] if query.after else []
     return [*argv, "-e", query.pattern, "--", query.path]
+
+
+_STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
+
+_VARIABLE_TOKENS = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
+"""Tokens of variable length, and the tokens of a brace list."""
+
+_IGNORE_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
+"""The ignore files, by precedence: an earlier kind wins over a later one, at any depth."""
+
+_GIT_FILES = (2, 3)
+"""Indexes of the files that git reads: they apply up to the top of the repository, the others up to the root."""
+
+
+@functools.lru_cache(maxsize=256)
+def compile_glob(glob: str) -> Callable[[str], bool]:
+    """Return a matcher for paths relative to the searched folder. A glob without a slash matches at any depth."""
+    pattern = glob.removeprefix("./")
+    if "/" not in pattern.rstrip("/"):
+        pattern = f"**/{pattern}"
+    try:
+        compiled = re.compile(translate_glob(pattern.strip("/")), re.DOTALL)
+    except re.error:
+        raise Refusal(f"{glob!r} is not a valid glob pattern.") from None
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def extract_name_glob(glob: str) -> tuple[str, bool]:
+    """Return a glob on the file name that every match fulfills, or "", and True if it is equivalent to the pattern.
+
+    Uses only syntax that all programs interpret alike: plain names, `*` and brace lists.
+    """
+    folders, _, name = glob.removeprefix("./").rpartition("/")
+    anywhere = all(part in ("**", "") for part in folders.split("/"))
+    if name in ("*", "**"):
+        return "", anywhere
+    if "**" in name or not re.fullmatch(r"(?:[\w.*-]|\{[\w.*-]+(?:,[\w.*-]+)*\})+", name, re.ASCII):
+        return "", False
+    return name, anywhere
+
+
+def translate_glob(glob: str) -> str:
+    """Translate a glob into a regular expression. An unclosed `[` or `{` is literal."""
+    out: list[str] = []
+    at, depth = 0, 0
+    while at < len(glob):
+        token, width = _translate_token(glob, at, depth)
+        out.append(token)
+        depth += {"(?:": 1, ")": -1}.get(token, 0)
+        at += width
+    return "".join(_make_atomic(out))
+
+
+def _make_atomic(tokens: list[str]) -> list[str]:
+    """Avoid exponential backtracking: the text between two stars can match at its first occurrence, because the second
+    star matches the rest. Repeated `**/` is reduced to one."""
+    out: list[str] = []
+    at = 0
+    while at < len(tokens):
+        end = at + 1
+        while end < len(tokens) and tokens[end] not in _VARIABLE_TOKENS:
+            end += 1
+        if tokens[at] == _STAR and end < len(tokens) and tokens[end] == _STAR:
+            out.append(f"(?>{_STAR}?{''.join(tokens[at + 1 : end])})")
+            at = end
+            continue
+        if not (out and tokens[at] == out[-1] == _FOLDERS):
+            out.append(tokens[at])
+        at += 1
+    return out
+
+
+def _translate_token(glob: str, at: int, depth: int) -> tuple[str, int]:
+    rest = glob[at:]
+    if rest.startswith("**/") and (at == 0 or glob[at - 1] in "/{,"):
+        return _FOLDERS, 3
+    if rest == "**" and (at == 0 or glob[at - 1] == "/"):
+        return ".*", 2
+    char = rest[0]
+    if char == "[":
+        return _translate_set(rest)
+    if char == "{":
+        return ("(?:", 1) if "}" in rest else (r"\{", 1)
+    if depth and char in "},":
+        return (")" if char == "}" else "|"), 1
+    if char == "\\" and len(rest) > 1:
+        return re.escape(rest[1]), 2
+    return {"*": _STAR, "?": "[^/]"}.get(char, re.escape(char)), 1
+
+
+def _translate_set(rest: str) -> tuple[str, int]:
+    end = rest.find("]", 2 if rest[1:2] not in "!^" else 3)
+    if end < 0:
+        return r"\[", 1
+    body = rest[1:end].replace("\\", "\\\\").replace("[", r"\[").replace("&&", r"&\&")
+    if body[0] in "!^":
+        body = "^/" + body[1:]
+    return f"[{body}]", end + 1
+
+
+class IgnoreRule(Struct, frozen=True):
+    """One line of an ignore file, matched bytewise against paths below the file's folder."""
+
+    base: str
+    pattern: "re.Pattern[bytes]"
+    negated: bool
+    folders_only: bool
+
+    def fits(self, path: str, is_folder: bool) -> bool:
+        if self.folders_only and not is_folder:
+            return False
+        return self.pattern.fullmatch(os.fsencode(path.removeprefix(self.base))) is not None
+
+
+def is_in_repository(path: str) -> bool:
+    return any(os.path.lexists(folder / ".git") for folder in (Path(path), *Path(path).parents))
+
+
+def read_ignore_file(folder: str, name: str) -> list[IgnoreRule]:
+    try:
+        text = Path(folder, name).read_text("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [rule for line in lines if (rule := parse_ignore_line(folder, line.removesuffix("\r"))) is not None]
+
+
+def parse_ignore_line(folder: str, line: str) -> IgnoreRule | None:
+    """Parse a line; None for a comment, an empty line or an invalid pattern."""
+    if line.startswith("#"):
+        return None
+    line = re.sub(r"(?<!\\)\s+$", "", line)
+    negated = line.startswith("!")
+    body = line[1:] if negated else line
+    anchored = body.startswith("/")
+    body = body.removeprefix("/")
+    folders_only = body.endswith("/")
+    body = body.removesuffix("/")
+    if not body:
+        return None
+    glob = body if anchored or "/" in body else f"**/{body}"
+    if glob.endswith("/**"):
+        glob += "/*"
+    try:
+        pattern = re.compile(os.fsencode(translate_glob(glob)), re.DOTALL)
+    except re.error:
+        return None
+    return IgnoreRule(f"{folder.rstrip('/')}/", pattern, negated, folders_only)
+
+
+def decide_ignored(path: str, is_folder: bool, groups: Sequence[Sequence[IgnoreRule]]) -> bool | None:
+    """Return whether a path is ignored; None if no rule matches. Within a group the last matching rule wins."""
+    for rules in groups:
+        for rule in reversed(rules):
+            if rule.fits(path, is_folder):
+                return not rule.negated
+    return None
+
+
+_RuleGroups = tuple[list[IgnoreRule], ...]
+
+
+def walk_files(
+    root: str,
+    *,
+    hidden: bool = False,
+    skip: frozenset[str] = frozenset(),
+    glob_rule: IgnoreRule | None = None,
+    matches_type: Callable[[str], bool] | None = None,
+    seconds: float = 60.0,
+) -> Iterator[str]:
+    """Yield the absolute paths of the files below `root`, a resolved path. Raise Refusal after `seconds`.
+
+    `glob_rule` yields only matching files, even hidden or ignored ones; negated, all others. `matches_type` filters
+    files by name; hidden files may match, ignored ones not.
+    """
+    deadline = time.monotonic() + seconds
+    tops = is_in_repository(root)
+    pending: list[tuple[str, _RuleGroups]] = [(root, _read_rules_above(root, tops))]
+    while pending:
+        if time.monotonic() > deadline:
+            raise Refusal(f"The search took longer than {seconds:g}s and was stopped. Search in a smaller folder.")
+        folder, rules = pending.pop()
+        rules = _read_rules_within(folder, rules, tops)
+        for name, is_folder in _scan_folder(folder):
+            if name == ".git" or name in skip:
+                continue
+            path = f"{folder.rstrip('/')}/{name}"
+            included = _decide_by_glob(path, is_folder, glob_rule)
+            if included is None:
+                included = _is_visible(path, name, is_folder, rules, hidden, matches_type)
+            if included and is_folder:
+                pending.append((path, rules))
+            elif included:
+                yield path
+
+
+def _decide_by_glob(path: str, is_folder: bool, glob_rule: IgnoreRule | None) -> bool | None:
+    """Return whether the glob includes the path; None if it does not decide."""
+    if glob_rule is None:
+        return None
+    if glob_rule.fits(path, is_folder):
+        return not glob_rule.negated
+    return None if is_folder or glob_rule.negated else False
+
+
+def _is_visible(
+    path: str,
+    name: str,
+    is_folder: bool,
+    rules: _RuleGroups,
+    hidden: bool,
+    matches_type: Callable[[str], bool] | None,
+) -> bool:
+    ignored = decide_ignored(path, is_folder, rules)
+    if ignored:
+        return False
+    if matches_type is not None and not is_folder:
+        return matches_type(name)
+    return ignored is False or hidden or not name.startswith(".")
+
+
+def _scan_folder(folder: str) -> list[tuple[str, bool]]:
+    """Return the names of the folders and files, without links, with True for a folder."""
+    try:
+        with open_folder(folder, readable=True) as opened, os.scandir(opened.fd) as entries:
+            return [
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+            ]
+    except OSError:
+        return []
+
+
+def _read_rules_above(root: str, tops: bool) -> _RuleGroups:
+    """Return the rules of all parent folders."""
+    folders = list(Path(root).parents)
+    rules: _RuleGroups = tuple([] for _ in _IGNORE_FILES)
+    for folder in reversed(folders):
+        rules = _read_rules_within(str(folder), rules, tops)
+    return rules
+
+
+def _read_rules_within(folder: str, above: _RuleGroups, tops: bool) -> _RuleGroups:
+    """Return the rules that apply in a folder. Each repository starts with its own git rules."""
+    is_top = tops and os.path.lexists(f"{folder}/.git")
+    return tuple(
+        [*([] if is_top and number in _GIT_FILES else above[number]), *read_ignore_file(folder, name)]
+        for number, name in enumerate(_IGNORE_FILES)
+    )

@@ -9,8 +9,7 @@ from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import AnswerPermission, AnswerQuestions
-from odin.ui.plain.tty import Tty, is_in_background
-from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.terminal import Tty, escape_hidden, is_in_background, wrap_words
 
 _BACKGROUND = "Odin runs in the background and cannot ask."
 

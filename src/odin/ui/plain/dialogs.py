@@ -10,22 +10,25 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions
 from odin.core.policy import Danger, RememberScope
-from odin.ui.argument_form import ArgumentForm, diff_arguments, format_arguments, summarize_change
 from odin.ui.callbacks import parse_choice
 from odin.ui.permission_text import (
     DANGER_WORDS,
+    ArgumentForm,
     describe_confinement,
+    diff_arguments,
+    format_arguments,
     format_effect,
     format_headline,
     format_subject,
     list_circumstances,
     list_offered_rules,
+    summarize_change,
 )
-from odin.ui.plain.tty import Tty
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import (
     TextPainter,
     TextStyle,
+    Tty,
     escape_control,
     escape_hidden,
     find_editor,

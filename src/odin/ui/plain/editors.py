@@ -11,8 +11,20 @@ from pathlib import Path
 from typing import Literal
 
 from odin.core.errors import OdinError, UsageError
-from odin.ui.plain.tty import Tty, discard_typed, enter_cbreak_mode, read_chunk, restore_terminal_after
-from odin.ui.terminal import escape_hidden, find_editor, is_dumb, quote_block, width_of, write_line, write_text
+from odin.ui.terminal import (
+    Tty,
+    discard_typed,
+    enter_cbreak_mode,
+    escape_hidden,
+    find_editor,
+    is_dumb,
+    quote_block,
+    read_chunk,
+    restore_terminal_after,
+    width_of,
+    write_line,
+    write_text,
+)
 
 _KEY_SEQUENCE = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
 

@@ -21,9 +21,8 @@ from odin.ui.completion import (
     make_file_items,
 )
 from odin.ui.plain.editors import BRACKETED_PASTE_OFF, BRACKETED_PASTE_ON, LineEditor
-from odin.ui.plain.tty import Tty
 from odin.ui.progress import ProgressLine
-from odin.ui.terminal import escape_hidden, is_dumb, shorten, width_of, wrap_words
+from odin.ui.terminal import Tty, escape_hidden, is_dumb, shorten, width_of, wrap_words
 
 MAX_COMPLETIONS = 20
 _RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.4)

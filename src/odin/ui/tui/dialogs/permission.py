@@ -16,8 +16,7 @@ from odin.core.errors import UsageError
 from odin.core.format import count_of
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
-from odin.ui.argument_form import ArgumentForm, InvalidJson, summarize_change
-from odin.ui.permission_text import format_headline
+from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, summarize_change
 from odin.ui.terminal import wrap_words
 from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import (

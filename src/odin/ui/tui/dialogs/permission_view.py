@@ -18,10 +18,11 @@ from textual.strip import Strip
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import OdinError
 from odin.core.policy import Danger, RememberScope
-from odin.ui.argument_form import diff_arguments, format_arguments
 from odin.ui.permission_text import (
     DANGER_WORDS,
     describe_confinement,
+    diff_arguments,
+    format_arguments,
     format_effect,
     format_subject,
     list_circumstances,
