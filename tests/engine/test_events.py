@@ -279,17 +279,24 @@ class TestKinds:
         assert "not today" in ended[1].text
         assert not (workspace / "made").exists()
 
-    async def test_what_an_api_said_of_its_failure_reaches_programs(self, start: Start) -> None:
-        refusal = fault(429, {"retry-after": "3600"}, message="Slow.", type="rate_limit_error")
+    @pytest.mark.parametrize(
+        ("status", "type", "kind"),
+        [
+            (429, "rate_limit_error", errors.RateLimited),
+            (401, "authentication_error", errors.AuthFailed),
+            (404, "not_found_error", errors.ModelNotFound),
+            (400, "invalid_request_error", errors.BadRequest),
+        ],
+    )
+    async def test_what_an_api_said_of_its_failure_reaches_programs(
+        self, start: Start, status: int, type: str, kind: Any
+    ) -> None:
+        refusal = fault(status, {"retry-after": "3600"}, message="No.", type=type)
         talk = await start([refusal], **told("anthropic"))
-        error = error_of(await talk.say("go"))
-        assert isinstance(error, errors.RateLimited)
-        assert (error.status, error.type, error.retry_after) == (429, "rate_limit_error", 3600.0)
-
-    def test_what_an_api_said_is_kept_in_fields(self) -> None:
-        for kind in (errors.ProviderError, errors.RateLimited, errors.AllKeysCooling, errors.ContextOverflow):
-            error = kind("no", status=429, code="c", type="t", retry_after=3.0)
-            assert (error.status, error.code, error.type, error.retry_after) == (429, "c", "t", 3.0)
-        assert issubclass(errors.EmptyTruncation, errors.EmptyReply)
-        assert issubclass(errors.NoUsableKeys, errors.ProviderError)
-        assert errors.Conflict("x", "agent-1").modified_by == "agent-1"
+        ended = await talk.say("go")
+        error = error_of(ended)
+        assert isinstance(error, kind)
+        assert isinstance(error, errors.ProviderError)
+        assert (error.status, error.type) == (status, type)
+        assert (error.retry_after == 3600.0) is (status == 429)
+        assert ended.error_kind == kind.__name__

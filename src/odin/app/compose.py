@@ -29,7 +29,7 @@ from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AvailableModel, ContextReport, ServerScope, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, SessionOpened
+from odin.core.event import Envelope, SessionOpened, Warned
 from odin.core.event_values import Mode
 from odin.core.policy import CallbackHook
 from odin.core.provider import Compactor, ModelInfo, Provider
@@ -216,6 +216,7 @@ class SessionComposition:
             config, self.recorder, self.budget, self.folder, self._cwd, models.connect_other, self.custom.compactor
         )
         self.fallback = ModelFallback(models, config.fallback_model, self.recorder)
+        models.on_warning = lambda text: self.recorder.emit(Warned(text))
         self.web = WebAccess(config.web, self._env)
 
     def _set_up_agents(self) -> None:

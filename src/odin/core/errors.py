@@ -224,8 +224,8 @@ class UnreadableCall(EmptyReply):
     retryable = False
 
 
-class AllKeysCooling(RetryableError):
-    pass
+class AllKeysCooling(RateLimited):
+    """Every stored key of a provider reached its rate limit. `retry_after` says when the first may be used again."""
 
 
 class NeedsModel(ProviderError):

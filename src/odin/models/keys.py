@@ -37,11 +37,20 @@ def add_stored_keys(
 ) -> dict[str, ProviderSettings]:
     """Return the settings with the stored key added for each provider that has no other."""
     made = dict(settings)
-    for provider, keys in auth.keys.items():
-        own = made.get(provider, ProviderSettings())
-        if not own.api_key and not _find_key_variable(provider, env):
-            made[provider] = replace(own, api_key=keys[0])
+    for provider in auth.keys:
+        keys = list_stored_keys(provider, settings, auth, env)
+        if keys:
+            made[provider] = replace(made.get(provider, ProviderSettings()), api_key=keys[0])
     return made
+
+
+def list_stored_keys(
+    provider: str, settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the stored keys that are used for a provider: none if it has another."""
+    if settings.get(provider, ProviderSettings()).api_key or _find_key_variable(provider, env):
+        return ()
+    return auth.keys.get(provider, ())
 
 
 def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]) -> list[KeyEntry]:

@@ -7,7 +7,7 @@ then the model it had. A fallback does not count as chosen.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,13 @@ from odin.models.catalog import (
     open_adapter,
     parse_ref,
 )
-from odin.models.keys import add_stored_keys
+from odin.models.keys import add_stored_keys, list_stored_keys
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
 
 if TYPE_CHECKING:
+    from odin.models.key_pool import KeyStates
     from odin.models.model_lists import ListedModel, ModelLists
 
 OFFLINE_NOTICE = (
@@ -67,8 +68,10 @@ class ModelSelector:
         self._small: tuple[Provider, ModelInfo] | None = None
         self._is_fixed = False
         self._others: dict[str, tuple[Provider, ModelInfo]] = {}
+        self._key_states: KeyStates | None = None
         self.notice = ""
         self.list_problems: tuple[str, ...] = ()
+        self.on_warning: Callable[[str], object] = lambda text: None
 
     @cached_property
     def _lists(self) -> "ModelLists":
@@ -191,7 +194,7 @@ class ModelSelector:
         info = await self._fit_context(info, wire.url)
         if warm:
             await self._http.warm(wire.url)
-        provider: Provider = wire
+        provider = self._add_other_keys(ref, info.provider, wire)
         if info.tools != "native":
             from odin.providers.tool_adapters import AdaptiveTools
 
@@ -202,6 +205,21 @@ class ModelSelector:
             provider = ReasoningCalls(provider, always=bool(info.calls_in_thinking))
         self._open.append(provider)
         return provider, info
+
+    def _add_other_keys(self, ref: str, name: str, first: Provider) -> Provider:
+        """Return a provider that goes on with the next stored key when one cannot be used."""
+        keys = list_stored_keys(name, {**self._servers, **self._config.providers}, self._auth, self._env)
+        if len(keys) < 2:
+            return first
+        from odin.models.key_pool import KeyPool, KeyStates
+
+        self._key_states = self._key_states or KeyStates(lambda text: self.on_warning(text))
+        providers = [(keys[0], first)]
+        for key in keys[1:]:
+            own = self._settings.get(name, ProviderSettings())
+            settings = {**self._settings, name: msgspec.structs.replace(own, api_key=key)}
+            providers.append((key, connect_model(ref, settings, self._env, self._http, self._table)[0]))
+        return KeyPool(providers, self._key_states)
 
     async def _fit_context(self, info: ModelInfo, url: str) -> ModelInfo:
         """Return the model with its real context window: the user's setting, the server's answer, or the table.
