@@ -25,9 +25,10 @@ from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.dialog import ConfirmDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
-from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet, StatsDialog
+from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
+from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import Stage, all_painted

@@ -13,9 +13,10 @@ from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, StatsDialog, make_diagnostics_report
+from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, make_diagnostics_report
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
+from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import play

@@ -7,7 +7,8 @@ import pytest
 
 from odin.core.event import Warned
 from odin.testing import say
-from odin.ui.tui.dialogs.reports import ReportDialog, StatsDialog
+from odin.ui.tui.dialogs.reports import ReportDialog
+from odin.ui.tui.dialogs.stats import StatsDialog
 from tests.tui.conftest import LOOKS, OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on

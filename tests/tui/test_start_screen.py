@@ -5,7 +5,7 @@ import pytest
 from odin.core.event import TurnStarted
 from odin.testing import say
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.panels.start import list_tips
+from odin.ui.tui.panels.status import list_tips
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions
 

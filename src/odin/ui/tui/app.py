@@ -51,8 +51,7 @@ from odin.ui.tui.palette import (
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import BottomArea, PanelUpdater
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
-from odin.ui.tui.panels.start import StartPanel
-from odin.ui.tui.panels.status import ActivityLine, StatusLine, ToastLevel, Toasts
+from odin.ui.tui.panels.status import ActivityLine, StartPanel, StatusLine, ToastLevel, Toasts
 from odin.ui.tui.search import SearchBar
 from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.terminal_driver import OdinDriver, redraw

@@ -135,7 +135,7 @@ class ReportCommands:
         self._app.push_screen(make_status_report(self._app))
 
     async def _show_diff(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.changes import make_changes_report
+        from odin.ui.tui.dialogs.reports import make_changes_report
 
         self._app.push_screen(make_changes_report(await self._app.sessions.list_changes(parse_paths(rest)), self._app))
 
@@ -150,7 +150,7 @@ class ReportCommands:
         self._app.push_screen(ErrorsDialog())
 
     async def _show_stats(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import StatsDialog
+        from odin.ui.tui.dialogs.stats import StatsDialog
 
         self._app.push_screen(StatsDialog(*parse_stats(rest)))
 

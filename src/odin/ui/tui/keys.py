@@ -1,4 +1,4 @@
-"""The key table: every key of the app with its name in `tui.keys`, its scope and its description.
+"""The key table: every key of the app with its name in `tui.keys`, its scope and its description; and the text inputs.
 
 Widgets look keys up in `_on_key` instead of using Textual bindings: bindings are queued and would be overtaken by
 characters typed after them.
@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from textual import events
 from textual.binding import Binding
 from textual.events import Key as Key_
+from textual.geometry import Offset
 from textual.keys import Keys, _character_to_key
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from odin.core.errors import UsageError
 from odin.core.text import suggest_similar
@@ -357,3 +358,16 @@ class DialogInput(LineInput):
             event.prevent_default()
         else:
             await super()._on_key(event)
+
+
+class StableTextArea(TextArea):
+    """A text area whose undo and redo may shorten the text above the cursor.
+
+    Textual moves the cursor only after it has updated the scroll bar. If the scroll bar goes, it looks for the cursor
+    in lines that no longer exist.
+    """
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        if self.cursor_location[0] >= self.wrapped_document.document.line_count:
+            return Offset()
+        return super().scroll_cursor_visible(center, animate)

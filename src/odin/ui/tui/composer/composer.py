@@ -34,10 +34,9 @@ from odin.ui.tui.composer.draft import (
     ToastRequested,
     draft_of_prompt,
 )
-from odin.ui.tui.keys import KeyTable, dispatch_key
+from odin.ui.tui.keys import KeyTable, StableTextArea, dispatch_key
 from odin.ui.tui.palette import theme_of
 from odin.ui.tui.panels.status import ToastLevel, describe_enter, format_mode
-from odin.ui.tui.text_area import StableTextArea
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not expanded in place; only the external editor shows it."""

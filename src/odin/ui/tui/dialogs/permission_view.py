@@ -32,11 +32,10 @@ from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
 from odin.ui.tui.composer.external_text import edit_in_editor
 from odin.ui.tui.dialogs.widgets import DialogChoice
-from odin.ui.tui.keys import KeyAction, KeyTable
+from odin.ui.tui.keys import KeyAction, KeyTable, StableTextArea
 from odin.ui.tui.paint.canvas import Canvas, make_blank, wrap_cells
 from odin.ui.tui.paint.diff import paint_diff, parse_diff
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.text_area import StableTextArea
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp

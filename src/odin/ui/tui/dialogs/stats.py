@@ -1,0 +1,200 @@
+"""The dialog of /stats: usage by day, model and more, for a range of days."""
+
+from typing import NamedTuple
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from odin.core.call_events import UsageReport, UsageRow
+from odin.core.errors import OdinError
+from odin.ui.slash_commands.reports import (
+    NO_USAGE,
+    STATS_SCOPES,
+    STATS_VIEWS,
+    VIEW_GROUPINGS,
+    StatsScope,
+    StatsView,
+    caveats_of,
+    format_calls,
+    format_overview,
+    format_row_cost,
+    format_table,
+)
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.reports import Sheet, SheetDialog
+from odin.ui.tui.dialogs.widgets import Hints, TabBar, TabLabel
+from odin.ui.tui.palette import Palette, palette_of
+
+
+class _Range(NamedTuple):
+    name: str
+    label: str
+    days: int
+
+
+_RANGES = (
+    _Range("stats_today", "today", 1),
+    _Range("stats_week", "7d", 7),
+    _Range("stats_month", "30d", 30),
+    _Range("stats_quarter", "90d", 90),
+    _Range("stats_all", "all", 0),
+)
+
+_ARROWS = {"Left": "←", "Right": "→"}
+
+
+class StatsDialog(SheetDialog):
+    """Token usage and cost. Tab switches session/project, the arrows the view, a letter the time range; or click."""
+
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
+    KEY_SCOPES = ("stats", "reading", "dialog")
+    DEFAULT_CSS = """
+    StatsDialog > .panel { height: 85%; }
+    StatsDialog.-low > .panel { max-height: 100%; height: 100%; }
+    StatsDialog.-low TabBar { margin-bottom: 0; }
+    StatsDialog Sheet { height: 1fr; }
+    StatsDialog #text { width: 100%; height: auto; }
+    """
+
+    def __init__(self, scope: StatsScope = "session", view: StatsView = "overview", days: int = 0) -> None:
+        super().__init__()
+        self.scope: StatsScope = scope
+        self.view: StatsView = view
+        self.days = days
+        self._tabs = TabBar()
+        self._hints = Hints()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="panel"):
+            yield self._tabs
+            with Sheet(id="scroll"):
+                yield Static("", id="text", markup=False)
+            yield self._hints
+
+    def on_mount(self) -> None:
+        self.query_one("#scroll").focus()
+        keys = self.odin.keys
+        views = " ".join(_ARROWS.get(key, key) for key in map(keys.label_of, ("stats_previous", "stats_next")))
+        days = " ".join(keys.label_of(item.name) for item in _RANGES if item.days > 1)
+        self._hints.show(
+            [
+                ("scope", keys.label_of("stats_scope"), "session or project"),
+                ("", views, "view"),
+                ("today", keys.label_of("stats_today"), "today"),
+                ("", days, "days"),
+                ("all", keys.label_of("stats_all"), "all time"),
+                ("close", keys.label_of("close"), "close"),
+            ]
+        )
+
+    def on_resize(self) -> None:
+        self._show_selection()
+
+    # --- keys and clicks ---
+
+    def action_stats_scope(self) -> None:
+        self._pick("session" if self.scope == "project" else "project")
+
+    def action_stats_next(self) -> None:
+        self._switch_view(1)
+
+    def action_stats_previous(self) -> None:
+        self._switch_view(-1)
+
+    def _switch_view(self, by: int) -> None:
+        self._pick(STATS_VIEWS[(STATS_VIEWS.index(self.view) + by) % len(STATS_VIEWS)])
+
+    def action_stats_today(self) -> None:
+        self._pick("today")
+
+    def action_stats_week(self) -> None:
+        self._pick("7d")
+
+    def action_stats_month(self) -> None:
+        self._pick("30d")
+
+    def action_stats_quarter(self) -> None:
+        self._pick("90d")
+
+    def action_stats_all(self) -> None:
+        self._pick("all")
+
+    @property
+    def plain_text(self) -> str:
+        return str(self.query_one("#text", Static).content)
+
+    def action_do(self, name: str) -> None:
+        if name == "scope":
+            self.action_stats_scope()
+        elif name == "close":
+            self.action_close()
+        else:
+            self._pick(name)
+
+    def _pick(self, name: str) -> None:
+        """Select a tab by its label."""
+        for scope in STATS_SCOPES:
+            self.scope = scope if name == scope else self.scope
+        for view in STATS_VIEWS:
+            self.view = view if name == view else self.view
+        for item in _RANGES:
+            self.days = item.days if name == item.label else self.days
+        self._show_selection()
+
+    # --- the report ---
+
+    def _show_selection(self) -> None:
+        self._tabs.show(
+            [
+                [TabLabel(name, name == self.scope) for name in STATS_SCOPES],
+                [TabLabel(name, name == self.view) for name in STATS_VIEWS],
+                [TabLabel(item.label, item.days == self.days) for item in _RANGES],
+            ]
+        )
+        self.run_worker(self._fill, exclusive=True)
+
+    async def _fill(self) -> None:
+        colors = palette_of(self)
+        session = self.odin.info.session if self.scope == "session" and self.odin.info else ""
+        try:
+            report = await self.odin.sessions.report_usage(VIEW_GROUPINGS[self.view], days=self.days, session=session)
+            whole = self.view == "overview"
+            text = _render_overview(report, colors) if whole else _render_table(report, colors, self.size.width - 4)
+        except OdinError as error:
+            text = Text(error.describe(), colors.bad)
+        self.query_one("#text", Static).update(text)
+
+
+def _render_overview(report: UsageReport, colors: Palette) -> Text:
+    total = report.total
+    if not total.calls:
+        return Text(NO_USAGE, colors.dim)
+    text = Text()
+    for name, value in format_overview(total):
+        text.append(f"{name:<16}", colors.dim)
+        text.append(f"{value}\n", colors.text)
+    if len(report.rows) > 1:
+        text.append("\nby purpose\n", colors.dim)
+        for row in report.rows:
+            text.append(f"{escape_hidden(row.name):<16}", colors.text)
+            text.append(f"{format_calls(row)}, {format_row_cost(row)}\n", colors.text)
+    return _append_caveats(text, total, colors)
+
+
+def _render_table(report: UsageReport, colors: Palette, columns: int) -> Text:
+    if not report.rows:
+        return Text(NO_USAGE, colors.dim)
+    head, *rows, total = format_table(report, columns)
+    text = Text(f"{head}\n", colors.dim)
+    for line in rows:
+        text.append(f"{line}\n", colors.text)
+    text.append(f"{total}\n", colors.strong)
+    return _append_caveats(text, report.total, colors)
+
+
+def _append_caveats(text: Text, total: UsageRow, colors: Palette) -> Text:
+    for caveat in caveats_of(total):
+        text.append(f"\n{caveat}\n", colors.warn)
+    return text
