@@ -70,10 +70,12 @@ def worked() -> list[AnyEvent | tuple[str, AnyEvent]]:
     ]
 
 
-def test_markdown_is_the_default_and_lies_beside_the_log(session: Session):
-    log = session(*worked())
-    path = export_session(log)
-    assert path == str(log.parent / "exports" / "20260101120000000.md")
+def test_markdown_is_the_default_and_goes_to_the_current_directory(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = export_session(session(*worked()))
+    assert path == str(tmp_path / "odin-20260101120000000.md")
     text = Path(path).read_text()
     assert "# Mending x" in text
     assert "- Usage: 2,000 tokens in, 40 out" in text
@@ -287,7 +289,7 @@ def test_a_file_of_somebody_else_is_not_replaced(session: Session, tmp_path: Pat
 
 
 def test_a_folder_gets_the_file_by_its_usual_name(session: Session, tmp_path: Path):
-    assert export_session(session(*worked()), "html", str(tmp_path)) == str(tmp_path / "20260101120000000.html")
+    assert export_session(session(*worked()), "html", str(tmp_path)) == str(tmp_path / "odin-20260101120000000.html")
 
 
 def test_what_cannot_be_written_is_said_and_leaves_nothing(session: Session, tmp_path: Path):

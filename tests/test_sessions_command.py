@@ -112,7 +112,7 @@ def test_an_export_as_json(here: Here, store: SessionStore, workspace: Path, how
     code, printed, _ = here("sessions", "export", "aa1", *how)
     assert code == 0
     path = Path(printed.removesuffix("\n"))
-    assert path == (workspace / "a.json" if "-o" in how else store.path_of("aa1").parent / "exports" / "aa1.json")
+    assert path == (workspace / "a.json" if "-o" in how else workspace / "odin-aa1.json")
     written = json.loads(path.read_text())
     assert "second prompt" in str(written["messages"])
     assert written["session"] == "aa1"

@@ -102,7 +102,7 @@ def test_the_copy_has_its_own_files(store: SessionStore) -> None:
     said = f"saved to {folder}/outputs/x.txt, not {folder}er/y nor {folder}2"
     ended = ToolEnded("c", "Read", "success", said, images=(Image(str(picture), "image/png"),))
     write(store, "old", [opened(), *turn("a", "one"), ended, *turn("b", "two")])
-    for path in (picture, folder / "outputs" / "x.txt", folder / "exports" / "old.md"):
+    for path in (picture, folder / "outputs" / "x.txt"):
         path.parent.mkdir()
         path.write_text("kept")
     (folder / "outputs" / "link").symlink_to("/etc/passwd")

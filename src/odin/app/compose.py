@@ -269,6 +269,7 @@ class SessionComposition:
             config=self.config.to_public(),
             root=to_valid_unicode(self.config.root),
             model_chosen=self._initial_model.chosen,
+            headless=self.options.headless,
             permission_mode=self.policy.permission_mode,
         )
 

@@ -20,7 +20,6 @@ from odin.session.export_markdown import write_markdown
 from odin.session.log import read_header, read_log
 from odin.tools.atomic_write import create_locked, make_temporary_name, sweep_leftovers
 
-EXPORT_FOLDER = "exports"
 _SUFFIXES: dict[ExportFormat, str] = {"markdown": ".md", "json": ".json", "html": ".html"}
 _FORMATS_BY_SUFFIX: dict[str, ExportFormat] = {
     **{suffix: form for form, suffix in _SUFFIXES.items()},
@@ -44,13 +43,13 @@ def format_of(path: str, form: str = "") -> ExportFormat:
 def export_session(log_path: str | Path, form: str = "", path: str = "", *, overwrite: bool = False) -> str:
     """Export the session of this log and return the full path of the file.
 
-    Without a path the file is put in `exports` next to the log; for a folder the file gets its default name. An
-    existing file is replaced only if it is an earlier export, unless `overwrite` is set.
+    Without a path the file is put in the current directory; for a folder the file gets its default name. An existing
+    file is replaced only if it is an earlier export, unless `overwrite` is set.
     """
     log = Path(log_path)
     session = read_header(log).session
     chosen = format_of(path, form)
-    target = _resolve_target(log, session, chosen, path)
+    target = _resolve_target(session, chosen, path or ".")
     if not overwrite:
         _refuse_foreign_file(target)
     temporary = make_temporary_name(target.name)
@@ -69,10 +68,8 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
     return str(target)
 
 
-def _resolve_target(log: Path, session: str, form: ExportFormat, path: str) -> Path:
-    name = f"{session}{_SUFFIXES[form]}"
-    if not path:
-        return log.parent / EXPORT_FOLDER / name
+def _resolve_target(session: str, form: ExportFormat, path: str) -> Path:
+    name = f"odin-{session}{_SUFFIXES[form]}"
     given = Path(path).expanduser().absolute()
     return given / name if given.is_dir() or path.endswith("/") else given
 

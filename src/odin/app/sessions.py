@@ -248,7 +248,7 @@ class SessionSwitcher:
     async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
         if session == await self._get_session_id() and self._store.find_log(session) is None:
             raise UsageError("This session is empty: nothing to export.")
-        return await asyncio.to_thread(self._project_sessions.export, session, form, path)
+        return await asyncio.to_thread(self._project_sessions.export, session, form, path or self._cwd)
 
     async def close(self) -> None:
         await self._client.close()

@@ -231,7 +231,7 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
     terminal = _find_terminal()
     import msgspec
 
-    client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None))
+    client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None, headless=True))
     show = run_json if args.output_format == "json" else run_text
     try:
         await _check_command(client, args.prompt or "")
@@ -248,7 +248,7 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
     from odin.ui.pipes import read_lines
     from odin.ui.stream_json.protocol import run_stream_json
 
-    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading))
+    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading, headless=True))
     try:
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)

@@ -9,7 +9,13 @@ from odin.commands.command_line import Parser, make_formatter, write_json, write
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_time
 from odin.core.text import list_choices, suggest_similar
-from odin.ui.slash_commands.sessions import PICK_PROMPT, PlainSessionPicker, format_match, format_session
+from odin.ui.slash_commands.sessions import (
+    PICK_PROMPT,
+    PlainSessionPicker,
+    format_match,
+    format_session,
+    list_conversations,
+)
 from odin.ui.terminal import escape_hidden, shorten, size_of
 
 EPILOG = """\
@@ -47,7 +53,13 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--limit", type=int, default=0, metavar="N", help="maximum number of sessions; 0 for all (default)")
     add("--at", default="", metavar="N|ID", help="fork: copy up to before this prompt")
     add("--format", default="", choices=("markdown", "json", "html"), help="export format (default: markdown)")
-    add("-o", "--output", default="", metavar="PATH", help="export: output file (default: next to the session log)")
+    add(
+        "-o",
+        "--output",
+        default="",
+        metavar="PATH",
+        help="export: output file or folder (default: the current directory)",
+    )
     add("-y", "--yes", action="store_true", help="delete without confirmation")
     add("--cwd", default="", metavar="DIR", help="project folder")
     return parser
@@ -165,7 +177,8 @@ _COMMANDS: dict[str, Callable[[ProjectSessions, argparse.Namespace], int]] = {
 
 def pick_session(cwd: str) -> str:
     """Let the user choose a session for `--resume` without an ID. Return "" if they cancel."""
-    picker = PlainSessionPicker(open_project_sessions(cwd).list_sessions())
+    listed = open_project_sessions(cwd).list_sessions()
+    picker = PlainSessionPicker(list_conversations(listed, "") or listed)
     while True:
         for row in picker.format_lines(_count_columns()):
             write_message(row)

@@ -279,7 +279,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What the caller of a session asks for. Empty or None leaves it to the configuration.
 
     With `reach_out=False` nothing is connected before a model is named or a prompt is sent. `usual_max_turns` is the
-    limit if neither these options nor the configuration set one.
+    limit if neither these options nor the configuration set one. `headless`: no person follows the conversation.
     """
 
     cwd: str = ""
@@ -304,6 +304,7 @@ class Options(Struct, frozen=True, kw_only=True):
     fork_at: str = ""
     session_id: str = ""
     can_ask: bool = False
+    headless: bool = False
     include_partial: bool = False
     state_dir: str = ""
     trust: bool = False

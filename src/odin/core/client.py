@@ -308,6 +308,7 @@ class SessionSummary(Struct, frozen=True):
     """One line of the session list. `first` is the first prompt still in the conversation, `original` the first ever.
 
     `locked` names the process that has the session open, or is empty. `forked_from` is the session it was copied from.
+    `headless`: only `odin -p` has used it, so lists leave it out unless asked for all.
     """
 
     id: str
@@ -324,6 +325,7 @@ class SessionSummary(Struct, frozen=True):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     bytes: int = 0
+    headless: bool = False
 
 
 class SessionMatch(Struct, frozen=True):
@@ -422,7 +424,7 @@ class Sessions(Protocol):
     async def delete(self, session: str) -> None: ...
 
     async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
-        """Write a session to a file and return its path. Without `path` it is stored next to the session."""
+        """Write a session to a file and return its path. Without `path` it is written to the session's directory."""
         ...
 
     async def close(self) -> None: ...

@@ -63,6 +63,7 @@ class SessionOpened(Event, frozen=True):
 
     `config` holds the public settings, never a key. `root` is the project; approvals apply while it stays the same.
     `permission_mode` is in force from here on. `model_chosen`: the user chose the model in this or an earlier run.
+    `headless`: this run answers prompts of the command line or a program (`odin -p`).
     """
 
     cwd: str
@@ -73,6 +74,7 @@ class SessionOpened(Event, frozen=True):
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     root: str = ""
     model_chosen: bool = False
+    headless: bool = False
     permission_mode: str = ""
 
 

@@ -47,12 +47,14 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("redo", "Undo the last rewind.", "[force]"),
     # sessions
     SlashCommand("new", "Start a new session.", aliases=("clear",)),
-    SlashCommand("resume", "Resume an earlier session, by ID or from a list.", "[ID]"),
+    SlashCommand("resume", "Resume a session by ID or from a list; --all lists runs of `odin -p`, too.", "[ID|--all]"),
     SlashCommand("fork", "Continue in a copy of this session, or in a copy that ends before prompt N.", "[N]"),
-    SlashCommand("sessions", "List or search the sessions of this project.", "[WORDS]"),
+    SlashCommand("sessions", "List or search sessions; --all includes runs of `odin -p`.", "[WORDS|--all]"),
     SlashCommand("rename", "Rename this session.", "TITLE", ("title",)),
     SlashCommand("delete", "Delete another session.", "ID"),
-    SlashCommand("export", "Export this session to a file.", "[PATH] [--json|--html]"),
+    SlashCommand(
+        "export", "Export this session to a file in the current directory, or to PATH.", "[PATH] [--json|--html]"
+    ),
     # model and cost
     SlashCommand(
         "model", "Switch the model and save it, or with --session only for this session.", "[NAME] [--session]"

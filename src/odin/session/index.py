@@ -12,7 +12,7 @@ counts nothing twice. Usage that a fork copied belongs to the original.
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -122,6 +122,9 @@ class IndexEntry(msgspec.Struct, array_like=True, gc=False):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     forked_seq: int = -1
+    headless: bool | None = None
+    """True if every run of the session was headless; None before the first."""
+
     spending: UsageByBucket = msgspec.field(default_factory=dict[str, UsageTotals])
     """Excludes usage copied from the original of a fork, which counts there."""
 
@@ -167,6 +170,7 @@ class _IndexEntryFold:
                 self._add_prompt(event.id, event.display_text or event.text)
             case SessionOpened():
                 self._entry.cwd, self._entry.model = event.cwd, event.model
+                self._entry.headless = event.headless and self._entry.headless is not False
             case TitleSet():
                 self._entry.title = event.title
             case ModelChanged():
@@ -282,7 +286,7 @@ def _apply_header(entry: IndexEntry, line: bytes) -> bool:
 
 
 INDEX_NAME = ".index"
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 
 class _IndexCache(msgspec.Struct, array_like=True):
@@ -329,9 +333,10 @@ class SessionIndex:
         return [row for row in rows if row.readable]
 
     def list_summaries(self) -> tuple[SessionSummary, ...]:
-        """The sessions for a session list, each with its lock holder."""
+        """The sessions for a session list, each with its lock holder. Copies have titles of their own."""
         rows, holders = self.list_entries(), self._find_lock_holders()
-        return tuple(_session_summary_of(row, holders.get(row.id, "")) for row in rows)
+        titles = _number_copies(rows)
+        return tuple(_session_summary_of(row, titles[row.id], holders.get(row.id, "")) for row in rows)
 
     def _find_lock_holders(self) -> dict[str, str]:
         """Map each session that has a lock file to its lock holder."""
@@ -366,12 +371,24 @@ class SessionIndex:
                 temporary.unlink()
 
 
-def _session_summary_of(row: IndexEntry, locked: str) -> SessionSummary:
+def _number_copies(rows: Iterable[IndexEntry]) -> dict[str, str]:
+    """Return the titles by session. A copy that has the title of an older session is numbered."""
+    titles: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: row.created):
+        title = row.title or row.original
+        counts[title] = counts.get(title, 0) + 1
+        copy = counts[title] - 1 if row.forked_from and title else 0
+        titles[row.id] = f"{title} (copy{f' {copy}' if copy > 1 else ''})" if copy else title
+    return titles
+
+
+def _session_summary_of(row: IndexEntry, title: str, locked: str) -> SessionSummary:
     return SessionSummary(
         id=row.id,
         modified=row.mtime_ns / 1e9,
         created=row.created,
-        title=row.title or row.original,
+        title=title,
         first=row.first,
         original=row.original,
         turns=row.turns,
@@ -382,6 +399,7 @@ def _session_summary_of(row: IndexEntry, locked: str) -> SessionSummary:
         usage=row.usage,
         cost_usd=row.cost_usd,
         bytes=row.size,
+        headless=bool(row.headless),
     )
 
 

@@ -135,8 +135,8 @@ def _copy_files(old: Path, new: Path) -> None:
 
 
 def _list_files(folder: Path) -> Iterable[Path]:
-    """All files except the log, which is copied in part, and exports."""
-    excluded = {LOG_NAME, "exports"}
+    """All files except the log, which is copied in part."""
+    excluded = {LOG_NAME}
     return [
         path
         for path in sorted(folder.rglob("*"))

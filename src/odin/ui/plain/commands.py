@@ -1,11 +1,11 @@
 """Slash commands in plain mode: the shared actions, and the lists and texts that plain mode prints itself."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TextIO
 
-from odin.core.client import Client, Sessions
+from odin.core.client import Client, Sessions, SessionSummary
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Event, Mode
@@ -37,13 +37,16 @@ from odin.ui.slash_commands.reports import (
 from odin.ui.slash_commands.sessions import (
     MAX_SESSIONS_LISTED,
     PlainSessionPicker,
+    describe_hidden,
     describe_rewind,
     filter_sessions,
     format_match,
     format_queue,
     format_session,
+    list_conversations,
     parse_force,
     parse_rewind,
+    strip_all_option,
 )
 from odin.ui.terminal import TextPainter, escape_hidden, size_of, write_line, write_text
 
@@ -210,14 +213,20 @@ class PlainCommands:
         await self._sessions.open_new()
         write_line(self._err, f"New session {await self._context.get_session_id()}")
 
-    async def _resume(self, session: str) -> None:
-        if session:
+    async def _resume(self, rest: str) -> None:
+        if session := strip_all_option(rest):
             await self._sessions.resume(session)
             await self.print_resumed()
             return
         here = await self._context.get_session_id()
-        self._picker = PlainSessionPicker([item for item in await self._sessions.list_sessions() if item.id != here])
+        others = [item for item in await self._sessions.list_sessions() if item.id != here and item.turns]
+        self._picker = PlainSessionPicker(list_conversations(others, rest))
         self._print_picker()
+        self._print_hidden(others, rest)
+
+    def _print_hidden(self, sessions: Sequence[SessionSummary], rest: str) -> None:
+        if line := describe_hidden(sessions, rest):
+            write_line(self._err, line, "dim")
 
     async def choose_session(self, typed: str) -> None:
         """Handle the line typed after /resume printed its list."""
@@ -250,18 +259,21 @@ class PlainCommands:
         session = await self._context.get_session_id()
         write_line(self._err, f"Continuing in a copy: {session}. The original session is unchanged.")
 
-    async def _print_sessions(self, words: str) -> None:
+    async def _print_sessions(self, rest: str) -> None:
         columns, here = self._columns, await self._context.get_session_id()
-        if words:
+        listed = await self._sessions.list_sessions()
+        if words := strip_all_option(rest):
             found = await self._sessions.search(words)
             rows = [row for match in found[:MAX_SESSIONS_LISTED] for row in format_match(match, columns, here)]
         else:
-            found = await self._sessions.list_sessions()
+            found = list_conversations(listed, rest, here)
             rows = [format_session(item, columns, here) for item in found[:MAX_SESSIONS_LISTED]]
         for row in rows or ["No matching sessions." if words else "No sessions yet."]:
             write_line(self._err, row)
         if len(found) > MAX_SESSIONS_LISTED:
             write_line(self._err, f"and {len(found) - MAX_SESSIONS_LISTED} more; see `odin sessions`")
+        if not words:
+            self._print_hidden([item for item in listed if item.id != here], rest)
 
     async def _delete(self, session: str) -> None:
         if message := await delete_session(self._context, session):

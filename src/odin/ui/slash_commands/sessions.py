@@ -24,13 +24,34 @@ def format_session(session: SessionSummary, columns: int = 100, here: str = "") 
     about = escape_hidden(" ".join((session.title or session.first or "(no prompts)").split()))
     marks = [count_of(session.turns, "prompt")]
     if session.forked_from:
-        marks.append("fork")
+        marks.append("copy")
+    if session.headless:
+        marks.append("odin -p")
     if session.locked:
         marks.append("current" if session.id == here else f"open: {escape_hidden(session.locked.partition(' on ')[0])}")
     left = f"{escape_hidden(session.id)}  {format_time(session.modified)}  "
     right = f"  ({', '.join(marks)})"
     row = f"{left}{shorten(about, max(columns - 1 - len(left) - width_of(right), 12))}{right}"
     return shorten(row, columns - 1)
+
+
+ALL_OPTION = "--all"
+"""After /resume and /sessions: list the runs of `odin -p`, too."""
+
+
+def list_conversations(sessions: Sequence[SessionSummary], rest: str, here: str = "") -> list[SessionSummary]:
+    """Return the sessions without the runs of `odin -p`, or all with `--all`. The current session always counts."""
+    return [item for item in sessions if ALL_OPTION in rest.split() or not item.headless or item.id == here]
+
+
+def strip_all_option(rest: str) -> str:
+    return " ".join(word for word in rest.split() if word != ALL_OPTION)
+
+
+def describe_hidden(sessions: Sequence[SessionSummary], rest: str) -> str:
+    """Return a line about the runs of `odin -p` that a list leaves out, or ""."""
+    count = len(sessions) - len(list_conversations(sessions, rest))
+    return f"{count_of(count, 'run')} of `odin -p` not listed; {ALL_OPTION} lists them." if count else ""
 
 
 def format_match(match: SessionMatch, columns: int = 100, here: str = "") -> list[str]:

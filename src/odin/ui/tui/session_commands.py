@@ -12,7 +12,13 @@ from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
-from odin.ui.slash_commands.sessions import describe_loop_status, describe_rewind, parse_force, parse_rewind
+from odin.ui.slash_commands.sessions import (
+    describe_loop_status,
+    describe_rewind,
+    parse_force,
+    parse_rewind,
+    strip_all_option,
+)
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
 
@@ -53,10 +59,10 @@ class NavigationCommands:
             await self._app.show_session()
 
     async def _resume(self, rest: str) -> None:
-        if rest:
-            await self.resume_session(rest)
+        if session := strip_all_option(rest):
+            await self.resume_session(session)
         else:
-            self.choose_session()
+            self.choose_session(rest)
 
     async def resume_session(self, session: str) -> None:
         """Open this session. If that fails, the current one stays open."""

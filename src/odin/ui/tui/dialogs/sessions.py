@@ -12,7 +12,13 @@ from odin.core.client import SessionMatch, SessionPreview, SessionSummary, TurnR
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import count_of, format_age, format_usd
 from odin.core.op import Rewind
-from odin.ui.slash_commands.sessions import format_file_lines, format_time
+from odin.ui.slash_commands.sessions import (
+    describe_hidden,
+    format_file_lines,
+    format_time,
+    list_conversations,
+    strip_all_option,
+)
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.dialogs.picker import PickerDialog
@@ -40,8 +46,10 @@ class SessionPicker(PickerDialog[SessionSummary]):
         DialogAction("delete_session", "delete"),
     )
 
-    def __init__(self, words: str = "") -> None:
-        super().__init__(words)
+    def __init__(self, rest: str = "") -> None:
+        """`rest` is what was typed after the command: words to filter by, and `--all`."""
+        super().__init__(strip_all_option(rest))
+        self._rest = rest
         self._texts: dict[str, str] = {}
         self._matches: dict[str, SessionMatch] = {}
         self._previews: dict[str, SessionPreview] = {}
@@ -54,6 +62,10 @@ class SessionPicker(PickerDialog[SessionSummary]):
     async def load(self) -> Sequence[SessionSummary]:
         listed = await self.odin.sessions.list_sessions()
         sessions = [item for item in listed if item.turns or item.id == self._current_id]
+        hidden = describe_hidden(sessions, self._rest)
+        sessions = list_conversations(sessions, self._rest, self._current_id)
+        if hidden:
+            self.odin.show_toast(hidden)
         self._texts = {item.id: _search_text_of(item) for item in sessions}
         return sessions
 
@@ -106,6 +118,7 @@ class SessionPicker(PickerDialog[SessionSummary]):
             format_age(self.odin.clock() - item.modified),
             prompts,
             "copy" if item.forked_from else "",
+            "odin -p" if item.headless else "",
             cost,
             model,
         )

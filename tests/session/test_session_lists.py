@@ -1,0 +1,43 @@
+"""Which sessions a list shows, and how it tells copies apart."""
+
+from pathlib import Path
+
+from odin.core.client import SessionSummary
+from odin.core.event import SessionOpened
+from odin.session.index import SessionIndex
+from odin.session.lifecycle import fork_session
+from odin.session.store import SessionStore
+from odin.ui.slash_commands.sessions import describe_hidden, format_session, list_conversations
+
+from .logs import opened, turn, write
+
+
+def list_sessions(store: SessionStore) -> dict[str, SessionSummary]:
+    return {item.id: item for item in SessionIndex(store.folder).list_summaries()}
+
+
+def test_runs_without_a_person_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path, "/w")
+    headless = SessionOpened("/w", "m", "1", headless=True)
+    write(store, "talk", [opened(), *turn("a", "one")])
+    write(store, "run", [headless, *turn("b", "two")])
+    write(store, "both", [headless, *turn("c", "three"), SessionOpened("/w", "m", "1", resumed=True), *turn("d", "on")])
+    found = tuple(list_sessions(store).values())
+    assert {item.id for item in found if item.headless} == {"run"}
+    assert {item.id for item in list_conversations(found, "")} == {"talk", "both"}
+    assert {item.id for item in list_conversations(found, "", here="run")} == {"talk", "both", "run"}
+    assert list_conversations(found, "--all") == list(found)
+    assert describe_hidden(found, "") == "1 run of `odin -p` not listed; --all lists them."
+    assert describe_hidden(found, "--all") == ""
+    assert "odin -p" in format_session(list_sessions(store)["run"])
+
+
+def test_copies_have_titles_of_their_own(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path, "/w")
+    write(store, "old", [opened(), *turn("a", "Fix the login")])
+    made = [fork_session(store, store.open("old"), "/w") for _ in range(2)]
+    for fork in made:
+        fork.log.close()
+    titles = {name: item.title for name, item in list_sessions(store).items()}
+    assert titles["old"] == "Fix the login"
+    assert {titles[fork.log.session] for fork in made} == {"Fix the login (copy)", "Fix the login (copy 2)"}
