@@ -139,3 +139,31 @@ async def test_a_denied_tool_is_not_offered_and_a_spared_one_is(start: Start) ->
     tools = (await talk.client.get_info()).tools
     assert "WebFetch" not in tools
     assert "ExecuteCommand" in tools
+
+
+@pytest.mark.parametrize("path", ["src/a.txt", "./src/a.txt", "src/../src/a.txt"])
+async def test_a_relative_path_is_judged_saved_and_changed_like_a_whole_one(
+    start: Start, workspace: Path, path: str
+) -> None:
+    """C17 is withdrawn: the model may write paths from the working directory, and rules hold for them all the same."""
+    file = workspace / "src" / "a.txt"
+    file.parent.mkdir()
+    file.write_text("old\n")
+    (workspace.parent / "out.txt").write_text("private\n")
+    edit = call("EditTool", {"file_path": path, "old_string": "old", "new_string": "new"}, id="edit")
+    outside = call("WriteFile", {"file_path": "../out.txt", "content": "x"}, id="outside")
+    script = [call("Read", {"file_path": path}, id="read"), edit, outside, say("done")]
+    talk = await start(script, yes=False, permission_mode="acceptEdits")
+    await talk.say("go")
+    assert [(event.call_id, event.status) for event in talk.all(ToolEnded)] == [
+        ("read", "success"),
+        ("edit", "success"),
+        ("outside", "denied"),
+    ]
+    assert file.read_text() == "new\n"
+    await talk.client.submit(Rewind("p1"))
+    assert file.read_text() == "old\n"
+    denied = await start(script, yes=False, permission_mode="acceptEdits", disallowed_tools=("Edit(src/**)",))
+    await denied.say("go")
+    assert [event.status for event in denied.all(ToolEnded)] == ["success", "denied", "denied"]
+    assert (workspace.parent / "out.txt").read_text() == "private\n"
