@@ -67,6 +67,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Here = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -89,6 +90,23 @@ def run_odin(run_odin_process: Run, workspace: Path) -> Run:
         return inprocess.run_odin(args, env or {}, input, cwd or workspace)
 
     return run
+
+
+@pytest.fixture
+def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+    """`odin ARGS…` in this process and the workspace: the exit code, what was printed, and what was said."""
+    monkeypatch.chdir(workspace)
+
+    def run_here(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        from odin.commands import run
+
+        for name, value in (env or {}).items():
+            monkeypatch.setenv(name, value)
+        code = run([*args])
+        printed, said = capfd.readouterr()
+        return code, printed, said
+
+    return run_here
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from odin.commands import run
 from odin.commands.command_line import EPILOG
 from odin.commands.main import COMMANDS
 from odin.session.lock import LockHolder, get_host_name, lock_file_of
@@ -19,23 +17,8 @@ from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
 from tests.session.logs import opened, titled, turn, write
 
-from .conftest import Run
+from .conftest import Here, Run
 from .ui.pseudo import ODIN, screen
-
-Here = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
-    """The command line in this process: the exit code, what was printed, and what was said."""
-    monkeypatch.chdir(workspace)
-
-    def run_here(*args: str) -> tuple[int, str, str]:
-        code = run([*args])
-        printed, said = capfd.readouterr()
-        return code, printed, said
-
-    return run_here
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from odin.commands import run
 from odin.testing import ScriptedServer, Turn, call, say
 
-from .conftest import Run
+from .conftest import Here, Run
 from .ui.pseudo import ODIN, screen
 
 
@@ -26,24 +24,6 @@ def edits(file: Path, *pairs: tuple[str, str]) -> list[Turn]:
             say(f"{old} is {new}"),
         ]
     return script
-
-
-Here = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
-    """The command line in this process, which starts faster: the exit code, what was printed, and what was said."""
-    monkeypatch.chdir(workspace)
-
-    def run_here(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-        for name, value in (env or {}).items():
-            monkeypatch.setenv(name, value)
-        code = run([*args])
-        printed, said = capfd.readouterr()
-        return code, printed, said
-
-    return run_here
 
 
 @pytest.fixture

@@ -15,10 +15,8 @@ from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
 from odin.core.path_names import is_secret_path
 from odin.testing import ScriptedServer, say
-from tests.conftest import Run
+from tests.conftest import Here, Run
 from tests.ui.pseudo import screen
-
-from .conftest import Here
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 OTHER = "sk-ant-api03-ZxCvBnMaSdFgHjKlQwEr9876"

@@ -10,9 +10,8 @@ import pytest
 from odin.commands.cleanup import CACHE_FILES, Cleanup, Retention, seconds_of
 from odin.core.errors import UsageError
 from odin.session.store import SessionStore
+from tests.conftest import Here
 from tests.session.logs import opened, turn, write
-
-from .conftest import Here
 
 DAY = 86_400
 

@@ -10,10 +10,9 @@ from odin.commands.command_line import Parser
 from odin.commands.completions import list_commands
 from odin.commands.main import COMMANDS, SHORTHANDS
 from odin.session.store import SessionStore
+from tests.conftest import Here
 from tests.session.logs import opened, turn, write
 from tests.ui.pseudo import ODIN
-
-from .conftest import Here
 
 
 def test_every_command_is_known() -> None:

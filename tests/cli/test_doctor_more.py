@@ -8,9 +8,7 @@ import pytest
 from odin.commands.models import probe_models
 from odin.config.settings import ConfigKeys
 from odin.testing import ScriptedServer, say
-from tests.conftest import Run
-
-from .conftest import Here
+from tests.conftest import Here, Run
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 

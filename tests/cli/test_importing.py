@@ -12,9 +12,7 @@ from odin.session.messages import NO_PROMPT, NO_RESULT, read_json_lines
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, say
-from tests.conftest import Run
-
-from .conftest import Here
+from tests.conftest import Here, Run
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 

@@ -17,10 +17,8 @@ from odin.config.paths import crash_log_path
 from odin.core.errors import UsageError
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
-from tests.conftest import Run
+from tests.conftest import Here, Run
 from tests.session.logs import opened, turn, write
-
-from .conftest import Here
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 

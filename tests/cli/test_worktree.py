@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from odin.session.store import project_key_of
-
-from .conftest import Here
+from tests.conftest import Here
 
 
 def git(folder: Path, *args: str) -> str:

@@ -327,7 +327,8 @@ async def _asked_once(start: Start) -> Talk:
     return talk
 
 
-async def test_a_session_that_was_killed_is_played_as_far_as_it_goes(start: Start, workspace: Path, home: Path):
+async def _killed_after_a_call(start: Start, workspace: Path, home: Path) -> str:
+    """A session whose log ends after the first of two calls."""
     talk = await start(
         [call("ExecuteCommand", {"command": "echo one"}), call("LS", {"path": str(workspace)}), say("x")]
     )
@@ -337,19 +338,16 @@ async def test_a_session_that_was_killed_is_played_as_far_as_it_goes(start: Star
     lines = log.read_text().splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if '"ToolEnded"' in line)
     log.write_text("".join(lines[: at + 1]))
+    return session
+
+
+async def test_a_session_that_was_killed_is_played_as_far_as_it_goes(start: Start, workspace: Path, home: Path):
+    session = await _killed_after_a_call(start, workspace, home)
     same(await played(session, workspace))
 
 
 async def test_a_session_that_was_killed_and_resumed(start: Start, workspace: Path, home: Path):
-    talk = await start(
-        [call("ExecuteCommand", {"command": "echo one"}), call("LS", {"path": str(workspace)}), say("x")]
-    )
-    await talk.say("Go")
-    session = await recorded(talk)
-    log = log_of(session, workspace, home)
-    lines = log.read_text().splitlines(keepends=True)
-    at = next(number for number, line in enumerate(lines) if '"ToolEnded"' in line)
-    log.write_text("".join(lines[: at + 1]))
+    session = await _killed_after_a_call(start, workspace, home)
     again = await start([say("Back again.")], resume=session)
     again._count = 1
     await again.say("And?")
