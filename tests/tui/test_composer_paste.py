@@ -93,6 +93,24 @@ async def test_what_no_model_could_read_is_left_out_and_told() -> None:
         assert stage.app.composer.text == "keep"
 
 
+async def test_a_picture_for_a_model_that_sees_none_is_told_before_it_is_sent(workspace: Path) -> None:
+    (workspace / "shot.png").write_bytes(PNG)
+    async with play(PlayedSessions(client := PlayedClient(sees_images=False))) as stage:
+        await paste(stage, f"'{workspace / 'shot.png'}' ")
+        await stage.shows("cannot see images")
+        assert client.submitted == []
+
+
+async def test_completing_the_name_of_a_picture_tells_it_too() -> None:
+    client = PlayedClient(sees_images=False)
+    client.paths = ("shots/one.png",)
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("Look at @one")
+        await stage.shows("shots/one.png")
+        await stage.press("tab")
+        await stage.shows("cannot see images")
+
+
 async def test_a_dropped_picture_goes_with_the_prompt(open_app: OpenApp, workspace: Path) -> None:
     (workspace / "my shot.png").write_bytes(PNG)
     async with open_app([say("A dot.")]) as stage:

@@ -383,6 +383,7 @@ class SessionComposition:
             confirm_timeout_s=self.config.confirm_timeout_s,
             question_timeout_s=self.config.question_timeout_s,
             log_file=str(crash_log_path(self._env)),
+            sees_images=self._models.info.images,
         )
 
     def _list_warnings(self) -> Iterator[str]:

@@ -108,7 +108,7 @@ class SessionInfo(Struct, frozen=True):
 
     `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
     outside git. The timeouts limit how long permission requests and questions wait; 0 means no limit. `log_file`
-    receives Odin's internal errors.
+    receives Odin's internal errors. `sees_images`: the model accepts images.
     """
 
     session: str
@@ -127,6 +127,7 @@ class SessionInfo(Struct, frozen=True):
     confirm_timeout_s: float = 0.0
     question_timeout_s: float = 0.0
     log_file: str = ""
+    sees_images: bool = True
 
 
 class ContextPart(Struct, frozen=True):

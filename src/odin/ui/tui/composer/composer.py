@@ -27,6 +27,7 @@ from odin.ui.tui.composer.draft import (
     DraftPart,
     DraftParts,
     DraftSent,
+    ImageAttached,
     ModeChosen,
     PromptDraft,
     PromptHistory,
@@ -129,6 +130,9 @@ class Composer(StableTextArea):
 
     def show_toast(self, text: str, level: ToastLevel = "info") -> None:
         self.post_message(ToastRequested(text, level))
+
+    def report_image(self) -> None:
+        self.post_message(ImageAttached())
 
     # --- session events ---
 
@@ -442,6 +446,8 @@ class Composer(StableTextArea):
             return
         row = self.cursor_location[0]
         self.replace(item.insert, (row, target.start), (row, target.end))
+        if target.kind == "file" and external_text.has_image_suffix(item.label):
+            self.report_image()
         self.move_cursor((row, target.start + len(item.insert)))
         self.completer.close()
 

@@ -246,6 +246,10 @@ class ToastRequested(Message, namespace="composer"):
         self.level: ToastLevel = level
 
 
+class ImageAttached(Message, namespace="composer"):
+    """An image was put into the draft, which may not be sent for a while."""
+
+
 class ModeChosen(Message, namespace="composer"):
     """Sets the mode for the next prompt."""
 

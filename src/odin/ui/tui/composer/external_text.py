@@ -45,6 +45,8 @@ class PasteTarget(Protocol):
 
     def show_toast(self, text: str, level: ToastLevel = "info") -> None: ...
 
+    def report_image(self) -> None: ...
+
 
 async def paste_text(target: PasteTarget, text: str) -> None:
     """Insert pasted text: image paths as images, long text as a label, other text as it is."""
@@ -79,6 +81,7 @@ def _add_image(target: PasteTarget, data: bytes, name: str) -> None:
     if target.draft_parts.count_image_room(target.text) < 1:
         raise UsageError("A prompt can have at most five images; this one was left out.")
     target.insert_pasted(target.draft_parts.add_image(make_image(data, name)) + " ")
+    target.report_image()
 
 
 async def paste_clipboard(target: PasteTarget, app_clipboard: str) -> None:
@@ -126,12 +129,12 @@ def find_image_paths(text: str) -> list[str]:
         return []
     for words in (_split_path_words(text), _split_path_lines(text)):
         paths = [_parse_path(word) for word in words]
-        if paths and all(path.startswith(("/", "~/", "./", "../")) and _has_image_suffix(path) for path in paths):
+        if paths and all(path.startswith(("/", "~/", "./", "../")) and has_image_suffix(path) for path in paths):
             return paths
     return []
 
 
-def _has_image_suffix(path: str) -> bool:
+def has_image_suffix(path: str) -> bool:
     return path.casefold().endswith(_IMAGE_SUFFIXES)
 
 

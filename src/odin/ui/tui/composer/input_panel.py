@@ -15,10 +15,12 @@ from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
 from odin.core.slash_commands import find_slash_command
 from odin.ui.slash_commands.actions import refuse_unknown_command
+from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.draft import (
     DraftSent,
+    ImageAttached,
     ModeChosen,
     PromptDraft,
     QueuedPromptEdited,
@@ -246,6 +248,14 @@ class InputPanel(Vertical):
     async def on_composer_queued_prompt_edited(self, message: QueuedPromptEdited) -> None:
         message.stop()
         await self.submit_queue.save_queued(message.prompt.id, message.draft, message.mode)
+
+    def on_composer_image_attached(self, message: ImageAttached) -> None:
+        """Say before the prompt is sent if its image is of no use."""
+        message.stop()
+        info = self.odin.facts.info
+        if info is not None and not info.sees_images:
+            model = escape_hidden(info.model)
+            self.odin.show_toast(f"{model} cannot see images, only their names. /model switches the model.", "warn")
 
     def on_composer_toast_requested(self, message: ToastRequested) -> None:
         message.stop()
