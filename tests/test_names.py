@@ -1,4 +1,4 @@
-"""The naming rules: modules are nouns, functions are verb phrases, public class names are unique in the package."""
+"""The naming rules: modules are nouns, functions are verb phrases, class names are unique; and the limits of size."""
 
 import ast
 import re
@@ -154,6 +154,31 @@ def test_functions_are_verb_phrases():
 def test_modules_are_nouns():
     names = {path.stem if path.stem != "__init__" else path.parent.name: path for path in list_modules()}
     assert [str(path.relative_to(PACKAGE)) for name, path in names.items() if not is_noun(name)] == []
+
+
+MOST_MODULES = 350
+MOST_LINES = 600
+"""Of a module. Most have 100 to 400: a reader can keep one in mind."""
+
+MOST_FUNCTION_LINES = 60
+
+
+def test_modules_are_few_and_short():
+    modules = list_modules()
+    assert len(modules) <= MOST_MODULES, "merge small modules that are always read together"
+    lines = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8").count("\n") for path in modules}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_functions_are_short():
+    found = [
+        f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines"
+        for path in list_modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
+    ]
+    assert found == [], "split a long function by meaning"
 
 
 def test_public_class_names_are_unique():

@@ -12,7 +12,7 @@ from odin.core import errors
 from odin.core.call_events import ActivityChanged, RetryScheduled
 from odin.core.event import Warned
 from odin.core.provider import Chunk, Request, TextChunk
-from odin.models.key_pool import KeyPool, KeyStates
+from odin.models.keys import KeyPool, KeyStates
 from odin.testing import call, fault, say
 from odin.testing.script import SeenRequest
 

@@ -34,7 +34,6 @@ LATE = {
     "odin.ui.tui.dialogs.picker",
     "odin.ui.tui.dialogs.questions",
     "odin.ui.tui.dialogs.onboarding",
-    "odin.ui.tui.paint.code",
     "odin.ui.tui.paint.markdown",
     "pygments",
     "rich.markdown",

@@ -37,7 +37,7 @@ from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
 
 if TYPE_CHECKING:
-    from odin.models.key_pool import KeyStates
+    from odin.models.keys import KeyStates
     from odin.models.model_lists import ListedModel, ModelLists
 
 OFFLINE_NOTICE = (
@@ -211,7 +211,7 @@ class ModelSelector:
         keys = list_stored_keys(name, {**self._servers, **self._config.providers}, self._auth, self._env)
         if len(keys) < 2:
             return first
-        from odin.models.key_pool import KeyPool, KeyStates
+        from odin.models.keys import KeyPool, KeyStates
 
         self._key_states = self._key_states or KeyStates(lambda text: self.on_warning(text))
         providers = [(keys[0], first)]

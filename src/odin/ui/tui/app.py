@@ -182,6 +182,13 @@ class OdinApp(App[int], inherit_bindings=False):
         self._frame_timer = FrameTimer(self, self._draw)
         self._redraw_timer: Timer | None = None
         self.follower = SessionFollower(self)
+        self._set_up_theme()
+        self.keys = KeyTable(self.settings.keys)
+        self.input_panel = InputPanel(self.keys, self, id="writing")
+        self.typed_ahead: list[str] = []
+
+    def _set_up_theme(self) -> None:
+        """Choose the theme by the settings and what is known of the terminal so far."""
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme_choice: ThemeSetting = self.settings.theme
@@ -191,9 +198,6 @@ class OdinApp(App[int], inherit_bindings=False):
         self._terminal_background: TerminalBackground | None = None
         self._follow_background(is_background_known(self.theme_choice))
         self.palette = make_palette(self.current_theme)
-        self.keys = KeyTable(self.settings.keys)
-        self.input_panel = InputPanel(self.keys, self, id="writing")
-        self.typed_ahead: list[str] = []
 
     def get_default_screen(self) -> Screen[None]:
         return MainScreen(id="_default")

@@ -209,7 +209,7 @@ class _FilePainter:
 
     def __init__(self, canvas: Canvas, name: str, digits: int) -> None:
         self._palette = canvas.palette
-        from odin.ui.tui.paint.code import find_lexer_by_file, highlight_code
+        from odin.ui.tui.paint.markdown import find_lexer_by_file, highlight_code
 
         self._highlight_code = highlight_code
         self._lexer = find_lexer_by_file(name)
