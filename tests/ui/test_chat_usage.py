@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from odin.core.call_events import UsageReport, UsageRow
 from odin.core.client import ContextPart, ContextReport
 from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, reply
-from odin.ui.slash_commands.reports import format_context
+from odin.ui.slash_commands.reports import format_context, format_table
 from tests.ui.pseudo import screen
 
 PRICES = '{"anthropic": {"m": {"price_input": 1000000, "price_output": 0, "context": 25000}}}'
@@ -57,6 +58,13 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
         terminal.type("/exit\n")
         terminal.end()
         assert server.rejected == []
+
+
+def test_a_usual_model_name_fits_into_eighty_columns() -> None:
+    row = UsageRow("openai/gpt-4.1-mini", "", 4, 1_200, 800, 30_000_000, 2_500, 0, 0.0412, 9, 0.89)
+    lines = format_table(UsageReport("", "model", (row,), row), 79)
+    assert lines[1].startswith("openai/gpt-4.1-mini ")
+    assert max(map(len, lines)) <= 79
 
 
 def test_an_estimate_is_called_one_and_an_unknown_window_too() -> None:

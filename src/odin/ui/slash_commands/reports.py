@@ -243,7 +243,7 @@ def format_table(report: UsageReport, columns: int) -> list[str]:
 
 
 def _column_width_of(head: str) -> int:
-    return {"calls": 8, "cache": 8, "cost": 18}.get(head, 14)
+    return {"calls": 7, "input": 13, "output": 11, "cache": 7, "cost": 18}.get(head, 14)
 
 
 def _format_cells(row: UsageRow) -> tuple[str, ...]:
