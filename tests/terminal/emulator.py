@@ -90,11 +90,15 @@ class Emulator:
                 continue
             try:
                 ready, _, _ = select.select([self.master], [], [], 0.1)
-                data = os.read(self.master, 65536) if ready else b""
             except (OSError, ValueError):
                 return
-            if data:
-                self._take(data)
+            with self._lock:
+                try:
+                    data = os.read(self.master, 65536) if ready else b""
+                except OSError:
+                    return
+                if data:
+                    self._take(data)
 
     def _take(self, data: bytes) -> None:
         with self._lock:
@@ -210,7 +214,15 @@ class Emulator:
     def end(self) -> int:
         code = self.process.wait(PATIENCE)
         self._more()
+        patience = time.monotonic() + PATIENCE
+        while self._has_unread() and not self.stands_still.is_set() and time.monotonic() < patience:
+            time.sleep(0.02)
         return code
+
+    def _has_unread(self) -> bool:
+        """Whether the program has written something that is not shown yet, as on a busy machine."""
+        with self._lock:
+            return bool(select.select([self.master], [], [], 0)[0])
 
     def ends(self, *codes: int) -> None:
         """It is over, with one of these codes."""
