@@ -219,7 +219,7 @@ def test_a_refused_key_is_never_shown_and_its_place_is() -> None:
 
 def test_a_missing_key_is_not_called_refused() -> None:
     found = make_status_error(Peer("local", "http://x/v1"), 401, {}, b"")
-    assert found.describe() == "local wants a key. Set providers.local.api_key."
+    assert found.describe() == "local requires an API key. Set providers.local.api_key."
 
 
 def test_an_unknown_model_points_at_the_list() -> None:

@@ -565,7 +565,7 @@ async def test_the_certificate_is_checked_behind_a_proxy_too(authority: Path) ->
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", AuthFailed, "wants a login"),
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", AuthFailed, "requires a login"),
         (b"HTTP/1.1 403 Blocked\r\n\r\n", Unreachable, "403 Blocked"),
         (b"nonsense\r\n\r\n", Unreachable, "does not speak HTTP"),
         (b"", Unreachable, "does not speak HTTP"),

@@ -166,7 +166,7 @@ def make_proxy_error(route: Route, status: int, reason: str) -> ProviderError:
     origin = route.proxy.origin if route.proxy else route.to.origin
     if status == 407:
         return AuthFailed(
-            f"The proxy {origin} wants a login.",
+            f"The proxy {origin} requires a login.",
             "Write it into HTTPS_PROXY: http://user:password@host:port.",
             status=407,
         )
@@ -365,7 +365,7 @@ def _describe_auth_error(peer: Peer, tail: str) -> tuple[str, str]:
     places = peer.key_places or f"providers.{peer.name}.api_key"
     if peer.key:
         return f"{peer.name} refused the key{tail}.", f"Check {places}."
-    return f"{peer.name} wants a key{tail}.", f"Set {places}."
+    return f"{peer.name} requires an API key{tail}.", f"Set {places}."
 
 
 def _describe_rate_limit(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
