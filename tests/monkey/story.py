@@ -65,7 +65,7 @@ def check_log(path: Path, project: Path, last: Snapshot, submitted: Counter[str]
     _listed(path, state)
     _on_disk(log, state, project, touched)
     for form in ("markdown", "json", "html"):
-        written = Path(export_session(path, form)).read_bytes()
+        written = Path(export_session(path, form, str(path.parent))).read_bytes()
         assert form != "json" or msgspec.json.decode(written)
 
 

@@ -50,7 +50,7 @@ DIALOGS: dict[str, Make] = {
     "ContentsDialog": lambda scene: ContentsDialog(scene.app.transcript.blocks),
     "ErrorsDialog": lambda scene: ErrorsDialog(),
     "HelpDialog": lambda scene: HelpDialog("command"),
-    "StatsDialog": lambda scene: StatsDialog(),
+    "StatsDialog": lambda scene: StatsDialog(days=7),
     "ReportDialog": lambda scene: make_diagnostics_report(scene.app),
     "ConfirmDialog": lambda scene: ConfirmDialog("Do it?", "It cannot be undone."),
 }
@@ -154,7 +154,11 @@ async def test_whatever_a_key_does_is_offered_to_the_mouse(size: tuple[int, int]
         for name in DIALOGS:
             dialog = await begin(scene, name)
             own = {key.name for key in KEYS if key.scope in (set(dialog.KEY_SCOPES) | OWN.get(name, set())) - SHARED}
-            missing = own - set(spots(dialog)) - ELSEWHERE
+            offered = set(spots(dialog))
+            if "more_answers" in offered:
+                await stage.press("m")
+                offered |= set(spots(dialog))
+            missing = own - offered - ELSEWHERE
             assert not missing, f"{name} does not offer {missing}\n{stage.screen()}"
 
 
@@ -168,6 +172,7 @@ SHARED = {"dialog", "list", "reading", "stats"}
 """Moving, scrolling and closing; the tabs of the statistics are clicked in a test of their own."""
 
 ELSEWHERE = {
+    "allow_mode",
     "next_option",
     "previous_option",
     "toggle_option",
@@ -178,7 +183,8 @@ ELSEWHERE = {
     "redo_rewind",
     "force_rewind",
 }
-"""Rows are clicked instead, or it is offered in another step; redo and force are each offered in one of two windows."""
+"""Rows are clicked instead, or it is offered in another step; redo and force are each offered in one of two windows;
+a permission mode is offered for edits and sandboxed commands only."""
 
 
 async def test_every_row_can_be_clicked() -> None:

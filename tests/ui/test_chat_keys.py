@@ -168,5 +168,5 @@ def test_a_session_of_the_list_is_one_row_whatever_it_is_called() -> None:
     for columns in (60, 80, 120):
         assert width_of(format_session(about, columns)) < columns
         assert width_of(format_session(held, columns)) < columns
-    assert format_session(held, 120).endswith("(1,234 prompts, fork, open: PID 4711)")
-    assert format_session(held, 120, here=held.id).endswith("(1,234 prompts, fork, current)")
+    assert format_session(held, 120).endswith("(1,234 prompts, copy, open: PID 4711)")
+    assert format_session(held, 120, here=held.id).endswith("(1,234 prompts, copy, current)")

@@ -293,7 +293,7 @@ def read_recent_prompts(folder: Path, limit: int) -> tuple[str, ...]:
             continue
         for prompt in reversed(list(_read_prompts(path, info.st_size))):
             prompts.setdefault(prompt)
-            if len(prompts) >= MAX_MATCHES:
+            if len(prompts) >= limit:
                 return tuple(prompts)
     return tuple(prompts)
 

@@ -193,8 +193,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.register_theme(LIGHT)
         self.theme_choice: ThemeSetting = self.settings.theme
         self.theme = theme_name_of(self.theme_choice)
-        if os.environ.get("NO_COLOR"):
-            self._filters = [NoColors(self.current_theme)]
+        self._no_colors = NoColors(self.current_theme) if os.environ.get("NO_COLOR") else None
         self._terminal_background: TerminalBackground | None = None
         self._follow_background(is_background_known(self.theme_choice))
         self.palette = make_palette(self.current_theme)
@@ -427,6 +426,8 @@ class OdinApp(App[int], inherit_bindings=False):
         self._terminal_background = TerminalBackground(self.current_theme) if is_known else None
 
     def get_line_filters(self) -> Sequence[LineFilter]:
+        if self._no_colors is not None:
+            return [self._no_colors]
         filters = super().get_line_filters()
         return filters if self._terminal_background is None else [*filters, self._terminal_background]
 
