@@ -17,6 +17,7 @@ from odin.core.call_events import CallDiscarded
 from odin.core.event import Envelope, FilesChanged, Redone, Rewound
 from odin.core.event_values import FileChange, FileState
 from odin.session.state import SessionState
+from odin.tools.atomic_write import is_temporary
 
 from .model import Model
 from .victim import OWN
@@ -96,6 +97,8 @@ class Files:
         assert len(outcome.kept) == len(plan.kept), (where, outcome.kept)
         kept = {file.path for file in plan.kept}
         for path, state in self.now().items():
+            if is_temporary(path):  # left by the kill in the middle of a write; the next write removes it
+                continue
             assert path in kept | foreign or self._is_own(path), (where, path)
             assert path not in kept or is_same_state(state, before[path]), (where, path)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odin.core.client import Client, Snapshot
-from odin.core.event import Warned
+from odin.core.event import CompactionChanged, Warned
 from odin.session.log import read_log
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.monkey import monkey
@@ -30,7 +30,7 @@ class Onlooker(Person):
 
     async def _look(self, client: Client) -> None:
         async for envelope in client.stream_events(after=-1):
-            if not isinstance(envelope.event, Warned):
+            if not isinstance(envelope.event, Warned | CompactionChanged):  # these are not in the log
                 self._stories.apply(envelope)
 
     async def close(self) -> Snapshot:
