@@ -1,6 +1,7 @@
 """A temporary home and workspace for every test, and the `odin` command: in this process, or in one of its own."""
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
@@ -133,6 +134,19 @@ def run_odin_process(workspace: Path) -> Run:
         )
 
     return run
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers for two cores: many tests wait for processes and timers."""
+    cores = os.cpu_count() or 2
+    return cores + cores // 2
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking the imported modules again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
