@@ -32,6 +32,7 @@ def test_our_own_history() -> None:
     assert sum(found["calls"].values()) > 0
 
 
+@pytest.mark.slow
 def test_a_history_full_of_oddities(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "150"], check=True

@@ -155,6 +155,7 @@ def test_any_line_may_be_lost(recording: Recording) -> None:
             assert objections(kept, recording) == [], (lost, length)
 
 
+@pytest.mark.slow
 def test_any_lines_may_be_lost(recording: Recording) -> None:
     chance = random.Random(11)
     events = recording.events

@@ -100,6 +100,7 @@ def text_of(seen: SeenRequest) -> str:
     return msgspec.json.encode(seen.messages).decode()
 
 
+@pytest.mark.slow
 async def test_two_hundred_calls_in_one_turn(start: Start, workspace: Path) -> None:
     """B9: the window is watched inside the tool loop. Older results go first; the prompt stays."""
     for number in range(200):

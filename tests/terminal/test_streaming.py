@@ -38,7 +38,8 @@ def test_nothing_flickers_while_five_thousand_lines_stream(workspace: Path) -> N
     assert max(map(len, frames)) < 60_000, "one frame draws more than the screen holds"
 
 
-@pytest.mark.parametrize("rows", [*(pytest.param(rows, marks=pytest.mark.slow) for rows in (1, 2)), 30])
+@pytest.mark.parametrize("rows", [1, 2, 30])
+@pytest.mark.slow
 def test_a_storm_of_resizes(workspace: Path, rows: int) -> None:
     gate = Event()
     answer = "begin " + "and so on " * 500

@@ -144,7 +144,8 @@ async def test_everything_that_is_offered_can_be_clicked_and_esc_leaves(name: st
         await stage.until(lambda: scene.app.screen is not dialog)
 
 
-@pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.slow
 async def test_whatever_a_key_does_is_offered_to_the_mouse(size: tuple[int, int]) -> None:
     """Moving and scrolling are done by the wheel and by clicking a row; all else has a word that can be clicked."""
     scene = Scene()
@@ -187,6 +188,7 @@ ELSEWHERE = {
 a permission mode is offered for edits and sandboxed commands only."""
 
 
+@pytest.mark.slow
 async def test_every_row_can_be_clicked() -> None:
     scene = Scene()
     async with stage_for(scene) as stage:

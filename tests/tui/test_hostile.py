@@ -40,6 +40,7 @@ def ask(command: str, **more: Any) -> PermissionAsked:
     return PermissionAsked("ask-1", "c1", "Bash", {"command": command}, "It may change things.", command, **more)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_no_event_brings_anything_that_steers_a_terminal_into_the_conversation(data: st.DataObject) -> None:
     maker = Maker(lambda: data.draw(TEXTS), lambda choices: data.draw(st.sampled_from(choices)))

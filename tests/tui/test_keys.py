@@ -85,7 +85,7 @@ def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
     return places
 
 
-BASIC = ("composer", "everywhere", "transcript", "permission", "dialog", "popup")
+BASIC = ("composer", "transcript", "dialog", "popup")
 """`make test` presses the keys of these places; all others are slow."""
 
 

@@ -97,6 +97,7 @@ async def test_a_fault_of_a_watcher_is_not_silent() -> None:
             raise stage.app.failure
 
 
+@pytest.mark.slow
 async def test_every_key_while_the_session_is_still_being_opened() -> None:
     """Prompts typed before the session is open are sent afterwards, in order; no key fails without a session."""
     client = PlayedClient()

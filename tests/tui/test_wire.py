@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import pytest
+
 from odin.core.op import (
     AnswerPermission,
     AnswerQuestions,
@@ -69,6 +71,7 @@ def as_always(screen: str) -> str:
     return re.sub(r"( · )?\d+(\.\d+)? (ms|s)\b( · )?", "", screen)
 
 
+@pytest.mark.slow
 async def test_the_same_screen_at_both_ends_of_a_wire(open_app: OpenApp) -> None:
     async with open_app(script()) as stage:
         near = await a_while(stage)
