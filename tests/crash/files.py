@@ -54,7 +54,8 @@ class Files:
         """What somebody else left, and the number of the session's last event at that time."""
 
     def now(self) -> States:
-        paths = [str(path) for path in self._root.rglob("*")]
+        """Return all files but what a killed write has left, which the next write removes."""
+        paths = [str(path) for path in self._root.rglob("*") if not is_temporary(str(path))]
         return {path: state_of(path, hash_file) for path in paths}
 
     @contextmanager
@@ -97,8 +98,6 @@ class Files:
         assert len(outcome.kept) == len(plan.kept), (where, outcome.kept)
         kept = {file.path for file in plan.kept}
         for path, state in self.now().items():
-            if is_temporary(path):  # left by the kill in the middle of a write; the next write removes it
-                continue
             assert path in kept | foreign or self._is_own(path), (where, path)
             assert path not in kept or is_same_state(state, before[path]), (where, path)
 
