@@ -16,8 +16,9 @@ from odin.checkpoints.store import CheckpointStore
 from odin.core.call_events import CallDiscarded
 from odin.core.event import Envelope, FilesChanged, Redone, Rewound
 from odin.core.event_values import FileChange, FileState
+from odin.policy.paths import open_folder
 from odin.session.state import SessionState
-from odin.tools.atomic_write import is_temporary
+from odin.tools.atomic_write import is_temporary, sweep_leftovers
 
 from .model import Model
 from .victim import OWN
@@ -54,7 +55,7 @@ class Files:
         """What somebody else left, and the number of the session's last event at that time."""
 
     def now(self) -> States:
-        """Return all files but what a killed write has left, which the next write removes."""
+        """Return all files but what killed writes have left: the next write removes it, whoever makes it."""
         paths = [str(path) for path in self._root.rglob("*") if not is_temporary(str(path))]
         return {path: state_of(path, hash_file) for path in paths}
 
@@ -90,6 +91,7 @@ class Files:
     def check_undo(self, events: list[Envelope], store: CheckpointStore, where: str) -> None:
         """Undo takes back everything the session did since its beginning, which found nothing here, and no more."""
         foreign = {path for _, states in self._others for path in states}
+        self._sweep(where)
         before = self.now()
         plan = plan_restore(SessionState.fold(events).file_history.list_since(0), store, force=False)
         unfit = [file for file in plan.kept if file.path not in foreign and not self._is_own(file.path)]
@@ -100,6 +102,17 @@ class Files:
         for path, state in self.now().items():
             assert path in kept | foreign or self._is_own(path), (where, path)
             assert path not in kept or is_same_state(state, before[path]), (where, path)
+        assert self._find_temporary() == [], where
+
+    def _sweep(self, where: str) -> None:
+        """Do what the next write does, after which nothing is left of killed writes."""
+        for parent in {path.parent for path in self._find_temporary()}:
+            with open_folder(str(parent)) as folder:
+                sweep_leftovers(folder)
+        assert self._find_temporary() == [], where
+
+    def _find_temporary(self) -> list[Path]:
+        return [path for path in self._root.rglob("*") if is_temporary(str(path))]
 
     def _is_own(self, path: str) -> bool:
         return path == os.fspath(self._root / OWN)

@@ -252,6 +252,7 @@ def begin(path: str) -> None:
     told = msgspec.json.decode(Path(path).read_bytes(), type=Life)
     prepare(told.death)
     if told.room >= 0:
+        sys.dont_write_bytecode = True  # a limited file size would leave half a .pyc behind
         resource.setrlimit(resource.RLIMIT_FSIZE, (told.room, resource.RLIM_INFINITY))
     asyncio.run(live(told))
 

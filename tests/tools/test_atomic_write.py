@@ -37,7 +37,7 @@ except (OSError, Refusal) as error:
 
 def limited(path: str, size: int) -> str:
     """Replace a file in a process with a file size limit, which simulates a full disk."""
-    argv = [sys.executable, "-c", LIMITED, path, str(size)]
+    argv = [sys.executable, "-B", "-c", LIMITED, path, str(size)]
     return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 

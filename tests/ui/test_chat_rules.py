@@ -123,5 +123,5 @@ def test_yolo_is_plain_to_see_and_goes_back_to_what_was(workspace: Path) -> None
         terminal.type("/exit\n")
         assert terminal.end()[0] == 0
     assert (workspace / "made").exists()
-    assert re.search(r"^(?:\x1b\[1m)?Odin \S+ · anthropic/\S+ · /", first)
+    assert re.search(r"^\x1b\[1mOdin \S+ · anthropic/\S+ · /", first)
     assert re.search(r"^edit · permissions: acceptEdits · sandbox: .*network off\r$", first, re.MULTILINE)
