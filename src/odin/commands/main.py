@@ -396,7 +396,7 @@ def read_prompt(argument: str | None, patience: float = FIRST_BYTE_TIMEOUT_S) ->
 
 
 def _read_piped_text(patience: float) -> str:
-    """Return what is piped in beside a prompt; "" if standard input is a terminal, an idle pipe or write-only."""
+    """Return the input piped in with a prompt; "" if standard input is a terminal, an idle pipe or write-only."""
     if sys.stdin.isatty() or not _can_read_stdin():
         return ""
     if not select.select([sys.stdin], [], [], patience)[0]:

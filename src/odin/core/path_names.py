@@ -53,7 +53,7 @@ _PROTECTED_CHAINS = tuple(
 
 _CHAIN_PARENTS = frozenset(chain[-2] for chain in _PROTECTED_CHAINS)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
-"""Matches names of which only the case must be folded."""
+"""Matches ASCII names, which need no Unicode normalization before they are compared."""
 
 _INVISIBLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 """Characters that some file systems ignore when they compare names."""

@@ -146,7 +146,7 @@ def build_bubblewrap_argv(
 
 
 def _list_granted_mounts(layout: SandboxLayout, *, temporary: bool) -> list[str]:
-    """Mount what is granted inside temporary folders, or the rest: neither must cover the mounts of the other."""
+    """Return the mounts for the granted paths inside or outside temporary folders, which are mounted in between."""
     argv: list[str] = []
     for granted in layout.granted:
         if any(contains(folder, granted.path) for folder in layout.temporary) == temporary:

@@ -3,9 +3,10 @@
 `CommandPattern.matches` compares the words as written. Here every word is what the shell may make of it, an option may
 take the word after it as its value, and a long option may be abbreviated.
 
-A word becomes one of several sequences of pieces. A piece is exact, or one word of which only the start is known, or
-any number of unknown words. Variables are resolved if every assignment to them in the text is literal. Everything else
-that the shell computes (substitutions, arithmetic, positional parameters, inherited variables) is unknown.
+The shell may expand a word in several ways. Each expansion is a sequence of pieces: an exact word, a word whose start
+is known, or any number of unknown words. Variables are resolved if every assignment to them in the text is literal.
+Everything else that the shell computes (substitutions, arithmetic, positional parameters, inherited variables) is
+unknown.
 """
 
 import os
