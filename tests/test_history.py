@@ -45,7 +45,7 @@ def test_a_history_full_of_oddities(tmp_path: Path) -> None:
 
 SPOILED = {
     "one byte too many": (
-        "import odin.tools.whole_file as tool; right = tool.replace_file\n"
+        "import odin.tools.atomic_write as tool; right = tool.replace_file\n"
         "tool.replace_file = lambda target, data, before: right(target, data + b'!', before)\n"
     ),
     "byte order marks are lost": (

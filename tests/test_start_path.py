@@ -1,6 +1,7 @@
 """What may be loaded before the version is printed, and before the first request is on its way."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from odin.testing import ScriptedServer, say
 SLOW = {
     "_ssl",
     "anthropic",
+    "ast",
     "dataclasses",
     "difflib",
+    "dis",
     "email",
     "h11",
     "html",
@@ -62,6 +65,11 @@ ODIN_LATE = {
     "odin.providers.openai_responses",
     "odin.providers.text_calls",
     "odin.testing",
+    "odin.tools.atomic_write",
+    "odin.tools.diff",
+    "odin.tools.file_edit",
+    "odin.tools.replacement",
+    "odin.tools.staleness",
     "odin.ui.plain.repl",
     "odin.ui.stream_json.protocol",
 }
@@ -99,6 +107,28 @@ def test_the_version_loads_next_to_nothing(workspace: Path) -> None:
     extra = loaded("--version", env=dict(os.environ), cwd=workspace) - known - OWN_AT_VERSION
     assert not {name for name in extra if name.split(".")[0] in {"odin", "asyncio", "msgspec", "argparse"}}
     assert not extra & SLOW
+
+
+LAZY_MODULES_IN_USE = """
+import sys, threading
+from odin import entry
+entry._import_lazily(entry._LAZY_MODULES)
+import argparse, inspect, platform, subprocess
+assert "ast" not in sys.modules
+seen = []
+threads = [threading.Thread(target=lambda: seen.append(inspect.signature(entry.main).return_annotation)) for _ in "12"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert seen == [int] * 2, seen
+from textwrap import dedent
+print(platform.system(), platform.python_version(), dedent("  x"), argparse.ArgumentParser(prog="p").format_usage())
+"""
+
+
+def test_modules_that_run_late_work_as_usual(workspace: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LAZY_MODULES_IN_USE], capture_output=True, text=True, check=False)
+    expected = f"{platform.system()} {platform.python_version()} x usage: p [-h]"
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
 def test_the_first_request_waits_for_nothing_it_does_not_need(workspace: Path) -> None:

@@ -4,9 +4,31 @@ import atexit
 import gc
 import os
 import sys
+from _thread import RLock
+from types import ModuleType
 
 _OPTIONAL_MODULES = ("ssl", "typing_extensions")
 """asyncio and msgspec use these if they can be imported, which takes long. `providers/tls.py` adds TLS when needed."""
+
+
+def _keep_text(text: str) -> str:
+    return text
+
+
+def _choose_plural(singular: str, plural: str, count: int) -> str:
+    return singular if count == 1 else plural
+
+
+_LAZY_MODULES: dict[str, dict[str, object]] = {
+    "gettext": {"gettext": _keep_text, "ngettext": _choose_plural},
+    "inspect": {},
+    "ipaddress": {},
+    "locale": {},
+    "platform": {"system": lambda: os.uname().sysname},
+    "textwrap": {},
+    "tokenize": {},
+}
+"""Modules that our libraries import at the start but hardly use then. Each runs when another attribute is needed."""
 
 EXIT_OUTPUT_FAILED = 74
 """Exit code if standard output could not be written, as that of `OutputFailed`."""
@@ -31,6 +53,7 @@ def main() -> int:
         return _write_version()
     gc.disable()  # imports only allocate; `run` enables it again
     try:
+        _import_lazily(_LAZY_MODULES)
         _import_libraries()
         from odin.commands import run
 
@@ -66,3 +89,36 @@ def _import_libraries() -> None:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+class _LazyModule(ModuleType):
+    """A module whose code runs when one of its attributes is first used, in whatever thread."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._lock = RLock()
+
+    def __getattr__(self, name: str) -> object:
+        spec = self.__spec__
+        if name == "__path__" or spec is None or spec.loader is None:
+            raise AttributeError(name)  # the import system asks for __path__; that is no use of the module
+        with self._lock:
+            if not spec.loader_state:
+                spec.loader_state = True
+                spec.loader.exec_module(self)
+                self.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue]
+        return object.__getattribute__(self, name)
+
+
+def _import_lazily(modules: dict[str, dict[str, object]]) -> None:
+    for name, attributes in modules.items():
+        if name in sys.modules:
+            continue
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, None)
+            if spec is not None and spec.loader is not None:
+                module = _LazyModule(name)
+                module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
+                vars(module).update(attributes)
+                sys.modules[name] = module
+                break

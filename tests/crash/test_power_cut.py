@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import odin.tools.edit
+import odin.tools.file_edit
 from odin.checkpoints.store import CheckpointStore
 from odin.core.event import CheckpointSaved, TurnEnded
 from odin.session.log import read_log
@@ -56,14 +56,14 @@ async def test_how_to_undo_a_change_is_on_the_disk_before_the_change(
     file = workspace / "a.txt"
     file.write_text("the earlier text\n")
     seen: list[tuple[bool, bool]] = []
-    right = odin.tools.edit.replace_file
+    right = odin.tools.file_edit.replace_file
 
     def looked(*args: object) -> os.stat_result:
         said = b'"type":"CheckpointSaved"' in disk.logs[-1]
         seen.append((said, disk.holds(b"the earlier text\n")))
         return right(*args)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(odin.tools.edit, "replace_file", looked)
+    monkeypatch.setattr(odin.tools.file_edit, "replace_file", looked)
     read = call("Read", {"file_path": str(file)})
     edit = call("EditTool", {"file_path": str(file), "old_string": "earlier", "new_string": "later"})
     talk = await start([read, edit, say("done")])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import odin.checkpoints.rewind
-import odin.tools.edit
+import odin.tools.file_edit
 from odin.core.event import Redone, Rewound
 from odin.core.op import Redo, Rewind
 from odin.testing import call, say
@@ -55,7 +55,7 @@ async def test_the_log_says_so_before_a_file_is_touched(
         log = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl")).read_text()
         known.append((file.read_text(), log.count("CheckpointSaved"), log.count("FilesChanged")))
 
-    before(monkeypatch, odin.tools.edit, "replace_file", look)
+    before(monkeypatch, odin.tools.file_edit, "replace_file", look)
     before(monkeypatch, odin.checkpoints.rewind, "restore_files", look)
     talk = await edited(start, file)
     await gone(talk, Rewind("p1"))

@@ -79,7 +79,7 @@ async def test_a_change_between_reading_and_replacing_is_refused(box: Toolbox, m
         Path(path).write_text("theirs\n")
         return replace_file(target, data, before)
 
-    monkeypatch.setattr("odin.tools.edit.replace_file", meddle)
+    monkeypatch.setattr("odin.tools.file_edit.replace_file", meddle)
     assert "changed on disk" in await box.refused("EditTool", file_path=path, old_string="x", new_string="y")
     assert Path(path).read_text() == "theirs\n"
     assert os.listdir(box.folder) == ["a.txt"], "no temporary file is left"

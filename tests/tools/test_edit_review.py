@@ -16,7 +16,8 @@ from odin.core.provider import Request, TextChunk
 from odin.core.small_jobs import EditReview, LineRange, PlannedEdit, SmallJob, Sufficiency
 from odin.providers.offline import stream_reply
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.edit import EditReviewer, EditTool
+from odin.tools.edit import EditTool
+from odin.tools.file_edit import EditReviewer
 from tests.tools.toolbox import Toolbox
 
 Answer = Callable[[EditReview], Sufficiency | str]

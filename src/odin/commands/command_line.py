@@ -1,13 +1,13 @@
 """Shared by all subcommands: output, the argument parser, the flags of `odin`, and the flags that move its folders."""
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from odin.core.errors import OdinError, UsageError
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.text import list_choices, suggest_similar
 
 CLOSE_TIMEOUT_S = 10.0
@@ -98,9 +98,9 @@ PICK_SESSION = "?"
 """What `--resume` without an id stands for: a person chooses one."""
 
 
-_INVALID_NUMBER = re.compile(r"argument (?:-\w/)?(\S+): invalid (?:int|float) value")
-_INVALID_CHOICE = re.compile(r"argument (?:-\w/)?(\S+): invalid choice: '(.*)' \(choose from (.*)\)")
-_UNKNOWN_ARGUMENTS = re.compile(r"unrecognized arguments: (.*)")
+_INVALID_NUMBER = compile_lazily(r"argument (?:-\w/)?(\S+): invalid (?:int|float) value")
+_INVALID_CHOICE = compile_lazily(r"argument (?:-\w/)?(\S+): invalid choice: '(.*)' \(choose from (.*)\)")
+_UNKNOWN_ARGUMENTS = compile_lazily(r"unrecognized arguments: (.*)")
 """Messages of argparse that say too little."""
 
 

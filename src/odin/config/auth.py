@@ -19,11 +19,12 @@ from msgspec import Struct, field
 from odin.config.files import PRIVATE_MODE, lock_file, parse_json_object, read_config_file, write_atomically
 from odin.config.paths import get_config_dir
 from odin.core.errors import ConfigError, UsageError
+from odin.core.lazy_pattern import compile_lazily
 
 AUTH_NAME = "auth.json"
 MAX_KEY_LENGTH = 10_000
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
-_PROVIDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
+_VARIABLE = compile_lazily(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+_PROVIDER_NAME = compile_lazily(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
 class AuthFile(Struct, frozen=True):

@@ -19,14 +19,17 @@ from msgspec import Struct, field
 from odin.config.files import lock_file, write_atomically
 from odin.config.paths import CONFIG_NAME, get_config_dir
 from odin.core.errors import ConfigError
+from odin.core.lazy_pattern import compile_lazily
 
 PINNED_FILES = (CONFIG_NAME, ".mcp.json")
 PINNED_FOLDERS = (".odin/commands", ".claude/commands", ".odin/agents", ".odin/skills")
 MAX_PINNED_FILES = 2_000
 MAX_PINNED_BYTES = 10_000_000
 
-_PROJECT_VARIABLE = re.compile(r"\$(?:\{(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\}|(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\b)")
-_SEPARATOR = re.compile(r"[;|&()\n]+|\{|then|do|else|!")
+_PROJECT_VARIABLE = compile_lazily(
+    r"\$(?:\{(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\}|(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\b)"
+)
+_SEPARATOR = compile_lazily(r"[;|&()\n]+|\{|then|do|else|!")
 _SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1")
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))
 _LANGUAGES = frozenset(("python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "tsx", "uv", "run"))

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
+from odin.core.lazy_pattern import compile_lazily
+
 _PROTECTED_NAMES = frozenset(
     """
     .git .gitconfig .gitmodules .hg .hgrc .svn
@@ -52,13 +54,13 @@ _PROTECTED_CHAINS = tuple(
 """Folders that are protected only inside the given parent folder."""
 
 _CHAIN_PARENTS = frozenset(chain[-2] for chain in _PROTECTED_CHAINS)
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
+_PLAIN_NAME = compile_lazily(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
 """Matches ASCII names, which need no Unicode normalization before they are compared."""
 
 _INVISIBLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 """Characters that some file systems ignore when they compare names."""
 
-_SHORT_NAME = re.compile(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
+_SHORT_NAME = compile_lazily(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
 _SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _ALL_PROTECTED)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, cast
 import msgspec
 from msgspec import Struct
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import Message, ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 
 ToolStyle = Literal["native", "json"]
@@ -299,7 +300,7 @@ class ReplyBuilder:
             call.fragments.append(chunk.json)
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = compile_lazily("[\ud800-\udfff]")
 
 
 _MAX_DEPTH = 100

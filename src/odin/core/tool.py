@@ -4,7 +4,6 @@ A tool's arguments are a struct whose JSON schema is shown to the model; the cla
 `subject_of` returns what permission rules match. Dependencies are passed to the constructor.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from types import NoneType, UnionType
@@ -256,7 +255,7 @@ class Tool(ABC, Generic[A]):
 
     @property
     def description(self) -> str:
-        return inspect.cleandoc(type(self).__doc__ or self.short)
+        return _clean_docstring(type(self).__doc__ or self.short)
 
     def parse(self, raw: dict[str, Any]) -> A:
         """Return the validated arguments. Raise msgspec.ValidationError naming the field."""
@@ -305,6 +304,13 @@ class Tool(ABC, Generic[A]):
         return ToolSpec(self.name, self.short if brief else self.description, schema_of(self.args, brief))
 
 
+def _clean_docstring(text: str) -> str:
+    """Return the text without its indentation, as `inspect.cleandoc`, which takes long to import."""
+    first, *rest = text.expandtabs().splitlines()
+    margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
+    return "\n".join([first.lstrip(), *(line[margin:] for line in rest)]).strip("\n")
+
+
 def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
     """Return the inlined JSON schema of an argument struct without parts a model does not need (titles, null,
     defaults)."""
@@ -325,7 +331,7 @@ def _struct_schema_of(args: type[Struct], brief: bool) -> dict[str, Any]:
     """
     kinds: dict[str, Any] = {}
     for base in reversed(args.__mro__):
-        kinds |= inspect.get_annotations(base)
+        kinds |= base.__dict__.get("__annotations__", {})  # noqa: RUF063 (inspect takes long to import)
     fields = tuple(zip(args.__struct_fields__, args.__struct_encode_fields__, strict=True))
     properties = {shown: _type_schema_of(kinds[name], brief) for name, shown in fields}
     defaults = (msgspec.NODEFAULT,) * (len(fields) - len(args.__struct_defaults__)) + args.__struct_defaults__

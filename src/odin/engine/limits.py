@@ -6,7 +6,6 @@ the last time and a changed file are progress. The model may be polling a build,
 there.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 from odin.core.errors import BudgetSpent, UsageError
 from odin.core.event import BudgetSet, Warned
 from odin.core.format import format_usd
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.provider import ModelInfo
 from odin.engine.recorder import Recorder
 
@@ -93,7 +93,7 @@ SAME_REFUSED = 5
 MAX_REFUSALS = 3
 """Replies in a row with a refused call after which the turn ends."""
 
-_TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
+_TIMES = compile_lazily(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
 """Durations and times of day, which differ between two results although nothing has changed."""
 
 

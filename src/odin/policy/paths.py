@@ -13,7 +13,6 @@ opens a path without links in one call (O_NOFOLLOW_ANY).
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, find_protected_name
 from odin.core.tool import ResolvedPath, Subject
 
@@ -31,7 +31,7 @@ _VIRTUAL_TREES = ("/proc", "/sys", "/dev")
 _MAX_LINKS = 40
 """Links the kernel follows in one path."""
 
-_HOME = re.compile(r"~[\w.-]*(/|$)")
+_HOME = compile_lazily(r"~[\w.-]*(/|$)")
 _OWN_FOLDER_VARIABLES = (
     ("ODIN_CONFIG_DIR", ""),
     ("ODIN_STATE_DIR", ""),

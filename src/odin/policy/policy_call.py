@@ -1,12 +1,12 @@
 """A tool call as the permission rules see it: with the analysis of its command and the paths it mentions."""
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, field
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.policy import paths
 from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
@@ -15,7 +15,7 @@ from odin.policy.modes import ModeSpec
 
 _MAX_FOLDERS = 8
 _MAX_MATCHES = 1000
-_CLIMBING = re.compile(r"(?<![^/])\.(?:\.?\*|\?|\[[^/]*\]\*?)(?![^/])")
+_CLIMBING = compile_lazily(r"(?<![^/])\.(?:\.?\*|\?|\[[^/]*\]\*?)(?![^/])")
 """A part of a glob that some shells let match `..`."""
 
 

@@ -3,11 +3,11 @@
 The patterns are in `secret_patterns`, which is loaded with the first text to redact.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import MIN_SECRET_CHARS, RedactedText
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_PASSES = 5
 """Passes over a text as long as secrets are found: redacting one can reveal another next to it."""
 
-_PLACEHOLDER = re.compile(r"\[redacted: ([^\]\n]{1,200})\]")
+_PLACEHOLDER = compile_lazily(r"\[redacted: ([^\]\n]{1,200})\]")
 
 
 class Redactor:

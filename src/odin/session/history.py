@@ -8,7 +8,6 @@ provider accepts, no matter what the event says: shortened tool results keep the
 its one result. The originals stay in the log, and a rewind to before the summary brings them back.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from msgspec import Struct, structs
 from odin.core.call_events import CallDiscarded, CallSpeculated, ToolStarted
 from odin.core.event import CheckpointSaved, Compacted, Envelope, FilesChanged, Redone, ResultsPruned, Rewound
 from odin.core.event_values import FileChange
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.tool import CollectedItem
 
@@ -137,7 +137,7 @@ SUMMARY_OPENING = "(The conversation before this point was summarized.)"
 IMAGE_REMOVED = "(image removed to save room; read its file again to see it)"
 SUMMARIZED_RESULT = "(summarized by ContextSummarizer)"
 _PRUNED_PREFIX = "[Output of "
-_ATTACHED_FILE = re.compile(r"Context from ([^\n]+?)(?::\d+-\d+)?:\n")
+_ATTACHED_FILE = compile_lazily(r"Context from ([^\n]+?)(?::\d+-\d+)?:\n")
 """The first line of a note that contains a file or a range of its lines."""
 
 _TITLE_ARGUMENT_CHARS = 80

@@ -6,7 +6,6 @@ from pathlib import Path
 from odin.context.file_cache import count_lines
 from odin.core.format import count_of
 from odin.core.tool import Args, ToolContext, ToolOutput
-from odin.tools.atomic_write import replace_file
 from odin.tools.files import LINES, FileTool, Refusal, number_lines, to_printable
 
 MAX_BYTES = 5_000_000
@@ -79,6 +78,8 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
             raise Refusal(
                 f"The content has {len(data)} bytes and an artifact at most {MAX_BYTES}. Save it in several parts."
             )
+        from odin.tools.atomic_write import replace_file
+
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = path.read_bytes() if path.exists() else None
         replace_file(str(path), data, before)

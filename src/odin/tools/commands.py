@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.text import join_some
 from odin.core.tool import Args, SideEffect, Subject, Tool, ToolContext, ToolOutput, fail
 from odin.policy.commands.analysis import analyze_command
@@ -46,7 +47,7 @@ _OPTIONS_WITH_VALUE = {
 }
 """Options of docker and kubectl before the subcommand that take a value."""
 
-_EDITOR_SET = re.compile(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
+_EDITOR_SET = compile_lazily(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
 
 INTERVAL = 0.5
 """Minimum seconds between two progress lines."""

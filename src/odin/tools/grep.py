@@ -27,7 +27,6 @@ from odin.tools.search import (
     find_paths,
     open_source,
 )
-from odin.tools.staleness import confirm_lines
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
@@ -122,7 +121,7 @@ class GrepTool(FileTool[GrepArgs]):
         hits = (hit for file in files for hit in file.hits())
         shown = list(_limit_rows(_render_rows(hits, args, query), args))
         shown_hits = [hit for _, hit in shown if hit is not None]
-        changed = await asyncio.to_thread(confirm_lines, self._files, program.source, shown_hits, LINE_CHARS)
+        changed = await _find_changed(self._files, program.source, shown_hits)
         lines = [text for text, hit in shown if hit is None or hit.path not in changed]
         remarks = [*_describe_cut(len(shown), rows, result.complete), *_describe_hidden(shown, is_hidden)]
         if changed:
@@ -132,13 +131,20 @@ class GrepTool(FileTool[GrepArgs]):
         return _build_output(args, lines, remarks, _format_total(result.complete, f"{matches} matches"))
 
 
+async def _find_changed(files: FileCache, source: SearchSource, hits: list[LineHit]) -> set[str]:
+    """Return the files in which a line is not as found. All other lines count as read."""
+    from odin.tools.staleness import confirm_lines
+
+    return await asyncio.to_thread(confirm_lines, files, source, hits, LINE_CHARS)
+
+
 async def _verify(result: SearchResult, source: SearchSource) -> SearchResult:
     """Return the results whose lines are in the files. If no folder has changed during the search, all of them are."""
     if source.is_settled(file.path for file in result.files):
         return result
     first = result.files[:_MAX_VERIFIED]
     hits = [hit for file in first for hit in file.hits()]
-    changed = await asyncio.to_thread(confirm_lines, FileCache(), source, hits, LINE_CHARS)
+    changed = await _find_changed(FileCache(), source, hits)
     files = [file for file in first if file.path not in changed]
     return SearchResult(files, result.complete and len(result.files) <= _MAX_VERIFIED)
 

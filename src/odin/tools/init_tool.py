@@ -7,10 +7,7 @@ from pathlib import Path
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
 from odin.context.system_prompt import ODIN_MD
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
-from odin.tools.atomic_write import replace_file
-from odin.tools.diff import compare
 from odin.tools.files import FileTool, Refusal, find_judged, open_regular, read_whole, to_printable
-from odin.tools.staleness import exists, make_stale_refusal
 
 
 class InitArgs(Args, frozen=True):
@@ -37,6 +34,8 @@ class InitTool(FileTool[InitArgs]):
     async def work(self, args: InitArgs, ctx: ToolContext) -> ToolOutput:
         import asyncio
 
+        from odin.tools.atomic_write import replace_file
+        from odin.tools.diff import compare
         from odin.tools.project_page import write_project_page
 
         place = find_judged(self._path, ctx)
@@ -61,6 +60,8 @@ class InitTool(FileTool[InitArgs]):
         )
 
     def _read_current(self, place: ResolvedPath, cwd: str) -> bytes | None:
+        from odin.tools.staleness import exists, make_stale_refusal
+
         if not Path(place.path).is_relative_to(os.path.realpath(self._root)):
             raise Refusal(f"{self._path} points outside the project. Remove the link first.")
         if not exists(place):

@@ -20,7 +20,6 @@ from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.policy.paths import OpenFolder, status_of
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.atomic_write import is_temporary
 from odin.tools.files import (
     FileTool,
     Refusal,
@@ -95,6 +94,8 @@ class LSTool(FileTool[LSArgs]):
 
 def _list_first(folder: int, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
     """Return the first entries by name, and the total count. A directory may have a million entries."""
+    from odin.tools.atomic_write import is_temporary
+
     total = 0
 
     def counted(entries: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
@@ -227,6 +228,8 @@ class GlobTool(FileTool[GlobArgs]):
 
         Files that the permission rules withhold are added to `withheld` instead.
         """
+        from odin.tools.atomic_write import is_temporary
+
         hidden = bool(re.search(r"(?:^|/)\.(?!\.?/)", pattern))
         skip = frozenset(name for name in _SKIPPED if name not in pattern)
         matches = compile_glob(pattern)

@@ -12,8 +12,6 @@ from odin.context.file_cache import FileCache, count_lines, hash_bytes
 from odin.core.format import count_of
 from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
-from odin.tools.atomic_write import replace_file
-from odin.tools.diff import compare
 from odin.tools.files import (
     DecodedText,
     FileTool,
@@ -23,7 +21,6 @@ from odin.tools.files import (
     is_crlf,
     to_printable,
 )
-from odin.tools.staleness import make_stale_refusal, read_current_bytes, remember_write
 
 _DeleteStatus = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
 
@@ -66,6 +63,8 @@ class WriteFileTool(FileTool[WriteArgs]):
         return args.file_path
 
     def plan(self, args: WriteArgs, ctx: ToolContext) -> "_NewContent":
+        from odin.tools.staleness import read_current_bytes
+
         place = find_judged(args.file_path, ctx)
         before = read_current_bytes(self._files, place, ctx.cwd, too_large="overwrite safely; remove it first")
         old = decode(before) if before is not None else DecodedText("")
@@ -76,6 +75,10 @@ class WriteFileTool(FileTool[WriteArgs]):
         return _NewContent(place, before, old, text, after, remark)
 
     async def work(self, args: WriteArgs, ctx: ToolContext) -> ToolOutput:
+        from odin.tools.atomic_write import replace_file
+        from odin.tools.diff import compare
+        from odin.tools.staleness import remember_write
+
         new = self.plan(args, ctx)
         before, old, text, after, remark = new.before, new.old, new.text, new.after, new.remark
         path, target = new.place.shown, new.place.path
@@ -129,6 +132,8 @@ class AppendFileTool(FileTool[AppendArgs]):
         return True
 
     def plan(self, args: AppendArgs, ctx: ToolContext) -> _NewContent:
+        from odin.tools.staleness import read_current_bytes
+
         place = find_judged(args.file_path, ctx)
         path = place.shown
         before = read_current_bytes(self._files, place, ctx.cwd, too_large="append to safely; use a command instead")
@@ -142,6 +147,10 @@ class AppendFileTool(FileTool[AppendArgs]):
         return _NewContent(place, before, old, text, after)
 
     async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
+        from odin.tools.atomic_write import replace_file
+        from odin.tools.diff import compare
+        from odin.tools.staleness import remember_write
+
         new = self.plan(args, ctx)
         before, old, text, after = new.before, new.old or DecodedText(""), new.text, new.after
         path, target = new.place.shown, new.place.path
@@ -282,6 +291,8 @@ class DeleteTool(FileTool[DeleteArgs]):
         if self._files.compare(place.path, "") in ("unread", "stale"):
             return
         import hashlib
+
+        from odin.tools.staleness import make_stale_refusal
 
         name = name_in(place.path)
         with FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)) as file:

@@ -5,9 +5,11 @@ The first signal interrupts the turn; the second one stops waiting for it.
 
 import asyncio
 import signal
+from _signal import signal as set_signal_handler  # pyright: ignore  (no types; `signal.signal` formats the old handler, a task)
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self, TextIO
+from functools import partial
+from types import FrameType, TracebackType
+from typing import Any, Self, TextIO
 
 from odin.core import errors
 from odin.core.client import Client
@@ -109,6 +111,7 @@ class StopSignals:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[bool]] = set()
+        self._previous: dict[int, Any] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
         self.code = 0
@@ -118,8 +121,8 @@ class StopSignals:
     def __enter__(self) -> Self:
         for number, code in _SIGNAL_EXIT_CODES.items():
             try:
-                self._loop.add_signal_handler(number, self.stop, code)
-            except (ValueError, RuntimeError):
+                self._previous[number] = set_signal_handler(number, partial(self._handle_signal, code))
+            except ValueError:
                 break  # not the main thread: the embedding program handles signals
         return self
 
@@ -129,10 +132,14 @@ class StopSignals:
         if self._on_exit is not None:
             self._on_exit()
         else:
-            for number in _SIGNAL_EXIT_CODES:
-                self._loop.remove_signal_handler(number)
+            for number, handler in self._previous.items():
+                set_signal_handler(number, signal.SIG_DFL if handler is None else handler)
         if self._timer is not None:
             self._timer.cancel()
+
+    def _handle_signal(self, code: int, number: int, frame: FrameType | None) -> None:
+        """Wake the loop. `add_signal_handler` would do the same, but loads the inspect module for it."""
+        self._loop.call_soon_threadsafe(self.stop, code)
 
     def stop(self, code: int) -> None:
         if self.code:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from typing import Literal, TextIO
 
 from odin.core.errors import UsageError
+from odin.core.lazy_pattern import compile_lazily
 
 
 class _Escapes:
@@ -45,14 +46,14 @@ _INVISIBLE = (
 )
 """Zero-width characters, direction marks, and characters that look like a space."""
 
-_DECEPTIVE = re.compile(
+_DECEPTIVE = compile_lazily(
     "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f"
     "|[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Flags of countries within a country, which stay, and all characters that are invisible or change the direction."""
 
-_RIGHT_TO_LEFT = re.compile(
+_RIGHT_TO_LEFT = compile_lazily(
     "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
 _MARKS, _JOINERS = "\u061c\u200e\u200f", "\u200c\u200d"
@@ -101,7 +102,7 @@ def escape_json(data: bytes) -> bytes:
     return _UNSAFE_IN_JSON.sub(_escape_in_json, data.decode()).encode()
 
 
-_UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f]|{_DECEPTIVE.pattern}")
+_UNSAFE_IN_JSON = compile_lazily(f"[\x7f-\x9f]|{_DECEPTIVE.pattern}")
 
 
 def _escape_in_json(match: re.Match[str]) -> str:

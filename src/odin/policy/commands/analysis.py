@@ -11,12 +11,12 @@ The parsers are imported with the first command, to keep start-up fast.
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 from odin.policy import paths
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellScript, ShellWord, SimpleCommand, Unparseable
@@ -30,13 +30,13 @@ def is_step_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
 
 
 _HOMES = ("~", "$HOME", "${HOME}", "$OLDPWD", "${OLDPWD}")
-_PATH_SEPARATORS = re.compile(r"[/=:]")
-_GLUE = re.compile(r"[=:,{}]")
-_GLUED_PATH = re.compile(r"/|~|\.\.(?:/|$)")
-_BUNDLE = re.compile(r"-[^-ILDWFECOo\W]\w{1,6}(?=/|~|\.\.)")
+_PATH_SEPARATORS = compile_lazily(r"[/=:]")
+_GLUE = compile_lazily(r"[=:,{}]")
+_GLUED_PATH = compile_lazily(r"/|~|\.\.(?:/|$)")
+_BUNDLE = compile_lazily(r"-[^-ILDWFECOo\W]\w{1,6}(?=/|~|\.\.)")
 """Bundled options followed by a path: `-xvf/etc/x`. Not options like `-I`, which take the rest of the word."""
 
-_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_ADDRESS = compile_lazily(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
 def find_outside_word(analysis: CommandAnalysis, cwd: str, root: str) -> str:

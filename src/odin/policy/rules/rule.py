@@ -14,6 +14,7 @@ from typing import Protocol, get_args
 from msgspec import Struct
 
 from odin.core.errors import UsageError
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine
 from odin.core.tool import Kind, ResolvedPath, canonical_name_of
@@ -33,7 +34,7 @@ from odin.policy.rules.pattern import (
     resolve_pattern,
 )
 
-_INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
+_INTERPRETERS = compile_lazily(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
 
 
 def contains_code(words: Sequence[str]) -> bool:

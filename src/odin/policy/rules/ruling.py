@@ -17,6 +17,7 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, is_secret_path
 from odin.core.tool import ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
@@ -26,7 +27,7 @@ from odin.policy.policy_call import PolicyCall, spellings_of
 from odin.policy.rules.pattern import has_wildcard, host_of
 from odin.policy.rules.rule import Rule, explain_sensitivity
 
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_VARIABLE = compile_lazily(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def find_exact_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
