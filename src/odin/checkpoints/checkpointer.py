@@ -8,15 +8,14 @@ are compared with their checkpoints first.
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.checkpoints.command_tracker import CommandTracker, RunningCommand
 from odin.checkpoints.file_state import (
     changed_time_of,
     decode_path,
@@ -24,7 +23,14 @@ from odin.checkpoints.file_state import (
     list_missing_folders,
     state_of,
 )
-from odin.checkpoints.project_listing import ListingLimits, ProjectLister, ProjectListing, hash_file, read_regular_file
+from odin.checkpoints.project_listing import (
+    ListingLimits,
+    ProjectLister,
+    ProjectListing,
+    hash_file,
+    read_regular_file,
+    run_in_thread,
+)
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
@@ -45,15 +51,6 @@ _INLINE_BYTES = 4_000_000
 OWN_CHANGE_S = 10.0
 """Changes more than this many seconds after the checkpoint are not attributed to a killed edit."""
 
-T = TypeVar("T")
-
-
-class _BackgroundCall(Struct, frozen=True):
-    """A call that ended while its process still runs: the project and the position in the file history at its end."""
-
-    listing: ProjectListing
-    change_mark: int
-
 
 class Checkpointer:
     """`running` returns the ids of calls with a background process; `rollback_crashed` rolls back speculative calls."""
@@ -63,7 +60,6 @@ class Checkpointer:
         *,
         store: CheckpointStore,
         recorder: Recorder,
-        root: str,
         home: str,
         state_dir: str,
         limits: ListingLimits,
@@ -72,13 +68,12 @@ class Checkpointer:
     ) -> None:
         self.store = store
         self._recorder = recorder
-        self._root = root
-        self._is_root_too_broad = Path(home).is_relative_to(root)
+        self._home = home
         self._lister = ProjectLister(store, limits, excluded=(os.path.realpath(state_dir),))
         self._limits = limits
         self._running = running
         self._rollback_crashed = rollback_crashed
-        self._background: dict[str, _BackgroundCall] = {}
+        self._trackers: dict[str, CommandTracker] = {}
         self._warned = False
         self._busy: set[str] = set()
         self._recovery_lock = asyncio.Lock()
@@ -91,21 +86,29 @@ class Checkpointer:
         try:
             if tool.kind == "edit" and subject.paths:
                 before = await self._save_files(subject, context)
+                for tracker in self._trackers.values():
+                    tracker.begin_edit(before)
                 try:
                     yield
                 finally:
-                    self._record_changes(context.call_id, _changes_of(before), context.agent)
+                    self._end_edit(before, context)
             elif self._may_change_anything(tool, subject, context):
-                listing = await self._save_project(context)
+                command = await self._start_command(context)
                 try:
                     yield
                 finally:
-                    if listing is not None:
-                        await self._record_project_changes(listing, context)
+                    if command is not None:
+                        await self._tracker_of(os.path.realpath(context.root)).end(command)
             else:
                 yield
         finally:
             self._busy.discard(context.call_id)
+
+    def _end_edit(self, before: tuple[FileState, ...], context: ToolContext) -> None:
+        changes = _changes_of(before)
+        for tracker in self._trackers.values():
+            tracker.end_edit(before, changes)
+        self._record_changes(context.call_id, changes, context.agent)
 
     def _may_change_anything(self, tool: Tool[Any], subject: Subject, context: ToolContext) -> bool:
         if tool.kind not in ("edit", "execute"):
@@ -131,42 +134,34 @@ class Checkpointer:
         data = read_regular_file(path, MAX_EDIT_BYTES)
         return "" if data is None else self.store.keep(data)
 
-    async def _save_project(self, context: ToolContext) -> ProjectListing | None:
-        if self._is_root_too_broad:
-            self._warn_once(f"{self._root} is too large to be saved before commands: undo covers only edits here.")
+    async def _start_command(self, context: ToolContext) -> RunningCommand | None:
+        root = os.path.realpath(context.root)
+        if Path(self._home).is_relative_to(root):
+            self._warn_once(f"{root} is too large to be saved before commands: undo covers only edits here.")
             return None
-        listing, manifest = await run_in_thread(self._keep_project)
-        self._record_background_changes(listing)
-        self._record_saved(CheckpointSaved(context.call_id, manifest=manifest, skipped=listing.skipped), context.agent)
-        if listing.skipped:
+        command = RunningCommand(context.call_id, context.agent)
+        saved: list[CheckpointSaved] = []
+
+        def save(listing: ProjectListing) -> None:
+            manifest = self.store.keep_manifest(listing.to_manifest())
+            saved.append(CheckpointSaved(context.call_id, manifest=manifest, skipped=listing.skipped))
+
+        await self._tracker_of(root).start(command, context.progress, save)
+        self._record_saved(saved[0], context.agent)
+        if saved[0].skipped:
             limits = self._limits
             self._warn_once(
-                f"At least {listing.skipped} files of this project are not saved before commands, because they are "
+                f"At least {saved[0].skipped} files of this project are not saved before commands, because they are "
                 f"too large, too many or unreadable (limits: {limits.max_files} files, "
                 f"{limits.max_bytes / 1e6:g} MB, {limits.max_file_bytes / 1e6:g} MB each). "
                 "If a command changes them, undo cannot restore them."
             )
-        return listing
+        return command
 
-    def _keep_project(self, stopped: Callable[[], bool]) -> tuple[ProjectListing, str]:
-        listing = self._lister.list(self._root, keep=True, stopped=stopped)
-        return listing, self.store.keep_manifest(listing.to_manifest())
-
-    async def _record_project_changes(self, before: ProjectListing, context: ToolContext) -> None:
-        """Record what a command changed. If interrupted, the call stays open until `recover` closes it."""
-        spawned = context.call_id in self._running()
-
-        def compare(stopped: Callable[[], bool]) -> tuple[ProjectListing, tuple[FileChange, ...]]:
-            after = self._lister.list(self._root, keep=False, like=before, stopped=stopped)
-            changes = self._lister.find_changes(before, after)
-            with suppress(OdinError):
-                after = self._lister.list(self._root, keep=True, stopped=stopped) if spawned else after
-            return after, changes
-
-        after, changes = await run_in_thread(compare)
-        self._record_changes(context.call_id, changes, context.agent)
-        if spawned:
-            self._background[context.call_id] = _BackgroundCall(after, self._recorder.state.file_history.mark())
+    def _tracker_of(self, root: str) -> CommandTracker:
+        if root not in self._trackers:
+            self._trackers[root] = CommandTracker(self._lister, root, self._recorder.emit, self._running)
+        return self._trackers[root]
 
     async def recover(self) -> None:
         """Record the changes of calls whose end is not in the log, and roll back speculative calls.
@@ -176,54 +171,62 @@ class Checkpointer:
         async with self._recovery_lock:
             if crashed := find_crashed_calls(self._recorder):
                 await self._rollback_crashed(crashed)
-        for call in self._recorder.state.file_history.unfinished:
-            name = call.saved.call_id
-            if name not in self._busy:
-                self._busy.add(name)
-                try:
-                    changes = await run_in_thread(lambda stopped, call=call: self._find_changes_since(call, stopped))
-                    self._record_changes(name, changes, "")
-                finally:
-                    self._busy.discard(name)
+            for tracker in self._trackers.values():
+                if tracker.has_interrupted_end:
+                    await tracker.settle()
+            calls = [call for call in self._recorder.state.file_history.unfinished if not self._is_busy(call)]
+            for call in calls:
+                if not call.saved.manifest:
+                    self._record_changes(call.saved.call_id, self._find_late_changes(call), call.agent)
+            await self._recover_commands([call for call in calls if call.saved.manifest])
+
+    def _is_busy(self, call: UnfinishedSave) -> bool:
+        return call.saved.call_id in self._busy
+
+    def _find_late_changes(self, call: UnfinishedSave) -> tuple[FileChange, ...]:
+        """Return the changes of a killed edit. It is quick, so later changes to its files are not its own."""
+        changes = _changes_of(call.saved.files)
+        return tuple(item for item in changes if changed_time_of(item.after) <= call.at + OWN_CHANGE_S)
+
+    async def _recover_commands(self, calls: Sequence[UnfinishedSave]) -> None:
+        """Record the changes of killed commands. Those that ran at the same time in the same folder share them.
+
+        The changes before the last of them started are in the log already.
+        """
+        by_root: dict[str, list[UnfinishedSave]] = {}
+        for call in calls:
+            try:
+                manifest = await run_in_thread(lambda stopped, call=call: self.store.load_manifest(call.saved.manifest))
+            except OdinError:
+                self._record_changes(call.saved.call_id, (), call.agent)
+            else:
+                by_root.setdefault(manifest.root, []).append(call)
+        for killed in by_root.values():
+            last = killed[-1]
+            changes = await run_in_thread(lambda stopped, last=last: self._find_changes_since(last, stopped))
+            others = tuple(sorted({call.agent for call in killed} - {last.agent}))
+            for call in killed[:-1]:
+                self._record_changes(call.saved.call_id, (), call.agent)
+            self._recorder.emit(FilesChanged(last.saved.call_id, changes, shared_with=others), last.agent)
 
     def _find_changes_since(self, call: UnfinishedSave, stopped: Callable[[], bool]) -> tuple[FileChange, ...]:
-        """Return the changes since the checkpoint of an unfinished call.
-
-        An edit is quick, so later changes to its files are not its own. A command may have run for any time.
-        """
-        saved = call.saved
-        changes = tuple(
-            item for item in _changes_of(saved.files) if changed_time_of(item.after) <= call.at + OWN_CHANGE_S
-        )
-        if saved.manifest:
-            try:
-                before = ProjectListing.from_manifest(self.store.load_manifest(saved.manifest))
-            except OdinError:
-                return changes
-            after = self._lister.list(decode_path(before.root), keep=False, like=before, stopped=stopped)
-            changes += self._lister.find_changes(before, after)
-        return changes
+        """Return the changes since the checkpoint of a command, except those recorded since."""
+        before = ProjectListing.from_manifest(self.store.load_manifest(call.saved.manifest))
+        for recorded in self._recorder.state.file_history.list_since(call.mark):
+            before.set_state(recorded.change.after)
+        after = self._lister.list(decode_path(before.root), keep=False, like=before, stopped=stopped)
+        return self._lister.find_changes(before, after)
 
     async def record_pending(self) -> None:
         """Record the outstanding changes of interrupted calls and of background processes."""
         await self.recover()
-        if self._background:
-            listing = await run_in_thread(lambda stopped: self._lister.list(self._root, keep=True, stopped=stopped))
-            self._record_background_changes(listing)
+        for tracker in self._trackers.values():
+            await tracker.settle()
 
-    def _record_background_changes(self, now: ProjectListing) -> None:
-        running = set(self._running())
-        history = self._recorder.state.file_history
-        for call_id, call in list(self._background.items()):
-            recorded = {change.change.before.path for change in history.list_since(call.change_mark)}
-            changes = self._lister.find_changes(call.listing, now)
-            changes = tuple(change for change in changes if change.before.path not in recorded)
-            if changes:
-                self._recorder.emit(FilesChanged(call_id, changes, concurrent=True))
-            if call_id in running:
-                self._background[call_id] = _BackgroundCall(now, history.mark())
-            else:
-                del self._background[call_id]
+    def note_changes(self, changes: Sequence[FileChange]) -> None:
+        """Odin itself has changed these files: a command that runs meanwhile has not."""
+        for tracker in self._trackers.values():
+            tracker.note_changes(changes)
 
     def _record_saved(self, event: CheckpointSaved, agent: str) -> None:
         self._busy.add(event.call_id)
@@ -260,16 +263,3 @@ def _changes_of(before: Iterable[FileState]) -> tuple[FileChange, ...]:
     """The changes of these paths since `before`."""
     pairs = ((state, state_of(decode_path(state.path), hash_file)) for state in before)
     return tuple(FileChange(state, now) for state, now in pairs if not is_same_state(state, now))
-
-
-async def run_in_thread(work: Callable[[Callable[[], bool]], T]) -> T:
-    """Run slow file work in a thread. On cancellation, its `stopped` function returns True, and the work is awaited."""
-    stop = threading.Event()
-    task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([task])
-        task.exception()
-        raise

@@ -4,6 +4,7 @@ Files that version control ignores or does not know are included, because nothin
 counts files beyond the limits.
 """
 
+import asyncio
 import contextlib
 import os
 import stat
@@ -11,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +28,7 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
 from odin.core.errors import OdinError
 from odin.core.event_values import FileChange, FileState
+from odin.core.path_names import contains
 from odin.policy.paths import OpenFolder, name_in, open_folder, open_for_reading
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
@@ -39,6 +42,8 @@ _UNSETTLED_NS = 50_000_000
 _SAVE_HASHES_AFTER = 500
 """After this many new hashes, the cache is written to disk."""
 
+
+T = TypeVar("T")
 
 Stamp = tuple[int, int, int, int]
 """mtime, ctime, size and inode of a file."""
@@ -71,6 +76,14 @@ class ProjectListing(Struct, frozen=True):
     @classmethod
     def from_manifest(cls, manifest: CheckpointManifest) -> "ProjectListing":
         return cls(manifest.root, {state.path: state for state in manifest.files}, is_complete=manifest.whole)
+
+    def set_state(self, state: FileState) -> None:
+        """Make `state` the state of its path, if the path lies in the listed folder."""
+        if contains(self.root, state.path):
+            if state.kind == "absent":
+                self.states.pop(state.path, None)
+            else:
+                self.states[state.path] = state
 
     def to_manifest(self) -> CheckpointManifest:
         return CheckpointManifest(self.root, tuple(self.states[path] for path in sorted(self.states)), self.is_complete)
@@ -131,12 +144,12 @@ class ProjectLister:
         changes: list[FileChange] = []
         for path, earlier in before.states.items():
             now = after.states.get(path) or self.get_current_state(earlier)
-            if _has_changed(earlier, now):
+            if has_changed(earlier, now):
                 changes.append(FileChange(earlier, now))
         created: set[str] = set()
         for path in sorted(after.states.keys() - before.states.keys()):
             now = after.states[path]
-            if now.kind != "other" and _was_absent(path, before, created):
+            if now.kind != "other" and was_absent(path, before, created):
                 created.add(path)
                 changes.append(FileChange(absent_state_of(decode_path(path)), now))
         return tuple(sorted(changes, key=lambda change: change.before.path))
@@ -284,7 +297,7 @@ def _stamp_of(info: os.stat_result) -> Stamp:
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino
 
 
-def _has_changed(before: FileState, now: FileState) -> bool:
+def has_changed(before: FileState, now: FileState) -> bool:
     """True if the path changed. A folder that was skipped in one of the listings counts as unchanged."""
     if before.kind == "other":
         return False
@@ -294,7 +307,7 @@ def _has_changed(before: FileState, now: FileState) -> bool:
     return not is_same_state(before, now)
 
 
-def _was_absent(path: str, before: ProjectListing, created: set[str]) -> bool:
+def was_absent(path: str, before: ProjectListing, created: set[str]) -> bool:
     """True if the path was certainly absent: its folder was listed without it, or did not exist."""
     parent = os.path.dirname(path)  # noqa: PTH120
     if parent == before.root:
@@ -303,6 +316,11 @@ def _was_absent(path: str, before: ProjectListing, created: set[str]) -> bool:
     if known is None:
         return parent in created
     return known.kind in ("file", "link") or (known.kind == "folder" and known.saved)
+
+
+def is_unhashed(state: FileState) -> bool:
+    """True if the content is known only by size and times, so that it cannot be compared with a hash."""
+    return state.sha256.startswith(UNHASHED_PREFIX)
 
 
 MAX_HASHED_BYTES = 200_000_000
@@ -336,3 +354,16 @@ def _read_regular(open_file: Callable[[], int], limit: int) -> bytes | None:
         except OSError:
             return None
     return None if len(data) > limit else data
+
+
+async def run_in_thread(work: Callable[[Callable[[], bool]], T]) -> T:
+    """Run slow file work in a thread. On cancellation, its `stopped` function returns True, and the work is awaited."""
+    stop = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([task])
+        task.exception()
+        raise

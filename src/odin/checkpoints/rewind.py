@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct, structs
 
-from odin.checkpoints.checkpointer import MAX_EDIT_BYTES, OWN_CHANGE_S, Checkpointer, run_in_thread
+from odin.checkpoints.checkpointer import MAX_EDIT_BYTES, OWN_CHANGE_S, Checkpointer
 from odin.checkpoints.file_state import (
     LINKED_FOLDER,
     UNHASHED_PREFIX,
@@ -23,13 +23,14 @@ from odin.checkpoints.file_state import (
     signature_of,
     state_of,
 )
-from odin.checkpoints.project_listing import hash_file, read_regular_file
+from odin.checkpoints.project_listing import hash_file, read_regular_file, run_in_thread
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import CheckpointSaved, Redone, Rewound
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
+from odin.core.text import join_some
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
 from odin.policy.paths import find_protected_part, open_folder, resolve_given
@@ -72,6 +73,28 @@ def plan_restore(changes: Iterable[RecordedChange], store: CheckpointStore, *, f
     return _build_plan((_plan_path(path, changed) for path, changed in by_path.items()), store, force)
 
 
+def plan_agent_restore(
+    changes: Iterable[RecordedChange], agent: str, store: CheckpointStore, *, force: bool
+) -> RestorePlan:
+    """Plan how to undo the changes of one agent. A file that another agent changed after it is left alone."""
+    by_path: dict[str, list[RecordedChange]] = {}
+    for change in changes:
+        path = change.change.before.path
+        if path in by_path or agent in change.agents:
+            by_path.setdefault(path, []).append(change)
+    return _build_plan((_plan_path_of(agent, path, changed) for path, changed in by_path.items()), store, force)
+
+
+def _plan_path_of(agent: str, path: str, changes: list[RecordedChange]) -> RestoreStep:
+    step = _plan_path(path, changes)
+    others = sorted({other for change in changes for other in change.agents} - {agent})
+    if not others:
+        return step
+    return structs.replace(
+        step, reason=f"also changed by {join_some((name or 'the main agent' for name in others), 3)}"
+    )
+
+
 def plan_reapply(changes: Iterable[FileChange], store: CheckpointStore, *, force: bool) -> RestorePlan:
     """Plan how to reverse the changes of a rewind."""
     return plan_restore([RecordedChange(change) for change in changes], store, force=force)
@@ -89,7 +112,7 @@ def _plan_path(path: str, changes: list[RecordedChange]) -> RestoreStep:
         return RestoreStep(now, target)
     if is_foreign or not _is_known_state(now, known):
         return RestoreStep(now, target, LINKED_FOLDER if is_behind_link(path) else CHANGED_BY_OTHERS)
-    if any(change.is_shared for change in changes):
+    if any(change.is_concurrent for change in changes):
         return RestoreStep(now, target, CHANGED_IN_BACKGROUND)
     return RestoreStep(now, target)
 
@@ -205,11 +228,15 @@ class Rewinder:
             raise UsageError(f"There is no prompt {op.turn!r} in this session.", "It may have been rewound already.")
         if not op.files:
             return RestorePlan((), ())
+        if (agent := op.only_agent) is not None:
+            return await run_in_thread(lambda stopped: plan_agent_restore(changes, agent, self._store, force=op.force))
         return await run_in_thread(lambda stopped: plan_restore(changes, self._store, force=op.force))
 
     async def rewind(self, op: Rewind) -> Rewound:
         if not (op.files or op.chat):
             raise UsageError("Nothing to rewind.", "Rewind files, chat or both.")
+        if op.only_agent is not None and op.chat:
+            raise UsageError("The work of one agent is undone in its files only.", "Rewind files, not chat.")
         plan = await self.plan(op)
         name = f"rewind-{self._recorder.state.seq + 1}"
         outcome = await self._restore(name, plan)
@@ -239,7 +266,9 @@ class Rewinder:
         if not plan.steps:
             return RestoreOutcome(kept=plan.kept)
         self._recorder.emit(CheckpointSaved(name, tuple(step.now for step in plan.steps)))
-        return await run_in_thread(lambda stopped: restore_files(plan, self._store))
+        outcome = await run_in_thread(lambda stopped: restore_files(plan, self._store))
+        self._checkpoints.note_changes(outcome.changes)
+        return outcome
 
     def _save_current(self, plan: RestorePlan) -> RestorePlan:
         steps: list[RestoreStep] = []

@@ -62,7 +62,10 @@ class SessionCheckpoints:
     async def _rollback_files(self, call: SpeculativeChanges) -> RollbackResult:
         from odin.checkpoints.rewind import rollback_files
 
-        return await rollback_files(call, self._load_checkpointer().store)
+        checkpointer = self._load_checkpointer()
+        result = await rollback_files(call, checkpointer.store)
+        checkpointer.note_changes(result.changes)
+        return result
 
     async def _rollback_crashed(self, calls: Sequence[SpeculativeChanges]) -> None:
         from odin.checkpoints.rewind import rollback_crashed_calls
@@ -88,7 +91,7 @@ class SessionCheckpoints:
 
     async def close(self) -> None:
         if self._checkpointer is not None:
-            from odin.checkpoints.checkpointer import run_in_thread
+            from odin.checkpoints.project_listing import run_in_thread
             from odin.checkpoints.store import prune_if_due
 
             self._checkpointer.close()
@@ -105,7 +108,6 @@ class SessionCheckpoints:
             self._checkpointer = Checkpointer(
                 store=CheckpointStore(state / "checkpoints" / self._sessions.name),
                 recorder=self._recorder,
-                root=os.path.realpath(self._config.root),
                 home=os.path.realpath(self._home),
                 state_dir=str(state),
                 limits=ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes),

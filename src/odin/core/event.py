@@ -318,11 +318,15 @@ class FilesChanged(Event, frozen=True):
     """The files a tool call changed.
 
     `concurrent`: they changed while the call's process ran in the background, so something else may have changed them.
+    `more`: the call still runs, and another event follows. `shared_with`: other agents whose commands ran at the same
+    time; one of them or this call's agent made the changes.
     """
 
     call_id: str
     changes: tuple[FileChange, ...] = ()
     concurrent: bool = False
+    more: bool = False
+    shared_with: tuple[str, ...] = ()
 
 
 class Rewound(Event, frozen=True):

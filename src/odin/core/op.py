@@ -157,13 +157,14 @@ class Rewind(Struct, frozen=True, tag=True):
     """Go back to before the prompt `turn`: files, conversation, or both. The session must be idle.
 
     Files that something else changed since are left alone unless `force` is set; even then their content is saved
-    first.
+    first. `only_agent` limits it to the files that one agent changed ("" is the main agent); `chat` must then be False.
     """
 
     turn: str
     files: bool = True
     chat: bool = True
     force: bool = False
+    only_agent: str | None = None
 
 
 class Redo(Struct, frozen=True, tag=True):

@@ -144,7 +144,7 @@ class CallPipeline:
             return call
         mark, self._recorded_mark = self._recorded_mark, self._file_history.mark()
         edited = not call.is_refused and call.tool.kind == "edit" and not call.output.is_error
-        changed = edited or mark != self._recorded_mark
+        changed = edited or bool(self._file_history.list_made_by(scope.agent, mark))
         remark = scope.guard.record_result(call.id, call.output.text, failed=call.output.is_error, changed=changed)
         if not remark:
             return call
@@ -168,7 +168,7 @@ class CallPipeline:
         if calls and self._deps.hooks.has_hook_for("tool_batch_complete"):
             edits = [call.output for call in calls if call.tool.kind == "edit" and not call.output.is_error]
             edited = [path for output in edits for path in output.files]
-            watched = [change.change.before.path for change in self._file_history.list_since(mark)]
+            watched = [change.change.before.path for change in self._file_history.list_made_by(scope.agent, mark)]
             batch = HookCall(
                 "tool_batch_complete",
                 scope.agent,

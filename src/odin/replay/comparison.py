@@ -141,13 +141,16 @@ def _extract_facts(
 ) -> Iterator[ReplayFact]:
     """Yield the facts of one log.
 
-    Files of cancelled calls are ignored: how far such a call got is chance. The opening of a session counts only if
+    Files of cancelled calls are ignored: how far such a call got is chance. So are those of commands beside which other
+    agents ran commands. The opening of a session counts only if
     another fact follows, because runs that only change the title or the model are not replayed.
     """
     prompt, turn = 0, ""
     opened: ReplayFact | None = None
     results = (item.event for item in envelopes if isinstance(item.event, ToolEnded))
     ignored = skipped | {event.call_id for event in results if event.status == "cancelled"}
+    changed = (item.event for item in envelopes if isinstance(item.event, FilesChanged))
+    ignored |= {event.call_id for event in changed if event.more or event.shared_with}
     for item in envelopes:
         event = item.event
         if isinstance(event, TurnStarted) and not item.agent:

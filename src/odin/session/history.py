@@ -23,10 +23,14 @@ from odin.core.tool import CollectedItem
 
 
 class RecordedChange(Struct, frozen=True):
-    """`is_shared`: made while a background process ran, so the change may not be the session's own."""
+    """A change, and the agents of which one made it: usually one, none for a rewind.
+
+    `is_concurrent`: made while a background process ran, so the change may not be the session's own.
+    """
 
     change: FileChange
-    is_shared: bool = False
+    agents: tuple[str, ...] = ()
+    is_concurrent: bool = False
 
 
 class SpeculativeChanges(Struct, frozen=True):
@@ -44,10 +48,15 @@ class SpeculativeChanges(Struct, frozen=True):
 
 
 class UnfinishedSave(Struct, frozen=True):
-    """A checkpoint saved at `at` for a call whose changes are not recorded yet."""
+    """A checkpoint saved at `at` for a call of `agent` whose changes are not recorded yet.
+
+    `mark` is the position in the file history at that time.
+    """
 
     saved: CheckpointSaved
     at: float
+    agent: str = ""
+    mark: int = 0
 
 
 class FileHistory:
@@ -95,7 +104,7 @@ class FileHistory:
     def _add_checkpoint(self, event: CheckpointSaved, agent: str, at: float) -> None:
         speculative = self._speculative.get((agent, event.call_id))
         if speculative is None:
-            self._open[event.call_id] = UnfinishedSave(event, at)
+            self._open[event.call_id] = UnfinishedSave(event, at, agent, self.mark())
         else:
             self._speculative[agent, event.call_id] = structs.replace(speculative, saved=event, saved_at=at)
 
@@ -104,8 +113,10 @@ class FileHistory:
         if speculative is not None:
             self._speculative[agent, event.call_id] = structs.replace(speculative, changes=event.changes)
             return ()
-        self._open.pop(event.call_id, None)
-        self._changes.extend(RecordedChange(change, event.concurrent) for change in event.changes)
+        if not event.more:
+            self._open.pop(event.call_id, None)
+        agents = (agent, *event.shared_with)
+        self._changes.extend(RecordedChange(change, agents, event.concurrent) for change in event.changes)
         return event.changes
 
     def _commit_call(self, agent: str, call_id: str) -> tuple[FileChange, ...]:
@@ -113,9 +124,9 @@ class FileHistory:
         if speculative is None or speculative.saved is None:
             return ()
         if speculative.changes is None:
-            self._open[call_id] = UnfinishedSave(speculative.saved, speculative.saved_at)
+            self._open[call_id] = UnfinishedSave(speculative.saved, speculative.saved_at, agent, self.mark())
             return ()
-        self._changes.extend(map(RecordedChange, speculative.changes))
+        self._changes.extend(RecordedChange(change, (agent,)) for change in speculative.changes)
         return speculative.changes
 
     def _discard_call(self, event: CallDiscarded, agent: str) -> None:
@@ -123,7 +134,7 @@ class FileHistory:
         speculative = self._speculative.pop((agent, event.call_id), None)
         skipped = {file.path for file in event.skipped_files}
         changes = speculative.changes or () if speculative else ()
-        self._changes.extend(RecordedChange(change) for change in changes if change.before.path in skipped)
+        self._changes.extend(RecordedChange(change, (agent,)) for change in changes if change.before.path in skipped)
 
     def mark(self) -> int:
         """Return the current position, for `list_since`."""
@@ -131,6 +142,10 @@ class FileHistory:
 
     def list_since(self, mark: int) -> tuple[RecordedChange, ...]:
         return tuple(self._changes[mark:])
+
+    def list_made_by(self, agent: str, mark: int) -> tuple[RecordedChange, ...]:
+        """Return the changes since `mark` that this agent made, or may have made."""
+        return tuple(change for change in self._changes[mark:] if agent in change.agents)
 
 
 SUMMARY_OPENING = "(The conversation before this point was summarized.)"

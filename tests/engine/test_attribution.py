@@ -1,0 +1,134 @@
+"""Two agents at work at the same time: each is charged with its own changes, and undoing one leaves the other's."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.checkpoints.command_tracker import CommandTracker
+from odin.core.call_events import ToolEnded, ToolProgressed
+from odin.core.errors import UsageError
+from odin.core.event import AgentStarted, FilesChanged
+from odin.core.op import Prompt, Rewind
+from odin.testing import call, reply, say
+
+from .conftest import Start, Talk
+from .test_rewind import back
+from .tree import tree_of
+
+Script = dict[str, list[Any]]
+
+
+def play(script: Script) -> Callable[[Any], Any]:
+    """The main agent starts one sub-agent for each task; each plays its own list."""
+
+    def answer(request: Any) -> Any:
+        messages = request.json["messages"]
+        opening = str(messages[0]["content"])
+        done = sum(message["role"] == "assistant" for message in messages)
+        task = next((name for name in script if f"task {name}" in opening), None)
+        if task is not None:
+            return script[task][done] if done < len(script[task]) else say(f"{task} is done")
+        if done:
+            return say("All done.")
+        tasks = [call("AgentTool", {"description": name, "prompt": f"task {name}"}, id=name) for name in script]
+        return reply(calls=tasks)
+
+    return answer
+
+
+def run(command: str) -> Any:
+    return call("ExecuteCommand", {"command": command})
+
+
+def charged(talk: Talk) -> dict[tuple[str, ...], set[str]]:
+    """The names of changed files by the agents that may have changed them."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    names = {event.id: event.description for event in talk.all(AgentStarted)}
+    for envelope in talk.heard:
+        if isinstance(envelope.event, FilesChanged) and envelope.event.changes:
+            agents = sorted(names.get(agent, agent) for agent in (envelope.agent, *envelope.event.shared_with))
+            found.setdefault(tuple(agents), set()).update(Path(item.after.path).name for item in envelope.event.changes)
+    return found
+
+
+async def test_commands_of_two_agents_take_turns_and_reading_ones_do_not(start: Start, workspace: Path) -> None:
+    alone = "test ! -e busy && touch busy && sleep 0.2 && rm busy && echo {0} > {0}.txt"
+    talk = await start(play({"a": [run(alone.format("a")), run("cat a.txt")], "b": [run(alone.format("b"))]}))
+    await talk.say("go")
+    assert {event.status for event in talk.all(ToolEnded)} == {"success"}
+    assert charged(talk) == {("a",): {"a.txt"}, ("b",): {"b.txt"}}
+    waited = [event.text for event in talk.all(ToolProgressed) if "Waiting" in event.text]
+    assert waited in (
+        ["Waiting for a command of agent-1 in the same folder"],
+        ["Waiting for a command of agent-2 in the same folder"],
+    )
+
+
+async def test_undoing_one_agents_work_leaves_the_others(start: Start, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("old\n")
+    talk = await start(play({"a": [run("echo a > a.txt; mkdir of-a")], "b": [run("echo b > b.txt")]}))
+    await talk.say("go")
+    changed = tree_of(workspace)
+    with pytest.raises(UsageError, match="files only"):
+        await talk.client.submit(Rewind("p1", only_agent="agent-1"))
+    names = {event.description: event.id for event in talk.all(AgentStarted)}
+    rewound = await back(talk, chat=False, only_agent=names["a"])
+    assert ((workspace / "a.txt").read_text(), rewound.skipped_files) == ("old\n", ())
+    assert set(tree_of(workspace)) == {"a.txt", "b.txt"}
+    assert [len(event.changes) for event in [await back(talk, chat=False, only_agent="agent-9")]] == [0]
+    await back(talk, chat=False)
+    assert set(tree_of(workspace)) == {"a.txt"} < set(changed)
+
+
+async def test_commands_that_had_to_overlap_share_what_nobody_can_tell_apart(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for the other's file, so neither can end first."""
+    monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
+    meet = "touch {0}; until [ -e {1} ]; do sleep 0.01; done; touch {0}-met; until [ -e {1}-met ]; do sleep 0.01; done"
+    talk = await start(play({"a": [run(meet.format("a", "b"))], "b": [run(meet.format("b", "a"))]}))
+    await talk.say("go")
+    shared = charged(talk)[("a", "b")]
+    assert {"a-met", "b-met"} <= shared
+    rewound = await back(talk, chat=False, only_agent="agent-1")
+    assert {Path(file.path).name for file in rewound.skipped_files} == shared
+    assert {file.reason for file in rewound.skipped_files} == {"also changed by agent-2"}
+    assert (await back(talk, chat=False)).skipped_files == ()
+    assert tree_of(workspace) == {}
+
+
+async def test_an_edit_while_another_agents_command_runs(start: Start, workspace: Path) -> None:
+    gate = threading.Event()
+    wait = "touch a1; until [ -e edited ]; do sleep 0.01; done; touch a2"
+    edit = call("WriteFile", {"file_path": str(workspace / "edited"), "content": "by b\n"})
+    talk = await start(play({"a": [run(wait)], "b": [edit.hold(gate)]}))
+    prompt = await talk.submit("go")
+    while not (workspace / "a1").exists():
+        await asyncio.sleep(0.01)
+    gate.set()
+    await talk.until_end(prompt)
+    assert charged(talk) == {("a",): {"a1", "a2"}, ("b",): {"edited"}}
+
+
+async def test_after_a_crash_commands_that_ran_together_share_their_changes(
+    start: Start, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log as a kill in the middle of both commands would have left it."""
+    monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
+    sessions = home / ".local/state/odin/sessions"
+    copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done"
+    first = "touch a1; until [ -e b1 ]; do sleep 0.01; done; touch a2"
+    second = f"until [ -e a1 ]; do sleep 0.01; done; {copy}; touch b1; until [ -e a2 ]; do sleep 0.01; done"
+    talk = await start(play({"a": [run(first)], "b": [run(second)]}), config={"sandbox": {"backend": "off"}})
+    await talk.say("go")
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume="crashed")
+    await again.client.submit(Prompt("next", "next"))
+    await again.until_end("next")
+    assert charged(again)[("agent-1", "agent-2")] >= {"a2", "b1"}
+    await back(again, 2)
+    assert tree_of(workspace) == {}
