@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from odin.context import library as library_module
-from odin.context.library import CommandFolder, CommandLibrary, ConfiguredCommands, split_command, split_front_matter
+from odin.context import markdown_folder as folder_module
+from odin.context.library import CommandFolder, CommandLibrary, ConfiguredCommands, split_command
+from odin.context.markdown_folder import split_front_matter
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -42,9 +43,9 @@ def user(tmp_path: Path) -> Path:
 
 class TestFrontMatter:
     def test_flat_values(self) -> None:
-        values, body = split_front_matter('---\ndescription: Fix an issue\nargument-hint: "[number]"\n---\n\nFix it.\n')
-        assert values == {"description": "Fix an issue", "argument-hint": "[number]"}
-        assert body == "Fix it."
+        front = split_front_matter('---\ndescription: Fix an issue\nargument-hint: "[number]"\n---\n\nFix it.\n')
+        assert front.values == {"description": "Fix an issue", "argument-hint": "[number]"}
+        assert (front.body, front.body_line) == ("Fix it.", 5)
 
     @pytest.mark.parametrize(
         ("line", "value"),
@@ -63,14 +64,26 @@ class TestFrontMatter:
         ],
     )
     def test_what_people_write(self, line: str, value: object) -> None:
-        assert split_front_matter(f"---\n{line}\n---\nx")[0]["description"] == value
+        assert split_front_matter(f"---\n{line}\n---\nx").values["description"] == value
 
     @pytest.mark.parametrize("text", ["", "plain", "---", "---\nnever closed\nat all", "text\n---\na: b\n---"])
     def test_without_a_closed_fence_all_is_text(self, text: str) -> None:
-        assert split_front_matter(text) == ({}, text)
+        front = split_front_matter(text)
+        assert (front.values, front.body) == ({}, text)
 
     def test_windows_lines_and_a_mark(self) -> None:
-        assert split_front_matter("\ufeff---\r\ndescription: d\r\n---\r\nbody\r\n") == ({"description": "d"}, "body")
+        front = split_front_matter("\ufeff---\r\ndescription: d\r\n---\r\nbody\r\n")
+        assert (front.values, front.body) == ({"description": "d"}, "body")
+
+    def test_every_value_has_its_line(self) -> None:
+        front = split_front_matter("---\nname: a\n\nrules:\n  Bash:\n    rm *: deny\n  list: [a,\n    b]\n---\nx")
+        assert front.lines["rules"] == 4
+        assert (front.lines["rules.Bash"], front.lines["rules.Bash.rm *"], front.lines["rules.list[1]"]) == (5, 6, 8)
+
+    def test_aliases_cannot_make_it_endless(self) -> None:
+        levels = "\n".join(f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 10)}]" for n in range(1, 12))
+        front = split_front_matter(f"---\nk0: &k0 [a]\n{levels}\nname: x\n---\nbody")
+        assert front.errors and front.values["k0"] == ["a"]
 
 
 class TestSources:
@@ -186,7 +199,7 @@ class TestChanges:
         def fail(path: str, stamp: tuple[int, int, int]) -> None:
             pytest.fail(f"{path} was read again")
 
-        monkeypatch.setattr(library_module, "_parse_file", fail)
+        monkeypatch.setattr(folder_module, "_parse_file", fail)
         assert filled(found, "/a") == "one"
 
 
@@ -232,16 +245,16 @@ class TestPoison:
     def test_what_is_no_text_or_too_long_is_left_out(self, workspace: Path, user: Path) -> None:
         folder = workspace / ".odin/commands"
         write(folder / "binary.md", b"a\0b")
-        write(folder / "long.md", "x" * (library_module.MAX_BYTES + 1))
+        write(folder / "long.md", "x" * (folder_module.MAX_BYTES + 1))
         write(folder / "latin.md", b"caf\xe9")
         os.mkfifo(folder / "pipe.md")
-        found = library(workspace, user, own={"long2": "x" * (library_module.MAX_BYTES + 1)})
+        found = library(workspace, user, own={"long2": "x" * (folder_module.MAX_BYTES + 1)})
         assert [item.name for item in found.list_commands()] == ["latin"]
         assert filled(found, "/latin") == "caf\ufffd"
         assert len(found.take_warnings()) == 3
 
     def test_no_more_than_so_many(self, workspace: Path, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(library_module, "MAX_FILES", 3)
+        monkeypatch.setattr(folder_module, "MAX_FILES", 3)
         for number in range(5):
             write(workspace / f".odin/commands/a{number}.md", "text")
         found = library(workspace, user)

@@ -20,7 +20,16 @@ from odin.app.policy import (
     warn_of_unknown_tools,
 )
 from odin.app.sandbox import LazySandbox
-from odin.app.workspace import GitContext, OpenedLog, Workspace, branch_of, open_log, workspace_of
+from odin.app.workspace import (
+    GitContext,
+    OpenedLog,
+    Workspace,
+    branch_of,
+    list_agent_folders,
+    list_project_agent_folders,
+    open_log,
+    workspace_of,
+)
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options, get_config_dir, get_home_dir
@@ -57,6 +66,7 @@ from odin.session.state import SessionState, describe_resumed_grants
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
+    from odin.context.agent_definition import AgentCatalog
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
     from odin.tools.file_finder import FileFinder
@@ -126,6 +136,7 @@ class SessionComposition:
         self._models = models
         self._initial_model = choice
         self.custom = custom
+        self._agents: AgentCatalog | None = None
         self.source = opened.source
         self._restore_state(opened)
         self._set_up_permissions(opened)
@@ -345,6 +356,15 @@ class SessionComposition:
 
     # --- for the agents ---
 
+    def load_agents(self) -> "AgentCatalog":
+        """Return the roles and the types of sub-agents. Their files are read once."""
+        if self._agents is None:
+            from odin.app.agent_catalog import load_agents
+
+            names = [tool.name for tool in self.custom.tools]
+            self._agents = load_agents(self.config, self._env, self.options.agents, names)
+        return self._agents
+
     def _make_main_deps(self, mode: Mode) -> TurnDeps:
         self.fallback.restore_preferred()
         if (changed := self.templates.reload_if_stale()) is not None:
@@ -402,6 +422,16 @@ class SessionComposition:
         tools = [tool for name in registry.list_names() if (tool := registry.get(name))]
         rules = (line.text for line in self.rule_set.list_rules())
         yield from filter(None, warn_of_unknown_tools(tools, rules, self.options.tools or ()))
+        yield from self._list_agent_warnings()
+
+    def _list_agent_warnings(self) -> Iterator[str]:
+        config = self.config
+        if self.options.agents or list_agent_folders(config, self._env):
+            yield from (problem.describe() for problem in self.load_agents().problems)
+        if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
+            from odin.app.agent_catalog import describe_unused_files
+
+            yield from filter(None, [describe_unused_files(config)])
 
     def report_context(self) -> ContextReport:
         from odin.compaction.measure import build_context_report

@@ -15,7 +15,16 @@ from pathlib import Path
 
 import msgspec
 
-from odin.config import Config, Options, get_state_dir, load, make_private_folder, resolve_folder
+from odin.config import (
+    Config,
+    Options,
+    get_config_dir,
+    get_home_dir,
+    get_state_dir,
+    load,
+    make_private_folder,
+    resolve_folder,
+)
 from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode
@@ -93,6 +102,18 @@ def _lock_latest(store: SessionStore) -> SessionLog:
             return _open_and_lock(store, session)
         except SessionLocked:
             locked.add(session)
+
+
+def list_project_agent_folders(root: str) -> tuple[str, ...]:
+    """Return the folders of a project's agent files, weakest first."""
+    return tuple(str(Path(root, name)) for name in (".claude/agents", ".odin/agents"))
+
+
+def list_agent_folders(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the existing folders of agent files that are used, weakest first: the user's, a trusted project's."""
+    user = (str(get_home_dir(env) / ".claude/agents"), str(get_config_dir(env) / "agents"))
+    project = list_project_agent_folders(config.root) if config.trust.trusted else ()
+    return tuple(folder for folder in (*user, *project) if Path(folder).is_dir())
 
 
 _MAX_HEAD_CHARS = 1024

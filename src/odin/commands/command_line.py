@@ -55,6 +55,7 @@ commands:
   odin redo              reverse the last undo
   odin replay SESSION    replay a recorded session and compare the results
   odin rules             list, add or remove permission rules
+  odin agents            list agents: roles and types of sub-agents
   odin explain COMMAND   explain whether a command would run, and which rule decides
   odin trust             show, add, remove or list trusted folders
   odin doctor            check the installation, the settings or the models
@@ -72,7 +73,6 @@ exit codes: 0 success, 1 failure, 2 usage error, 69 no model could do the work,
 
 _IGNORED_FLAGS = (
     ("--add-dir", 1),
-    ("--agents", 1),
     ("--betas", 1),
     ("--effort", 1),
     ("--include-hook-events", 0),
@@ -90,7 +90,7 @@ _IGNORED_FLAGS = (
 )
 """Flags that agent SDKs pass and Odin ignores; rejecting them would keep those SDKs from starting Odin."""
 
-REPORTED_FLAGS = ("--add-dir", "--agents", "--json-schema", "--mcp-config", "--plugin-dir")
+REPORTED_FLAGS = ("--add-dir", "--json-schema", "--mcp-config", "--plugin-dir")
 """Those of them that a person would miss, so their absence is said."""
 
 
@@ -226,6 +226,7 @@ def _add_tool_flags(add: _AddFlag) -> None:
     )
     add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="tools to deny")
     add("--tools", default=None, metavar="LIST", help='only offer these tools; "" for none, "default" for all')
+    add("--agents", default="", metavar="JSON", help="more agents: name → description, prompt, tools, model")
 
 
 def _add_system_prompt_flags(add: _AddFlag) -> None:

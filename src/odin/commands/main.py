@@ -42,6 +42,7 @@ COMMANDS = {
     "redo": "undo",
     "trust": "trust",
     "rules": "rules",
+    "agents": "agents",
     "explain": "explain",
     "doctor": "doctor",
     "auth": "auth",
@@ -197,6 +198,8 @@ def _build_options(args: argparse.Namespace) -> Options:
         raise UsageError(
             "--resume needs a session ID.", "`odin sessions` lists sessions; --continue resumes the latest."
         )
+    if args.agents:
+        _check_agents(args.agents)
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
@@ -221,7 +224,20 @@ def _build_options(args: argparse.Namespace) -> Options:
         include_partial=args.include_partial_messages,
         can_ask=args.permission_prompt_tool is not None,
         trust=args.trust,
+        agents=to_valid_unicode(args.agents),
     )
+
+
+def _check_agents(text: str) -> None:
+    """Raise UsageError unless the value of --agents is a JSON object. Mistakes in a definition are warnings."""
+    import msgspec
+
+    try:
+        is_object = isinstance(msgspec.json.decode(text.encode("utf-8", "replace")), dict)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--agents is not valid JSON: {error}.") from error
+    if not is_object:
+        raise UsageError("--agents must be a JSON object: name → description, prompt, tools and model.")
 
 
 async def _print_answer(args: argparse.Namespace, options: Options, text: str) -> int:

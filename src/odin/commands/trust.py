@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from odin.app.agent_catalog import list_project_files
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.files import read_config_file
@@ -125,6 +126,7 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
         if declared.layer == "project":
             rules = RuleReader(declared.layer, declared.source).read(declared.value).rules
             yield from (f"rules: {rule.action} {rule.text}" for rule in rules if rule.action == "allow")
+    yield from (f"agent file: {name}" for name in list_project_files(config.root))
 
 
 _ABOUT = "Show what this folder needs trust for. Hooks, allow rules and other settings are ignored until you trust it."

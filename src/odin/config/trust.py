@@ -22,7 +22,7 @@ from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
 PINNED_FILES = (CONFIG_NAME, ".mcp.json")
-PINNED_FOLDERS = (".odin/commands", ".claude/commands", ".odin/agents", ".odin/skills")
+PINNED_FOLDERS = (".odin/commands", ".claude/commands", ".odin/agents", ".claude/agents", ".odin/skills")
 MAX_PINNED_FILES = 2_000
 MAX_PINNED_BYTES = 10_000_000
 

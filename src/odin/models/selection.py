@@ -47,6 +47,9 @@ OFFLINE_NOTICE = (
 OVERRIDES_NAME = "models.json"
 """The user's own model table, next to the configuration."""
 
+_FAMILY_NAMES = ("opus", "sonnet", "haiku", "fable")
+"""Names of Claude models without a version, as Claude Code's agent files use them."""
+
 _LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
 
 
@@ -140,6 +143,15 @@ class ModelSelector:
         if ref not in self._others:
             self._others[ref] = await self._connect(ref)
         return self._others[ref]
+
+    def find_named(self, name: str) -> str:
+        """Return the model that an agent file names. `sonnet`, `opus` and `haiku` mean the newest one of the provider
+        in use, "" if it has none."""
+        if name not in _FAMILY_NAMES:
+            return name
+        provider = self.info.provider
+        found = next((model for model in self._table.list_models(provider) if name in model.split("-")), "")
+        return f"{provider}/{found}" if found else ""
 
     async def list_available(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         """Return the usable models. `list_problems` then says which servers gave no list."""

@@ -38,14 +38,21 @@ _IGNORED_KEYS = ("defaultMode", "additionalDirectories", "disableBypassPermissio
 
 
 class RuleReader:
-    """Reads the rules of one source. If it is not `trusted`, allow rules are ignored."""
+    """Reads the rules of one source. If it is not `trusted`, allow rules are ignored.
+
+    `problems` are the ignored entries: where (`rules.Bash`) and why.
+    """
 
     def __init__(self, layer: RuleLayer, source: str, *, trusted: bool = True) -> None:
         self.rules: list[Rule] = []
-        self.warnings: list[str] = []
+        self.problems: list[tuple[str, str]] = []
         self._layer: RuleLayer = layer
         self._source = source
         self._trusted = trusted
+
+    @property
+    def warnings(self) -> list[str]:
+        return [f"{self._source}: {at} {text}" for at, text in self.problems]
 
     def read(self, value: Any, at: str = "rules", depth: int = 0) -> "RuleReader":
         match value:
@@ -136,16 +143,15 @@ class RuleReader:
             return
         why = "it is not a tool." if text in _ACTIONS else find_objection(rule)
         if why:
-            self.warnings.append(f"{self._source}: {at} is ignored: {why}")
+            self.problems.append((at, f"is ignored: {why}"))
         elif action == "allow" and not self._trusted:
-            self.warnings.append(
-                f"{self._source}: {at} ({text}) is ignored: this folder is not trusted, so it can only deny and ask."
-            )
+            why = "this folder is not trusted, so it can only deny and ask."
+            self.problems.append((at, f"({text}) is ignored: {why}"))
         else:
             self.rules.append(rule)
 
     def _warn(self, at: str, why: str, what: str = "") -> None:
-        self.warnings.append(f"{self._source}: {at} is ignored: {what or 'it '}{why}.")
+        self.problems.append((at, f"is ignored: {what or 'it '}{why}."))
 
 
 def _whole_rule_of(tool: str) -> str:

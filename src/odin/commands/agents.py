@@ -1,0 +1,63 @@
+"""`odin agents`: list the roles and the types of sub-agents, and report mistakes in agent files."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from odin.app.agent_catalog import describe_unused_files, list_project_files, load_agents
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.config import load, resolve_folder
+
+_ABOUT = """\
+List agents: roles (main), types of sub-agents (subagent) and both (all). Mistakes in agent files are reported with file
+and line; the exit code is then 1."""
+
+_REDIRECTED_COLUMNS = 1000
+_HEADINGS = ("NAME", "TYPE", "MODEL", "SOURCE", "DESCRIPTION")
+
+
+def run_agents(argv: list[str]) -> int:
+    args = _parse_args(argv)
+    config = load(resolve_folder(args.cwd), os.environ, trust=args.trust)
+    catalog = load_agents(config, os.environ)
+    rows = [
+        {
+            "name": item.name,
+            "type": item.use,
+            "model": item.model,
+            "source": item.path or item.source,
+            "description": item.description,
+        }
+        for item in catalog.list_all()
+    ]
+    if args.json:
+        unused = [] if config.trust.trusted else list_project_files(config.root)
+        write_json({"agents": rows, "problems": catalog.problems, "untrusted": unused})
+    else:
+        write_output(_format_table([_HEADINGS, *(tuple(row.values()) for row in rows)]))
+        for problem in catalog.problems:
+            write_message(problem.describe())
+        if unused := describe_unused_files(config):
+            write_message(unused)
+    return 1 if catalog.problems else 0
+
+
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin agents", description=_ABOUT, formatter_class=make_formatter)
+    add = parser.add_argument
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="project folder")
+    add("--trust", action="store_true", help="trust this folder's agent files for this run")
+    return parser.parse_args(argv)
+
+
+def _format_table(lines: Sequence[tuple[Any, ...]]) -> str:
+    from odin.ui.terminal import escape_hidden, shorten, size_of
+
+    columns = size_of(sys.stdout)[0] if sys.stdout.isatty() else _REDIRECTED_COLUMNS
+    cells = [[escape_hidden(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    texts = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+    return "".join(f"{shorten(text.rstrip(), columns - 1)}\n" for text in texts)

@@ -1,0 +1,362 @@
+"""Reads agent files: Markdown with YAML front matter, whose text is the agent's prompt.
+
+Files come from `agents` in the user's configuration folder, from `~/.claude/agents`, and from `.odin/agents` and
+`.claude/agents` of a trusted project. A later folder replaces agents of an earlier one with the same name; a file that
+is named like a built-in agent changes only what it sets. Files of Claude Code work unchanged: keys and tools that Odin
+does not have are left out.
+
+A mistake never fails: it is reported with file and line. A value that restricts the agent (its tools, rules, mode or
+scope) and cannot be read makes Odin ignore the file; any other one is left out.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, cast, get_args
+
+import msgspec
+from msgspec import Struct
+
+from odin.context.agent_definition import (
+    BUILTIN_AGENTS,
+    AgentCatalog,
+    AgentDefinition,
+    AgentProblem,
+    AgentSource,
+    Isolation,
+)
+from odin.context.markdown_folder import FrontMatter, MarkdownFile, MarkdownFolder, to_plain_line
+from odin.core.text import list_choices, suggest_similar, to_valid_unicode
+from odin.core.tool import ALIASES, canonical_name_of, user_name_of
+
+COLORS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
+
+CheckRules = Callable[[Any], Iterable[tuple[str, str]]]
+"""Returns where in a value of `rules` an entry is wrong (`rules.Bash`) and why."""
+
+_KEYS = {
+    "name": "name",
+    "description": "description",
+    "tools": "tools",
+    "disallowed-tools": "denied_tools",
+    "disallowedtools": "denied_tools",
+    "model": "model",
+    "mode": "use",
+    "type": "use",
+    "rules": "rules",
+    "permission": "rules",
+    "permissions": "rules",
+    "permission-mode": "permission_mode",
+    "permissionmode": "permission_mode",
+    "read-only": "read_only",
+    "readonly": "read_only",
+    "write-scope": "write_scope",
+    "isolation": "isolation",
+    "color": "color",
+    "idle-time": "idle_s",
+    "max-turns": "max_turns",
+    "maxturns": "max_turns",
+    "prompt": "prompt",
+}
+"""Keys of an agent file and the fields they set. `prompt` is for `--agents`; in a file the text below is the prompt."""
+
+_CLAUDE_KEYS = frozenset(("skills", "mcpservers", "hooks", "memory", "background", "effort", "initialprompt"))
+"""Keys of Claude Code that have no effect here."""
+
+_CLAUDE_TOOLS = frozenset(
+    name.casefold()
+    for name in (
+        *("NotebookEdit", "TodoRead", "ExitPlanMode", "EnterPlanMode", "SlashCommand", "Skill", "LSP", "Monitor"),
+        *("ListMcpResourcesTool", "ReadMcpResourceTool", "EnterWorktree", "ExitWorktree", "ToolSearch"),
+        *("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "SendMessage", "PowerShell"),
+        *("CronCreate", "CronDelete", "CronList"),
+    )
+)
+"""Tools of Claude Code that Odin does not have."""
+
+_TEXT_FIELDS = frozenset(("name", "description", "model", "color", "tools", "denied_tools", "prompt"))
+"""Fields whose value is read as plain text if it is not valid YAML."""
+
+_PERMISSION_MODES = ("default", "acceptEdits", "auto", "plan", "dontAsk", "bypassPermissions")
+_CHOICES: dict[str, Mapping[str, Any]] = {
+    "use": {"main": "main", "primary": "main", "subagent": "subagent", "all": "all"},
+    "isolation": {name: name for name in get_args(Isolation)},
+    "permission_mode": {name.casefold(): name for name in _PERMISSION_MODES},
+    "read_only": {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False},
+}
+_NAME = r"\w[\w.-]{0,63}"
+_HEX_COLOR = r"#[0-9a-fA-F]{6}"
+_TOOL = r"\s*([\w*?.:-]+)\s*(\(.*\))?\s*"
+
+
+class AgentFolder(Struct, frozen=True):
+    """A folder of agent files. With `within`, anything that leads outside that folder is skipped."""
+
+    folder: str
+    source: AgentSource
+    within: str = ""
+
+
+def load_agent_catalog(
+    folders: Iterable[AgentFolder] = (),
+    *,
+    given: str = "",
+    known_tools: Collection[str] = (),
+    check_rules: CheckRules = lambda rules: (),
+) -> AgentCatalog:
+    """Return the built-in agents, those of the folders, weakest first, and those of `--agents` in JSON (`given`)."""
+    reader = _AgentReader({*ALIASES, *known_tools}, check_rules)
+    for folder in folders:
+        reader.read_folder(folder)
+    if given:
+        reader.read_json(given)
+    return AgentCatalog(reader.definitions.values(), reader.problems)
+
+
+class _WrongValue(Exception):
+    """A value that cannot be used. With `fatal` the whole definition is ignored."""
+
+    def __init__(self, text: str, *, fatal: bool = False) -> None:
+        super().__init__(text)
+        self.fatal = fatal
+
+
+class _AgentReader:
+    """Collects definitions by name, and what is wrong with the files."""
+
+    def __init__(self, known_tools: Collection[str], check_rules: CheckRules) -> None:
+        self.definitions = {definition.name: definition for definition in BUILTIN_AGENTS}
+        self.problems: list[AgentProblem] = []
+        self._known_tools = known_tools
+        self._check_rules = check_rules
+
+    def read_folder(self, folder: AgentFolder) -> None:
+        seen: dict[str, str] = {}
+
+        def warn(text: str) -> None:
+            self.problems.append(AgentProblem(folder.folder, 0, text))
+
+        for page in MarkdownFolder(folder.folder, folder.within).read_files(warn):
+            for definition in self._read_page(page, folder.source):
+                first = seen.setdefault(definition.name.casefold(), page.path)
+                if first == page.path:
+                    self._add(definition)
+                else:
+                    text = f"The name {definition.name} is already used in {first}. This file is ignored."
+                    self.problems.append(AgentProblem(page.path, page.front.lines.get("name", 1), text))
+
+    def _read_page(self, page: MarkdownFile, source: AgentSource) -> Iterator[AgentDefinition]:
+        """Yield the definition of a file, if it has one."""
+        front, stem = page.front, PurePosixPath(page.name).name
+        if not front.values and not front.errors:
+            if stem.casefold() != "readme":
+                text = "It has no front matter: an agent file starts with --- and ends its settings with ---."
+                self.problems.append(AgentProblem(page.path, 1, text))
+            return
+        for line, text in front.errors:
+            self.problems.append(AgentProblem(page.path, line, text))
+        fields = _FieldReader(front, page.path, self._known_tools, self._check_rules)
+        if "prompt" in front.values:
+            fields.report("prompt", "prompt is ignored: the text below the front matter is the prompt.")
+        values = {"name": stem, **front.values, "prompt": front.body}
+        yield from self._finish(fields.read(values), fields, source, page.path, front.body_line)
+
+    def read_json(self, text: str) -> None:
+        """Read `--agents`: a JSON object of definitions by name."""
+        where = "--agents"
+        try:
+            given: Any = msgspec.json.decode(text.encode("utf-8", "replace"))
+        except msgspec.DecodeError as error:
+            self.problems.append(AgentProblem(where, 0, f"It is not valid JSON: {error}."))
+            return
+        if not isinstance(given, dict):
+            self.problems.append(AgentProblem(where, 0, "It must be an object: name → description, prompt, tools."))
+            return
+        for name, value in cast("dict[str, Any]", given).items():
+            at = f"{where} {to_plain_line(name)}"
+            if not isinstance(value, dict):
+                self.problems.append(AgentProblem(at, 0, "It must be an object with description and prompt."))
+                continue
+            written = cast("dict[str, Any]", value)
+            values = {key.casefold().replace("_", "-"): item for key, item in written.items()}
+            fields = _FieldReader(FrontMatter(values), at, self._known_tools, self._check_rules)
+            for definition in self._finish(fields.read({**values, "name": name}), fields, "flag", "", 0):
+                self._add(definition)
+
+    def _finish(
+        self, found: dict[str, Any] | None, fields: "_FieldReader", source: AgentSource, path: str, line: int
+    ) -> Iterator[AgentDefinition]:
+        """Yield the definition with these fields, unless it cannot be used."""
+        self.problems += fields.problems
+        if found is None:
+            return
+        base = next((item for item in BUILTIN_AGENTS if item.name == found["name"].casefold()), None)
+        prompt = found.pop("prompt", "")
+        if prompt:
+            found["prompt"] = prompt
+        elif base is None:
+            self.problems.append(AgentProblem(fields.path, line, "The prompt is empty. This agent is ignored."))
+            return
+        found.setdefault("description", "" if base else _first_line_of(prompt))
+        if base is not None:
+            kept = {name: value for name, value in found.items() if value != "" or name == "model"}
+            yield msgspec.structs.replace(base, **kept, source=source, path=path)
+        else:
+            yield AgentDefinition(**found, source=source, path=path)
+
+    def _add(self, definition: AgentDefinition) -> None:
+        key = next((key for key in self.definitions if key.casefold() == definition.name.casefold()), definition.name)
+        self.definitions[key] = definition
+
+
+def _first_line_of(text: str) -> str:
+    return next((to_plain_line(line.strip("# \t")) for line in text.splitlines() if line.strip("# \t")), "")
+
+
+class _FieldReader:
+    """Turns the values of one definition into fields."""
+
+    def __init__(self, front: FrontMatter, path: str, known_tools: Collection[str], check_rules: CheckRules) -> None:
+        self.path = path
+        self.problems: list[AgentProblem] = []
+        self._front = front
+        self._known_tools = known_tools
+        self._check_rules = check_rules
+
+    def report(self, at: str, text: str) -> None:
+        self.problems.append(AgentProblem(self.path, self._find_line(at), text))
+
+    def _find_line(self, at: str) -> int:
+        """Return the line of a value, or of the nearest one around it."""
+        while at and at not in self._front.lines:
+            at = at[: max(at.rfind("."), at.rfind("["), 0)]
+        return self._front.lines.get(at, 0)
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the fields, or None if the definition cannot be used."""
+        found: dict[str, Any] = {}
+        usable = True
+        for key, value in values.items():
+            name = _KEYS.get(key, "")
+            if not name:
+                if key not in _CLAUDE_KEYS:
+                    self.report(key, f"Unknown key {to_plain_line(key)!r} is ignored.{suggest_similar(key, _KEYS)}")
+                continue
+            if value in ("", None) and name != "prompt":
+                continue
+            try:
+                found[name] = self._read_field(key, name, value)
+            except _WrongValue as error:
+                end = "This agent is ignored." if error.fatal else f"{key} is ignored."
+                self.report(key, f"{error} {end}")
+                usable = usable and not error.fatal
+        if found.get("permission_mode") == "plan":
+            found["read_only"] = True
+        return found if usable and "name" in found else None
+
+    def _read_field(self, key: str, name: str, value: Any) -> Any:
+        if key in self._front.as_text and name not in _TEXT_FIELDS:
+            raise _WrongValue(f"{key} is not valid YAML: {self._front.as_text[key]}.", fatal=True)
+        match name:
+            case "name":
+                return self._read_name(value)
+            case "description" | "prompt" | "model" | "color":
+                return self._read_text(key, name, value)
+            case "tools" | "denied_tools":
+                tools = self._read_tools(key, value)
+                return () if tools is None and name == "denied_tools" else tools
+            case "rules":
+                return self._read_rules(key, value)
+            case "write_scope":
+                return _read_scope(key, value)
+            case "idle_s" | "max_turns":
+                return _read_number(key, value, int if name == "max_turns" else float)
+            case _:
+                return _choose(key, value, _CHOICES[name])
+
+    def _read_name(self, value: Any) -> str:
+        if isinstance(value, str) and re.fullmatch(_NAME, value.strip()):
+            return value.strip()
+        shown = to_plain_line(str(value))
+        raise _WrongValue(f"{shown!r} is not a name: use letters, digits, hyphens and dots.", fatal=True)
+
+    def _read_text(self, key: str, name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise _WrongValue(f"{key} must be a text.")
+        text = to_valid_unicode(value).strip()
+        if name == "description":
+            return " ".join(text.replace("\\n", " ").split())
+        if name == "model":
+            return "" if text == "inherit" else text
+        if name == "color" and text.casefold() not in (*COLORS, "automatic") and not re.fullmatch(_HEX_COLOR, text):
+            raise _WrongValue(f"Unknown color {to_plain_line(text)!r}. Use {list_choices(COLORS)}, or #rrggbb.")
+        return ("" if text.casefold() == "automatic" else text.casefold()) if name == "color" else text
+
+    def _read_tools(self, key: str, value: Any) -> tuple[str, ...] | None:
+        """Return the names of tools; None for all tools. Unknown tools are left out."""
+        items = _split_names(value) if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
+            raise _WrongValue(f"{key} must be a list of tools, such as Read, Grep.", fatal=True)
+        names: list[str] = []
+        for number, item in enumerate(cast("list[str]", items)):
+            if item.strip() == "*":
+                return None
+            at = f"{key}[{number}]"
+            match = re.fullmatch(_TOOL, item)
+            name = canonical_name_of(match[1]) if match else ""
+            if name in self._known_tools:
+                if match and match[2] and name != "AgentTool":
+                    pattern = to_plain_line(item)
+                    self.report(at, f"{pattern} is ignored: a tool has no pattern here. Use rules for that.")
+                else:
+                    names.append(name)
+            elif name.casefold() not in _CLAUDE_TOOLS and not name.startswith("mcp__"):
+                hint = suggest_similar(item, (*self._known_tools, *map(user_name_of, self._known_tools)))
+                self.report(at, f"Unknown tool {to_plain_line(item)!r} is ignored.{hint}")
+        return tuple(dict.fromkeys(names))
+
+    def _read_rules(self, key: str, value: Any) -> Any:
+        rules = {"*": value} if value in ("allow", "ask", "deny") else value
+        if not isinstance(rules, list | dict):
+            raise _WrongValue(f"{key} must be allow, ask or deny, or a list or mapping of rules.", fatal=True)
+        for place, text in self._check_rules(rules):
+            at = place.replace("rules", key, 1)
+            self.report(at, f"{at} {text}")
+        return cast("Any", rules)
+
+
+def _split_names(text: str) -> list[str]:
+    """Split at commas and spaces, except inside parentheses."""
+    return [word for word in re.split(r"[,\s]+(?![^(]*\))", text.strip()) if word]
+
+
+def _choose(key: str, value: Any, choices: Mapping[str, Any]) -> Any:
+    found = choices.get(str(value).strip().casefold())
+    if found is None:
+        names = list(
+            dict.fromkeys(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices.values())
+        )
+        shown = to_plain_line(str(value))
+        raise _WrongValue(f"Unknown value {shown!r} for {key}. Use {list_choices(names)}.", fatal=True)
+    return found
+
+
+def _read_scope(key: str, value: Any) -> tuple[str, ...]:
+    items = _split_names(value) if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
+        raise _WrongValue(f"{key} must be a list of paths.", fatal=True)
+    for item in cast("list[str]", items):
+        path = PurePosixPath(item)
+        if path.is_absolute() or ".." in path.parts or item.startswith("~") or not item.strip():
+            raise _WrongValue(f"{key}: {to_plain_line(item)!r} is not a path inside the project.", fatal=True)
+    return tuple(str(PurePosixPath(item)) for item in cast("list[str]", items))
+
+
+def _read_number(key: str, value: Any, kind: type[int] | type[float]) -> int | float:
+    try:
+        number = kind(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or not 0 <= number < 1_000_000:
+        raise _WrongValue(f"{key} must be a number of {'requests' if kind is int else 'seconds'}, not {value!r}.")
+    return number

@@ -1,0 +1,305 @@
+"""Reads folders of Markdown files with YAML front matter: custom commands and agent files.
+
+Real files often contain values that are not valid YAML, such as `argument-hint: [a] [b]` or a description with colons.
+Those values are read as plain text, so parsing never fails; what could not be read is listed as `errors`. Links that
+lead out of a project are not followed: a cloned repository must not be able to send any file of this machine to the
+model.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    import yaml
+
+_FENCE = "---"
+MAX_FRONT_MATTER_LINES = 200
+"""A fence that is not closed within this many lines is part of the text."""
+
+_MAX_NODES = 5_000
+_MAX_DEPTH = 20
+
+
+class FrontMatter(Struct, frozen=True):
+    """The front matter of a file by lowercase key, and its text.
+
+    Scalars are strings, as written; lists and mappings are nested. `lines` has the line of each value: of the key
+    `rules`, of its entry `rules.Bash`, of the list item `rules[0]`. `as_text` says of keys that were read as plain text
+    why they are not valid YAML. `errors` are line numbers with what could not be read there.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    body: str = ""
+    body_line: int = 1
+    lines: dict[str, int] = field(default_factory=dict[str, int])
+    as_text: dict[str, str] = field(default_factory=dict[str, str])
+    errors: tuple[tuple[int, str], ...] = ()
+
+
+def split_front_matter(text: str) -> FrontMatter:
+    """Return the front matter and the text. Without a closing fence everything is text."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != _FENCE:
+        return FrontMatter(body=text.strip())
+    end = next(
+        (at for at, line in enumerate(lines[1:MAX_FRONT_MATTER_LINES], 1) if line.rstrip() in (_FENCE, "...")), None
+    )
+    if end is None:
+        return FrontMatter(body=text.strip())
+    reader = _FrontMatterReader()
+    reader.read(lines[1:end], 2)
+    return FrontMatter(
+        reader.values,
+        "\n".join(lines[end + 1 :]).strip(),
+        end + 2,
+        reader.lines,
+        reader.as_text,
+        tuple(reader.errors),
+    )
+
+
+class _FrontMatterReader:
+    """Collects values and their lines. A document that is not valid YAML is read key by key."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.lines: dict[str, int] = {}
+        self.as_text: dict[str, str] = {}
+        self.errors: list[tuple[int, str]] = []
+        self._nodes = 0
+
+    def read(self, lines: list[str], first: int) -> None:
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in lines):
+            return
+        root = _compose("\n".join(lines))
+        if not isinstance(root, str) and self._read_mapping(root, first):
+            return
+        self.values, self.lines, self.errors = {}, {}, []
+        for at, block in _split_blocks(lines):
+            self._read_block(block, first + at)
+
+    def _read_block(self, block: list[str], line: int) -> None:
+        root = _compose("\n".join(block))
+        if not isinstance(root, str) and self._read_mapping(root, line):
+            return
+        name, colon, start = block[0].partition(":")
+        if not colon:
+            if text := block[0].strip():
+                self.errors.append((line, f"{to_plain_line(text)!r} is not `key: value`."))
+            return
+        key = _key_of(name)
+        self.values[key] = " ".join(part for text in [start, *block[1:]] if (part := text.strip()))
+        self.lines[key] = line
+        self.as_text[key] = root if isinstance(root, str) else "it is not a mapping"
+
+    def _read_mapping(self, root: "yaml.Node | None", first: int) -> bool:
+        """Add the keys of a mapping. False if it is something else, too deep or too large."""
+        import yaml
+
+        if not isinstance(root, yaml.MappingNode):
+            return False
+        for name, node in root.value:
+            key, line = _key_of(str(name.value)), first + name.start_mark.line
+            if key in self.lines:
+                self.errors.append((line, f"{key} is written twice."))
+            self.lines[key] = line
+            try:
+                self.values[key] = self._convert(node, key, first, 0)
+            except ValueError as error:
+                self.errors.append((line, f"{key} {error}."))
+                self.values[key] = ""
+        return True
+
+    def _convert(self, node: "yaml.Node", at: str, first: int, depth: int) -> Any:
+        """Return the value of a node. Aliases can make a short text endless, so the nodes are counted."""
+        import yaml
+
+        self._nodes += 1
+        if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
+            raise ValueError("has too many parts")
+        self.lines.setdefault(at, first + node.start_mark.line)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._convert(item, f"{at}[{number}]", first, depth + 1) for number, item in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            names = ((str(name.value), name.start_mark.line, item) for name, item in node.value)
+            found: dict[str, Any] = {}
+            for name, line, item in names:
+                self.lines[f"{at}.{name}"] = first + line
+                found[name] = self._convert(item, f"{at}.{name}", first, depth + 1)
+            return found
+        return node.value
+
+
+def _key_of(name: str) -> str:
+    return name.strip().casefold().replace("_", "-")
+
+
+def _compose(text: str) -> "yaml.Node | str | None":
+    """Return the root node of the YAML text, or what is wrong with it."""
+    import yaml
+
+    try:
+        return cast("yaml.Node | None", yaml.compose(text, yaml.BaseLoader))  # pyright: ignore[reportUnknownMemberType]
+    except yaml.YAMLError as error:
+        return str(getattr(error, "problem", "") or "it cannot be parsed")
+    except (RecursionError, ValueError):
+        return "it cannot be parsed"
+
+
+def _split_blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each top-level key with its continuation lines, and its place in the list."""
+    block: list[str] = []
+    for at, line in enumerate(lines):
+        if line.strip() and not line[0].isspace() and not line.startswith(("- ", "#")) and block:
+            yield at - len(block), block
+            block = []
+        block.append(line)
+    if block:
+        yield len(lines) - len(block), block
+
+
+MAX_BYTES = 64 * 1024
+MAX_FILES = 500
+MAX_DEPTH = 8
+"""Folders below each other that are read."""
+
+MAX_SCANNED = 5_000
+_MAX_LINE = 200
+
+Warn = Callable[[str], None]
+"""Receives what was skipped and why."""
+
+
+class MarkdownFile(Struct, frozen=True):
+    """One file: its name relative to the folder without suffix, its path, its front matter with its text."""
+
+    name: str
+    path: str
+    front: FrontMatter
+
+
+class _ParsedFile(Struct, frozen=True):
+    """A parsed file and the stamp it had. `error` says why it is skipped."""
+
+    stamp: tuple[int, int, int]
+    front: FrontMatter = FrontMatter()
+    error: str = ""
+
+
+class MarkdownFolder:
+    """A folder of Markdown files with a cache. With `within`, anything that leads outside is skipped."""
+
+    def __init__(self, folder: str, within: str = "") -> None:
+        self._folder = folder
+        self._within = within
+        self._files: dict[str, _ParsedFile] = {}
+
+    def read_files(self, warn: Warn) -> Iterator[MarkdownFile]:
+        """Yield the files sorted by name."""
+        before, self._files = self._files, {}
+        for name, path, found in _MarkdownWalk(self._folder, self._within, warn).walk():
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+            known = before.get(path)
+            seen = known if known is not None and known.stamp == stamp else _parse_file(path, stamp)
+            self._files[path] = seen
+            if seen.error:
+                warn(f"{to_plain_line(path)} is ignored: {seen.error}")
+            else:
+                yield MarkdownFile(name, to_plain_line(path), seen.front)
+
+
+class _MarkdownWalk:
+    """The Markdown files below a folder, sorted by name; each folder is entered once."""
+
+    def __init__(self, folder: str, within: str, warn: Warn) -> None:
+        self._folder = folder
+        self._within = os.path.realpath(within) if within else ""
+        self._warn = warn
+        self._entered: set[str] = set()
+        self._scanned = 0
+        self._found = 0
+
+    def walk(self) -> Iterator[tuple[str, str, os.stat_result]]:
+        """Yield the name of each file without suffix, its path, and its stat result."""
+        if Path(self._folder).is_dir() and self._is_inside(self._folder):
+            yield from self._walk_folder(self._folder, (), MAX_DEPTH)
+
+    def _walk_folder(
+        self, folder: str, names: tuple[str, ...], depth: int
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
+        real = os.path.realpath(folder)
+        if real in self._entered:
+            return
+        self._entered.add(real)
+        for name in self._list_names(folder):
+            self._scanned += 1
+            if self._is_full():
+                return
+            path = f"{folder}/{name}"
+            try:
+                found = Path(path).stat()
+            except OSError:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                if depth and not name.startswith(".") and self._is_inside(path):
+                    yield from self._walk_folder(path, (*names, name), depth - 1)
+            elif name.endswith(".md") and stat.S_ISREG(found.st_mode) and self._is_inside(path):
+                self._found += 1
+                yield "/".join((*names, name.removesuffix(".md"))), path, found
+
+    def _list_names(self, folder: str) -> list[str]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entry.name for _, entry in zip(range(MAX_SCANNED), entries, strict=False))
+        except OSError as error:
+            self._warn(f"{to_plain_line(folder)} cannot be read: {error.strerror or error}.")
+            return []
+
+    def _is_full(self) -> bool:
+        full = self._scanned > MAX_SCANNED or self._found >= MAX_FILES
+        if full:
+            folder = to_plain_line(self._folder)
+            self._warn(f"{folder} holds more than {MAX_FILES} Markdown files or other files; some are ignored.")
+        return full
+
+    def _is_inside(self, path: str) -> bool:
+        if not self._within or Path(os.path.realpath(path)).is_relative_to(self._within):
+            return True
+        self._warn(f"{to_plain_line(path)} points outside the project and is ignored.")
+        return False
+
+
+def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
+    if stamp[1] > MAX_BYTES:
+        return _ParsedFile(stamp, error=f"it is {stamp[1]:,} bytes long; {MAX_BYTES:,} is the limit.")
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            raw = file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else b"\0"
+    except OSError as error:
+        return _ParsedFile(stamp, error=f"it cannot be read ({error.strerror or error}).")
+    if b"\0" in raw:
+        return _ParsedFile(stamp, error="it is not a text file.")
+    return _ParsedFile(stamp, split_front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace")))
+
+
+def to_plain_line(text: str) -> str:
+    """Return the text as one line without control characters or direction marks."""
+    line = " ".join(text.split())
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in line)
+    return shown if len(shown) <= _MAX_LINE else shown[: _MAX_LINE - 1] + "…"
+
+
+def is_typable(name: str) -> bool:
+    """True if the name can be typed as one word and is not misleading."""
+    return (
+        0 < len(name) <= _MAX_LINE
+        and name.isprintable()
+        and not any(char.isspace() for char in name)
+        and all(part and not part.startswith(".") for part in name.split("/"))
+    )
