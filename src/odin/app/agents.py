@@ -241,6 +241,7 @@ class AgentParts:
             switch_to_fallback=composition.fallback.try_next,
             waited_s=lambda: composition.approvals.waited_s,
             take_late_warning=composition.take_late_warning,
+            make_verifier=partial(composition.make_verifier, self._pipeline),
         )
 
     def _take_changed_files(self) -> Sequence[CachedFile]:

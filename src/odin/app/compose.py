@@ -46,16 +46,17 @@ from odin.core.text import to_valid_unicode
 from odin.core.tool import Kind, Tool
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.approvals import Approvals, RuleChanges
-from odin.engine.call import BeforeStep
+from odin.engine.call import BeforeStep, CallScope, TurnCalls
 from odin.engine.client import ClientDeps, LocalClient
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookTasks
 from odin.engine.limits import CostBudget
+from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
 from odin.engine.stream import RetryPolicy, SmallModel, give_title
 from odin.engine.sub_agents import JobNotifier, SubAgentRunner
-from odin.engine.turn import TurnDeps, TurnLimits
+from odin.engine.turn import TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
 from odin.models.selection import InitialModel, ModelFallback, ModelSelector, choose_initial_model
 from odin.policy.modes import mode_of, spec_of
@@ -66,6 +67,7 @@ from odin.session.state import SessionState, describe_resumed_grants
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
+    from odin.app.verification import SessionVerification
     from odin.context.agent_definition import AgentCatalog
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
@@ -238,6 +240,7 @@ class SessionComposition:
         state = self.recorder.state
         self._main_agent.restore(state.files, state.conversation.files_out_of_view)
         self._file_finder: FileFinder | None = None
+        self._verification: SessionVerification | None = None
 
     def _make_client(self, resumed: bool) -> LocalClient:
         config, attachments = self.config, self._make_attachments()
@@ -487,6 +490,21 @@ class SessionComposition:
         from odin.tools.commands import warn_about_late_changes
 
         return warn_about_late_changes(names)
+
+    def make_verifier(
+        self, pipeline: CallPipeline, turn: str, scope: CallScope, calls: TurnCalls
+    ) -> TurnVerifier | None:
+        """Return the verifier of a turn that has changed files; None if verification is off.
+
+        The built-in planner would take a reminder for a prompt.
+        """
+        if self.config.verify.mode == "off" or self._models.info.provider == "offline":
+            return None
+        if self._verification is None:
+            from odin.app.verification import SessionVerification
+
+            self._verification = SessionVerification(self.config, self._env, self.recorder, self.approvals)
+        return self._verification.make_verifier(pipeline, turn, scope, calls)
 
     def make_loop_mode(self) -> "LoopMode":
         from odin.engine.loop_mode import LoopMode

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -180,6 +180,9 @@ class ConfigValidator:
         """Return the checked value, or None if it was reported and dropped."""
         bare = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
         inner = get_args(bare)
+        if get_origin(bare) is Union and isinstance(raw, list):
+            bare = next((option for option in inner if get_origin(option) in (tuple, list)), bare)
+            inner = get_args(bare)
         if isinstance(bare, type) and issubclass(bare, Struct):
             return self._validate_struct(raw, bare, path)
         if get_origin(bare) is dict and isinstance(raw, dict):

@@ -13,7 +13,7 @@ import msgspec
 
 from odin.config.files import ConfigProblem, ConfigValidator, VariablePolicy, parse_json_object, read_config_file
 from odin.config.paths import CONFIG_NAME, find_project_root, get_config_dir
-from odin.config.settings import Config, ConfigKeys, LayerDeclaration
+from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, VerifySettings
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
@@ -78,6 +78,8 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "retry": _merge_objects,
     "cache": _merge_objects,
     "compaction": _merge_objects,
+    "verify": _merge_objects,
+    "loop": _merge_objects,
     "commands": _merge_objects,
     "rules": _concatenate,
     "hooks": _merge_hooks,
@@ -122,6 +124,12 @@ def _is_same(new: Any, old: Any) -> bool:
     return new == old
 
 
+def _starts_no_check(new: Any, old: Any) -> bool:
+    """True if no command would run that would not have run before."""
+    mode = old.get("mode", VerifySettings().mode)
+    return new.get("mode", mode) in ("off", "remind", mode) and new.get("commands", ()) in ((), [], old.get("commands"))
+
+
 TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "AllowedCommands": _is_subset,
     "allowed_tools": _is_subset,
@@ -141,6 +149,8 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "read_before_edit": _is_stricter,
     "cache": _is_stricter_cache,
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
+    "verify": _starts_no_check,
+    "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""
 

@@ -123,6 +123,36 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
     max_s: Annotated[float, describe("Maximum wait between attempts, in seconds.", ge=0, le=3600)] = 60.0
 
 
+VerifyMode = Literal["off", "remind", "run"]
+
+
+class VerifySettings(Struct, frozen=True, kw_only=True):
+    """What happens when a turn that changed files ends without a check of the project."""
+
+    mode: Annotated[
+        VerifyMode,
+        describe(
+            "`remind`: the model is reminded once. `run`: Odin runs the checks itself, and the model fixes what fails."
+        ),
+    ] = "remind"
+    commands: Annotated[
+        NonEmptyText | NonEmptyTexts,
+        describe("The checks: one command or a list. Empty: found in the Makefile, the manifests or the CI settings."),
+    ] = ()
+    timeout_s: Annotated[float, describe("Time limit of one check that Odin runs, in seconds.", gt=0, le=600)] = 600.0
+
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """The configured commands."""
+        return (self.commands,) if isinstance(self.commands, str) else self.commands
+
+
+class LoopSettings(Struct, frozen=True, kw_only=True):
+    max_iterations: Annotated[
+        int, describe("Maximum number of iterations each time loop mode is switched on.", ge=1, le=1000)
+    ] = 10
+
+
 class ConfigKeys(Struct, frozen=True, kw_only=True):
     """All keys of `odinconfig.json`."""
 
@@ -207,6 +237,10 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
     queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
+    verify: Annotated[
+        VerifySettings, describe("Whether the project's checks run before a turn that changed files ends.")
+    ] = VerifySettings()
+    loop: Annotated[LoopSettings, describe("Loop mode.")] = LoopSettings()
     tui: Annotated[TuiSettings, describe("The terminal app. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],

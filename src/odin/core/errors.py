@@ -128,6 +128,10 @@ class Rejected(Denied):
     """The user denied the request."""
 
 
+class CommandTimedOut(OdinError):
+    """A command was stopped at its time limit."""
+
+
 class UnreadFile(OdinError):
     """The file must be read before it can be changed."""
 

@@ -52,6 +52,7 @@ from odin.core.event_values import (
     LoopState,
     Mode,
     SkippedFile,
+    Verification,
 )
 from odin.core.message import Attachment, Image, Usage
 
@@ -179,7 +180,7 @@ class TurnEnded(Event, frozen=True):
 
     `duration_ms` leaves out the time that the user took to answer.
     `error_status`, `error_code` and `error_type` repeat what the model's API reported; `retry_after_s` is the delay it
-    asked for.
+    asked for. `verification` is set if the turn changed files of a project whose checks are known.
     """
 
     id: str
@@ -197,6 +198,18 @@ class TurnEnded(Event, frozen=True):
     error_code: str = ""
     error_type: str = ""
     retry_after_s: float | None = None
+    verification: Verification | None = None
+
+
+CHECK_ID_PREFIX = "check-"
+"""The start of the ids of Odin's own calls and questions about checks."""
+
+
+class ChecksRan(Event, frozen=True):
+    """Odin ran the project's checks after the model's answer. `continues`: the model was told what failed."""
+
+    verification: Verification
+    continues: bool = False
 
 
 class LoopChanged(Event, frozen=True):
@@ -413,6 +426,7 @@ AnyEvent = (
     | PromptInjected
     | TurnStarted
     | TurnEnded
+    | ChecksRan
     | LoopChanged
     | LoopPrompted
     | NoteAdded

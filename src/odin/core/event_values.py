@@ -54,6 +54,36 @@ LoopState = Literal["idle", "executing", "verifying", "assessing", "completed", 
 """The state of loop mode: off, one of three active states, or finished for one of three reasons."""
 
 
+CheckOutcome = Literal["passed", "unknown", "not_run", "timed_out", "failed"]
+"""The outcome of a check, from best to worst. `unknown`: it ran, but something else decided its exit status."""
+
+
+class CheckResult(Struct, frozen=True, omit_defaults=True):
+    """One check of the project, such as `make test`. `detail` says why it was not run."""
+
+    command: str
+    outcome: CheckOutcome
+    detail: str = ""
+
+
+class Verification(Struct, frozen=True, omit_defaults=True):
+    """Whether the project's checks ran after the last file change of a turn. `outcome` is the worst of the `checks`.
+
+    `by` is who ran them, or should have: the model, or Odin (`verify.mode` is `run`). `rounds` counts how often Odin
+    ran them.
+    """
+
+    outcome: CheckOutcome
+    checks: tuple[CheckResult, ...] = ()
+    by: Literal["model", "odin"] = "model"
+    rounds: int = 0
+
+    @property
+    def is_failed(self) -> bool:
+        """True if Odin was to run the checks and they did not pass."""
+        return self.by == "odin" and self.outcome != "passed"
+
+
 class Todo(Struct, frozen=True, omit_defaults=True):
     id: str
     content: str

@@ -71,13 +71,16 @@ class Continue(Struct, frozen=True, tag=True):
 class SetLoop(Struct, frozen=True, tag=True):
     """Enable or disable loop mode. An idle session starts at once, a busy one after its turn.
 
-    `goal` says when the work is done; "" means when the task list is done. Disabling lets the running turn finish;
+    `goal` says when the work is done; "" means when the task list is done. `limit` is the maximum of iterations; 0 uses
+    the configuration. `agent` is the agent that works; "" is the main agent. Disabling lets the running turn finish;
     False if loop mode was off.
     """
 
     enabled: bool
     goal: str = ""
     mode: Mode | None = None
+    limit: int = 0
+    agent: str = ""
 
 
 class RemoveLastMessage(Struct, frozen=True, tag=True):

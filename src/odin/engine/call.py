@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from odin.core.call_events import ToolEnded
 from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
@@ -31,6 +32,7 @@ from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
 from odin.policy.policy import Policy, Verdict
+from odin.session.history import FileHistory
 
 CallStage = Literal["requested", "judged", "admitted", "refused", "running", "finished", "recorded"]
 """`judged`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
@@ -122,8 +124,15 @@ def _return_false() -> bool:
     return False
 
 
+def _ignore_result(call: Call, ended: ToolEnded) -> None:
+    return
+
+
 class CallScope(Struct, frozen=True):
-    """The turn a call belongs to. While a steering prompt waits (`is_steered`), calls not yet started are skipped."""
+    """The turn a call belongs to. While a steering prompt waits (`is_steered`), calls not yet started are skipped.
+
+    `on_result` is called with every call whose result was recorded.
+    """
 
     agent: str
     mode: Mode
@@ -131,6 +140,46 @@ class CallScope(Struct, frozen=True):
     root: str
     guard: RepetitionGuard
     is_steered: Callable[[], bool] = _return_false
+    on_result: Callable[[Call, ToolEnded], None] = _ignore_result
+
+
+class FinishedCall(Struct, frozen=True):
+    """A call that ran a command or changed files. `asynchronous`: its process went on in the background."""
+
+    command: str
+    status: CallStatus
+    error_kind: str = ""
+    asynchronous: bool = False
+    changed: tuple[str, ...] = ()
+
+
+_SUB_AGENT_TOOL = "AgentTool"
+"""The tool that runs a sub-agent to its end, whose changes belong to the turn."""
+
+
+class TurnCalls:
+    """The commands and file changes of one turn of `agent`, in order. `add` is the `on_result` of its scope."""
+
+    def __init__(self, history: FileHistory, agent: str) -> None:
+        self.finished: list[FinishedCall] = []
+        self.has_changes = False
+        self._history = history
+        self._agent = agent
+        self._mark = history.mark()
+
+    def add(self, call: Call, ended: ToolEnded) -> None:
+        history, mark = self._history, self._mark
+        self._mark = history.mark()
+        is_shared = call.name == _SUB_AGENT_TOOL
+        made = history.list_since(mark) if is_shared else history.list_made_by(self._agent, mark)
+        changed = [item.change.before.path for item in made]
+        if not call.is_refused and call.tool.kind == "edit" and ended.status == "success":
+            changed += ended.files
+        command = call.subject.command
+        if command or changed:
+            files = tuple(dict.fromkeys(changed))
+            self.finished.append(FinishedCall(command, ended.status, ended.error_kind, ended.asynchronous, files))
+            self.has_changes = self.has_changes or bool(changed)
 
 
 BeforeStep = Callable[[Tool[Any], Any, ToolContext], Awaitable[ToolOutput | None]]

@@ -313,6 +313,7 @@ def record_interrupted(call: Call, scope: CallScope, deps: CallDeps) -> None:
 def _emit_result(event: ToolEnded, call: Call, scope: CallScope, deps: CallDeps) -> None:
     emit, output = deps.recorder.emit, call.output
     emit(event, scope.agent)
+    scope.on_result(call, event)
     if output.summary:
         emit(ContextSummarized(_redact_text(output.summary, deps), output.covers), scope.agent)
     if output.todos is not None:

@@ -26,16 +26,17 @@ from odin.core.errors import (
     UnreadableCall,
 )
 from odin.core.event import AnyEvent, NoteAdded, TurnEnded, TurnStarted, Warned
-from odin.core.event_values import CachedFile, ExitReason
+from odin.core.event_values import CachedFile, ExitReason, Verification
 from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
-from odin.engine.call import CallScope
+from odin.engine.call import CallScope, TurnCalls
 from odin.engine.hooks import TurnHooks
 from odin.engine.limits import CostBudget
 from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
 from odin.engine.recorder import Recorder
 from odin.engine.stream import ReplyStream, RetriesExhausted, RetryPolicy
+from odin.policy.modes import spec_of
 
 
 class TurnLimits(msgspec.Struct, frozen=True):
@@ -109,6 +110,30 @@ class NoCompaction:
         return False
 
 
+class TurnReview(msgspec.Struct, frozen=True):
+    """`note` asks the model to continue, unless it is "". `stops_turn`: the user interrupted the review."""
+
+    note: str = ""
+    stops_turn: bool = False
+
+
+class TurnVerifier(Protocol):
+    """Verifies the file changes of one turn when the model has answered."""
+
+    @property
+    def verification(self) -> Verification | None:
+        """The state so far; None if there is nothing to verify, or no check is known."""
+        ...
+
+    async def review(self) -> TurnReview:
+        """Remind the model of the checks, or run them, depending on the settings."""
+        ...
+
+
+def _verify_nothing(turn: str, scope: CallScope, calls: TurnCalls) -> None:
+    return
+
+
 class TurnDeps(msgspec.Struct, frozen=True):
     """The collaborators of a turn."""
 
@@ -129,6 +154,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     """The seconds that the user took to answer questions and permission requests so far. They are not work."""
     take_late_warning: Callable[[], str] = lambda: ""
     """Return a warning about what processes in the background did since the last one, or ""."""
+    make_verifier: Callable[[str, CallScope, TurnCalls], TurnVerifier | None] = _verify_nothing
+    """Called at most once in a turn, with its id, when it has changed files."""
 
 
 MAX_RECOVERIES = 2
@@ -171,7 +198,9 @@ class AgentTurn:
         self.has_ended = False
         self._deps = deps
         self._started = started
-        self._scope = scope
+        self._calls = TurnCalls(deps.recorder.state.file_history, scope.agent)
+        self._scope = scope = msgspec.structs.replace(scope, on_result=self._calls.add)
+        self._verifier: TurnVerifier | None = None
         self._take_unsent = take_unsent
         self._steering = steering
         self._is_by_user = by_user
@@ -266,9 +295,11 @@ class AgentTurn:
             self._text = message.text or self._text
             await self._deps.hooks.fire_after_reply(message, self._scope.mode)
             if not message.calls:
-                if not await self._should_continue(message):
-                    return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
-                continue
+                if await self._should_continue(message):
+                    continue
+                if self.is_interrupted:
+                    return "interrupted", self._text
+                return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
             if message.text.strip():
                 self._emit(StatusUpdated(message.text.strip()))
             stop = await self._run_calls(message.calls)
@@ -291,7 +322,7 @@ class AgentTurn:
         """True if the turn continues after a reply without tool calls.
 
         The reply was cut off and there is more room now, a prompt waits to be injected, the model said that the task is
-        not done, or a stop hook wants it.
+        not done, its changes are not verified, or a stop hook wants it.
         """
         if message.stop == "max_tokens":
             has_room = await self._make_room()
@@ -303,9 +334,27 @@ class AgentTurn:
         if message.stop == "unfinished":
             self._emit(NoteAdded(UNFINISHED_NOTE))
             return True
+        if await self._verify_changes():
+            return True
+        if self.is_interrupted:
+            return False
         continues = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
         self._hook_continues += continues
         return continues
+
+    async def _verify_changes(self) -> bool:
+        """True if the model has to continue because of the checks, or because a prompt came in while they ran."""
+        if not self._calls.has_changes or not spec_of(self._scope.mode).allows_changes:
+            return False
+        self._verifier = self._verifier or self._deps.make_verifier(self._started.id, self._scope, self._calls)
+        if self._verifier is None:
+            return False
+        review = await self._verifier.review()
+        self._deps.hooks.raise_if_halted()
+        self.is_interrupted = self.is_interrupted or review.stops_turn
+        if review.note:
+            self._emit(NoteAdded(review.note))
+        return not review.stops_turn and (bool(review.note) or self._steering.has_waiting())
 
     def _check_limits(self) -> ExitReason | None:
         limits = self._deps.limits
@@ -464,6 +513,7 @@ class AgentTurn:
             error=str(error) if error else _ENDING_TEXTS.get(reason, ""),
             error_kind=error.kind if error else "",
             hint=error.hint if error else "",
+            verification=self._verifier.verification if self._verifier is not None else None,
             **_api_fields_of(error),
         )
         self.has_ended = True

@@ -16,10 +16,10 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Options, load
 from odin.config.paths import find_project_root
 from odin.config.settings import ConfigKeys
-from odin.core.call_events import AskEvent, HookRan, PermissionAsked, ToolEnded, UsageRecorded
+from odin.core.call_events import AskEvent, HookRan, PermissionAsked, QuestionsAsked, ToolEnded, UsageRecorded
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
-from odin.core.event import Compacted, Envelope, TurnStarted
+from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Compacted, Envelope, TurnStarted
 from odin.core.format import count_of
 from odin.core.provider import ModelInfo
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
@@ -225,6 +225,7 @@ class _ScratchSession:
         """Use the recorded settings, except those that reach outside: no hooks, no keys, and commands sandboxed."""
         known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS)
         settings: dict[str, Any] = {key: value for key, value in recording.opened_event.config.items() if key in known}
+        settings["verify"] = _verify_settings_of(recording)
         settings["retry"] = {**_as_dict(recording.opened_event.config.get("retry")), "base_s": 0.0, "max_s": 0.0}
         self._config.mkdir(mode=0o700)
         (self._config / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
@@ -261,6 +262,17 @@ class _ScratchSession:
         return await open_session(
             session_options, provider=(model, info), small_model=(model, info), before_call=(skipped_calls,)
         )
+
+
+def _verify_settings_of(recording: Recording) -> dict[str, Any]:
+    """The recorded settings, off if there are none. Checks that the user had confirmed before count as configured."""
+    settings = _as_dict(recording.opened_event.config.get("verify")) or {"mode": "off"}
+    events = [item.event for item in recording.envelopes]
+    asked = any(isinstance(event, QuestionsAsked) and event.call_id.startswith(CHECK_ID_PREFIX) for event in events)
+    ran = next((event.verification.checks for event in events if isinstance(event, ChecksRan)), ())
+    if ran and not asked:
+        return {**settings, "commands": [check.command.replace("$", "$$") for check in ran]}
+    return settings
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
+    ChecksRan,
     Compacted,
     ContextAdded,
     ContextSummarized,
@@ -372,6 +373,9 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
             return f"Sub-agent {event.id} started.", event.task
         case AgentEnded():
             return f"Sub-agent {event.id} ended: {event.reason}.", ""
+        case ChecksRan():
+            checks = event.verification.checks
+            return "Odin ran the checks. " + "; ".join(f"{item.command}: {item.outcome}" for item in checks), ""
         case LoopPrompted():
             return f"Loop mode, iteration {event.iteration} of {event.limit}.", event.text
         case LoopChanged() if event.state in ("idle", "completed", "blocked", "budget_exhausted"):

@@ -86,12 +86,18 @@ def _add_message(messages: list[StoredMessage], event: AnyEvent, envelope: Envel
     elif isinstance(event, Replied):
         reply = event.message
         messages.append(StoredMessage("assistant", reply.text, name, reply.thinking, reply.calls, created=ts))
-    elif isinstance(event, ToolEnded):
+    elif isinstance(event, ToolEnded) and _is_called(messages, event.call_id):
         result = ToolResult(event.call_id, event.text, event.status != "success", event.images)
         if messages and messages[-1].role == "tool":
             messages[-1] = msgspec.structs.replace(messages[-1], results=(*messages[-1].results, result))
         else:
             messages.append(StoredMessage("tool", id=name, results=(result,), created=ts))
+
+
+def _is_called(messages: list[StoredMessage], call_id: str) -> bool:
+    """True if the latest reply made this call. Odin's own checks are no part of the conversation."""
+    reply = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    return reply is not None and any(call.id == call_id for call in reply.calls)
 
 
 def events_of(message: StoredMessage, mode: Mode, turn: str, names: dict[str, str]) -> list[AnyEvent]:

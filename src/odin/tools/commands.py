@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from odin.core.errors import CommandTimedOut
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.text import join_some
 from odin.core.tool import Args, SideEffect, Subject, Tool, ToolContext, ToolOutput, fail
@@ -435,6 +436,7 @@ def _make_output(args: ExecuteArgs, finished: CommandResult, remarks: list[str],
         note=to_printable(f"{args.description or 'Ran'}: {first[:200]}{ending}"),
         for_user=to_printable(_warn_about_tampering(finished)),
         blocked=to_printable(finished.denial),
+        error_kind=CommandTimedOut.__name__ if finished.timed_out else "",
     )
 
 

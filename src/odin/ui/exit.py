@@ -14,9 +14,12 @@ from typing import Any, Self, TextIO
 from odin.core import errors
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded, TurnStarted
-from odin.core.event_values import ExitReason
+from odin.core.event_values import CheckOutcome, ExitReason, Verification
 from odin.core.op import Interrupt
 from odin.ui.terminal import write_line
+
+EXIT_UNVERIFIED = 3
+"""Exit code if the turn ended well, but the checks that Odin was to run did not pass."""
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -48,9 +51,12 @@ _ENDING_SENTENCES: dict[ExitReason, str] = {
 
 
 def exit_code_of(ended: TurnEnded) -> int:
-    """Return 0 for success, else the exit code of the error: 1, 2, 69, 75, or 130 if interrupted."""
+    """Return 0 for success, else the exit code of the error: 1, 2, 69, 75, or 130 if interrupted.
+
+    A turn whose checks did not pass exits with 3.
+    """
     if ended.reason == "end_turn":
-        return 0
+        return EXIT_UNVERIFIED if ended.verification is not None and ended.verification.is_failed else 0
     if ended.reason == "interrupted":
         return errors.Interrupted.exit_code
     kind = getattr(errors, ended.error_kind, None) if ended.error_kind else None
@@ -65,6 +71,28 @@ def describe_ending(ended: TurnEnded) -> str:
         return ""
     message = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
     return message or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
+
+
+_OUTCOME_WORDS: dict[CheckOutcome, str] = {
+    "failed": "failed",
+    "timed_out": "timed out",
+    "not_run": "not run",
+    "unknown": "ran with unknown result",
+    "passed": "passed",
+}
+
+
+def describe_verification(verification: Verification | None) -> str:
+    """Return one line: which checks ran after the changes of a turn, and their outcome; "" without verification."""
+    if verification is None:
+        return ""
+    parts: list[str] = []
+    for outcome, words in _OUTCOME_WORDS.items():
+        names = [check.command for check in verification.checks if check.outcome == outcome]
+        parts += [f"{words}: {', '.join(names)}"] if names else []
+    details = [check.detail for check in verification.checks if check.outcome == "not_run" and check.detail]
+    reason = f" ({details[0].rstrip('.')})" if details else ""
+    return f"Checks {'; '.join(parts)}{reason}."
 
 
 _NEXT_STEPS = {

@@ -16,6 +16,7 @@ from odin.ui.exit import (
     OUTPUT_CLOSED,
     StopSignals,
     describe_ending,
+    describe_verification,
     exit_code_of,
     report_broken_output,
     suggest_next_step,
@@ -190,6 +191,9 @@ class _TurnRun:
         output.write(data)
         if not await output.drain():
             return report_broken_output(output.error, self._err)
+        if checks := describe_verification(ended.verification):
+            failed = ended.verification is not None and ended.verification.is_failed
+            write_line(self._err, escape_control(checks), "red" if failed else "dim")
         if message := describe_ending(ended):
             next_step = suggest_next_step(ended) if self._started is not None else ""
             for line in f"{message} {next_step}".rstrip().split("\n"):

@@ -27,7 +27,9 @@ from odin.core.call_events import (
 )
 from odin.core.client import SessionInfo
 from odin.core.event import (
+    CHECK_ID_PREFIX,
     AgentStarted,
+    ChecksRan,
     Compacted,
     Envelope,
     ModelChanged,
@@ -357,6 +359,7 @@ class StreamTranslator:
             exit_reason=reason,
             errors=[error] if error else [],
             error_kind=event.error_kind,
+            verification=to_builtins(event.verification) if event.verification else None,
             turn_id=event.id,
         )
 
@@ -451,6 +454,8 @@ class StreamTranslator:
             self._turn.denials.append({**denied, "reason": event.text})
         self._turn.ended_in_tool = event.status == "cancelled"
         yield self._make_progress(event.name, event.call_id, agent, event.duration_ms / 1000, status=event.status)
+        if call is None and event.call_id.startswith(CHECK_ID_PREFIX):  # no message has its tool_use
+            return
         result: Raw = {"type": "tool_result", "tool_use_id": event.call_id, "content": event.text}
         if event.status != "success":
             result["is_error"] = True
@@ -490,6 +495,8 @@ class StreamTranslator:
                 metadata = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
                 parent = self._parents.get(agent)
                 yield self.make_note("compact_boundary", compact_metadata=metadata, parent_tool_use_id=parent)
+            case ChecksRan():
+                yield self.make_note("checks", verification=to_builtins(event.verification), continues=event.continues)
             case Warned():
                 yield self.make_note("warning", text=event.text)
             case HookRan() if event.outcome != "silent":

@@ -24,7 +24,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.format import count_of
-from odin.ui.exit import suggest_next_step
+from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -275,6 +275,9 @@ class TranscriptModel:
         self._notices.close_retry("it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up")
         self._reply.end()
         self._calls.end_all()
+        if checks := describe_verification(event.verification):
+            is_bad = event.verification is not None and event.verification.outcome in ("failed", "timed_out")
+            self._notices.add_notice(checks, "warn" if is_bad else "info")
         self._block_list.add(
             EndBlock(
                 key=self._block_list.make_key("end"),
