@@ -66,7 +66,7 @@ class CheckResult(Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-class Verification(Struct, frozen=True, omit_defaults=True):
+class Verification(Struct, frozen=True):
     """Whether the project's checks ran after the last file change of a turn. `outcome` is the worst of the `checks`.
 
     `by` is who ran them, or should have: the model, or Odin (`verify.mode` is `run`). `rounds` counts how often Odin

@@ -91,7 +91,7 @@ class ChangeVerifier:
             return _NO_REVIEW
         if self._deps.runs_checks and await self._may_run(checks):
             return _NO_REVIEW if changed < self._checked_calls else await self._run_round(checks, changed)
-        return self._remind_model(checks, changed)
+        return self._make_reminder(checks, changed)
 
     def _find_last_change(self) -> int:
         """Return the position of the last call that changed a file which checks could be about; -1 if none did."""
@@ -118,7 +118,7 @@ class ChangeVerifier:
 
     # --- remind ---
 
-    def _remind_model(self, checks: ProjectChecks, changed: int) -> TurnReview:
+    def _make_reminder(self, checks: ProjectChecks, changed: int) -> TurnReview:
         """Report the checks that the model ran since the last change. If it ran none, remind it once."""
         results = tuple(_collect_results(self._calls[changed:], checks))
         if results:

@@ -88,11 +88,10 @@ def describe_verification(verification: Verification | None) -> str:
         return ""
     parts: list[str] = []
     for outcome, words in _OUTCOME_WORDS.items():
-        names = [check.command for check in verification.checks if check.outcome == outcome]
-        parts += [f"{words}: {', '.join(names)}"] if names else []
-    details = [check.detail for check in verification.checks if check.outcome == "not_run" and check.detail]
-    reason = f" ({details[0].rstrip('.')})" if details else ""
-    return f"Checks {'; '.join(parts)}{reason}."
+        found = [check for check in verification.checks if check.outcome == outcome]
+        reason = next((f" ({check.detail.rstrip('.')})" for check in found if check.detail), "")
+        parts += [f"{words}: {', '.join(check.command for check in found)}{reason}"] if found else []
+    return f"Checks {'; '.join(parts)}."
 
 
 _NEXT_STEPS = {
