@@ -53,7 +53,7 @@ validate verify visit wait wake walk warm warn wash watch widen wipe withdraw wo
 PREDICATES = frozenset(
     """
 is are was has had can could should must may will would does did needs contains matches supports includes exists covers
-allows accepts requires equals fits starts ends overlaps differs wants
+allows accepts requires equals fits starts ends overlaps differs wants conflicts
 """.split()
 )
 """First words of functions that return a bool: `is_open`, `has_key`, `contains`."""

@@ -18,6 +18,7 @@ from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode
 from odin.core.text import to_valid_unicode
 from odin.core.tool import FetchResponse, Question, Registry, ResolvedPath, SearchEngine, Tool
+from odin.core.write_scope import WriteScope
 from odin.engine.call import CallDeps, CallSteps
 from odin.engine.execution import PlaceholderGuard
 from odin.engine.hooks import HookInbox, TurnHooks
@@ -27,6 +28,7 @@ from odin.engine.turn import RequestTemplate, TurnDeps
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
+from odin.policy.policy import Policy
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
@@ -148,12 +150,15 @@ class WebAccess:
 class AgentParts:
     """The parts of one agent: its own tools, hooks, call pipeline and file cache. `more` are tools only it has.
 
-    Each agent has its own tools, because tools remember what their agent has read.
+    Each agent has its own tools, because tools remember what their agent has read. `scope` limits what it may change.
     """
 
-    def __init__(self, composition: "SessionComposition", agent: str, *more: Tool[Any]) -> None:
+    def __init__(
+        self, composition: "SessionComposition", agent: str, *more: Tool[Any], scope: WriteScope | None = None
+    ) -> None:
         self._composition = composition
         self._agent = agent
+        self._scope = scope or WriteScope()
         config = composition.config
         self.files = FileCache(
             config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
@@ -198,19 +203,32 @@ class AgentParts:
         )
         return CallDeps(
             registry=self.registry,
-            policy=lambda: composition.policy,
+            policy=self.make_policy,
             approvals=composition.approvals,
             recorder=composition.recorder,
             hooks=hooks,
             redact=composition.redact,
             rules=composition.rules,
             preview=_preview_change,
-            sandbox=composition.sandbox.describe,
+            sandbox=self._describe_sandbox,
             steps=steps,
             take_seen_files=self._take_changed_files,
             save=partial(_save_output, composition.folder / "outputs"),
             set_permission_mode=composition.set_permission_mode,
         )
+
+    def make_policy(self) -> Policy:
+        """Return the session's policy, limited to what this agent may change."""
+        policy = self._composition.policy
+        return policy.with_write_scope(self._scope) if self._scope.is_limited else policy
+
+    def _describe_sandbox(self) -> str:
+        """Return one line for permission requests: the sandbox, and whether it confines commands to the scope."""
+        sandbox = self._composition.sandbox
+        if not self._scope.is_limited:
+            return sandbox.describe()
+        confines = "confined to" if sandbox.can_confine() else "NOT confined to"
+        return f"{sandbox.describe()}; commands are {confines} the agent's write scope: {self._scope.describe()}"
 
     async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
         return await self._composition.approvals.ask_questions(call_id, questions, self._agent)

@@ -218,6 +218,7 @@ class SessionComposition:
             str(get_home_dir(self._env)),
             running=self._list_running_calls,
             forget=lambda: self._main_agent.forget(),
+            can_confine=self.sandbox.can_confine,
         )
 
     def _set_up_models(self) -> None:

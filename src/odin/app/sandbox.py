@@ -54,6 +54,12 @@ class LazySandbox:
             else describe_problem(self._build_options(), self._load_probe())
         )
 
+    def can_confine(self) -> bool:
+        """True if commands run in a sandbox, so that it limits what they can change."""
+        sandbox = self.get()
+        sandbox.probe()
+        return sandbox.kind not in (None, "none") and not sandbox.problem
+
     def explain_unconfined(self, command: str = "") -> str:
         """Return why a command would not be confined to the project and cut off from the network, or ""."""
         return self.get().explain_unconfined(command)

@@ -53,7 +53,10 @@ OWN_CHANGE_S = 10.0
 
 
 class Checkpointer:
-    """`running` returns the ids of calls with a background process; `rollback_crashed` rolls back speculative calls."""
+    """`running` returns the ids of calls with a background process; `rollback_crashed` rolls back speculative calls.
+
+    `can_confine` tells whether a sandbox limits what commands can change.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Checkpointer:
         limits: ListingLimits,
         running: Callable[[], Iterable[str]],
         rollback_crashed: Callable[[Sequence[SpeculativeChanges]], Awaitable[None]],
+        can_confine: Callable[[], bool],
     ) -> None:
         self.store = store
         self._recorder = recorder
@@ -73,6 +77,7 @@ class Checkpointer:
         self._limits = limits
         self._running = running
         self._rollback_crashed = rollback_crashed
+        self._can_confine = can_confine
         self._trackers: dict[str, CommandTracker] = {}
         self._warned = False
         self._busy: set[str] = set()
@@ -139,7 +144,7 @@ class Checkpointer:
         if Path(self._home).is_relative_to(root):
             self._warn_once(f"{root} is too large to be saved before commands: undo covers only edits here.")
             return None
-        command = RunningCommand(context.call_id, context.agent)
+        command = RunningCommand(context.call_id, context.agent, self._find_scope(context))
         saved: list[CheckpointSaved] = []
 
         def save(listing: ProjectListing) -> None:
@@ -157,6 +162,11 @@ class Checkpointer:
                 "If a command changes them, undo cannot restore them."
             )
         return command
+
+    def _find_scope(self, context: ToolContext) -> tuple[str, ...] | None:
+        """Return the only paths that the sandbox lets a command change; None if that is the whole project."""
+        scope = context.sandbox_profile.scope
+        return scope if scope is not None and self._can_confine() else None
 
     def _tracker_of(self, root: str) -> CommandTracker:
         if root not in self._trackers:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class SessionCheckpoints:
     """`log` is the path of the session's log; all sessions of a project share one checkpoint store.
 
-    `running` returns the ids of calls with a background process. `forget` drops the agent's file cache.
+    `running` returns the ids of calls with a background process. `forget` drops the agent's file cache. `can_confine`
+    tells whether commands run in a sandbox.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class SessionCheckpoints:
         *,
         running: Callable[[], Iterable[str]] = tuple,
         forget: Callable[[], None] = lambda: None,
+        can_confine: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._recorder = recorder
@@ -41,6 +43,7 @@ class SessionCheckpoints:
         self._home = home
         self._running = running
         self._forget = forget
+        self._can_confine = can_confine
         self._checkpointer: Checkpointer | None = None
 
     def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AbstractAsyncContextManager[None]:
@@ -113,5 +116,6 @@ class SessionCheckpoints:
                 limits=ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
                 running=self._running,
                 rollback_crashed=self._rollback_crashed,
+                can_confine=self._can_confine,
             )
         return self._checkpointer

@@ -100,12 +100,13 @@ NO_GRANTS = SandboxGrants()
 class SandboxProfile(Struct, frozen=True):
     """What a command may do: write to the project and temporary files or only read; run `unsandboxed` or not.
 
-    `grants` apply to this command only.
+    `grants` apply to this command only. `scope` are the only paths of the project that it may write; None for all.
     """
 
     writes: bool = True
     unsandboxed: bool = False
     grants: SandboxGrants = NO_GRANTS
+    scope: tuple[str, ...] | None = None
 
 
 class ToolOutput(Struct, frozen=True):

@@ -146,7 +146,10 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
     def keep_partial(output: ToolOutput) -> None:
         clock.partial = output
 
-    writes = spec_of(scope.mode).allows_changes and deps.policy().permission_mode != "plan"
+    policy = deps.policy()
+    writes = spec_of(scope.mode).allows_changes and policy.permission_mode != "plan"
+    limits = policy.write_scope
+    places = limits.list_paths(policy.root) if limits.is_limited else None
     return ToolContext(
         cwd=scope.cwd,
         root=scope.root,
@@ -155,7 +158,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         call_id=call.id,
         mode=scope.mode,
         progress=report_progress,
-        sandbox_profile=SandboxProfile(writes=writes, grants=call.grants),
+        sandbox_profile=SandboxProfile(writes=writes and not limits.read_only, grants=call.grants, scope=places),
         is_hidden=_hidden_filter_of(call, scope, deps),
         keep_partial=keep_partial,
         judged=call.subject.resolved,
@@ -181,8 +184,8 @@ class _UnsandboxedRetry:
     """Called with an output the sandbox blocked: lets the user run the command once more without the sandbox.
 
     Only the user can agree, once per call: no rule, hook or permission mode leads out of the sandbox. In a read-only
-    mode the retry is not offered, because nothing would keep the command read-only. `stops_turn`: the user's answer
-    also ends the turn.
+    mode, or to an agent with a write scope, the retry is not offered, because nothing would confine the command.
+    `stops_turn`: the user's answer also ends the turn.
     """
 
     def __init__(self, call: Call, scope: CallScope, deps: CallDeps, context: ToolContext) -> None:
@@ -194,6 +197,9 @@ class _UnsandboxedRetry:
 
     async def __call__(self, output: ToolOutput) -> ToolOutput:
         call, deps, profile = self._call, self._deps, self._context.sandbox_profile
+        if (limits := deps.policy().write_scope).is_limited:
+            remark = f"[The sandbox kept it from {output.blocked}. This agent may change: {limits.describe()}.]"
+            return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
         if not deps.approvals.can_ask or not profile.writes or deps.policy().permission_mode == "dontAsk":
             return output
         self._context.keep_partial(output)

@@ -6,7 +6,7 @@ Each call is checked in this order; the first check that applies decides:
     bytes: deny. Nothing overrules this, neither a rule nor a hook nor the user.
  2. a deny rule of any layer (including `ForbiddenCommands` and `disallowed_tools`): deny
  3. the mode: in ask and plan mode, anything that changes files: deny
- 4. `restrict_to_workspace`: paths outside the project: deny
+ 4. `restrict_to_workspace`: paths outside the project, and the agent's write scope: changes outside it: deny
  5. a command that may do something a deny rule forbids (see `rules/denial`; or it opens whole folders), unless an
     allow rule names exactly this command: ask, and deny under `--yes` and bypassPermissions; and a command too long to
     scan: ask
@@ -29,6 +29,7 @@ from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
 from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject, canonical_name_of
+from odin.core.write_scope import WriteScope
 from odin.policy import paths
 from odin.policy.commands.analysis import (
     AmendedCommand,
@@ -88,10 +89,12 @@ _WIDER_MODES: tuple[PermissionMode, ...] = ("acceptEdits", "auto")
 
 
 class Policy:
-    """Judges the tool calls of one session.
+    """Judges the tool calls of one session, or of one agent of it.
 
-    A changed permission mode makes a new policy that shares the rule set.
+    A changed permission mode makes a new policy that shares the rule set, and so does the write scope of an agent.
     """
+
+    write_scope = WriteScope()
 
     def __init__(
         self,
@@ -121,6 +124,10 @@ class Policy:
     def with_permission_mode(self, mode: str) -> "Policy":
         """Return a policy with the same rules under another permission mode."""
         return self._with(permission_mode=permission_mode_of(mode))
+
+    def with_write_scope(self, scope: WriteScope) -> "Policy":
+        """Return a policy with the same rules for an agent that may change only the files of the scope."""
+        return self._with(write_scope=scope)
 
     def _with(self, **changed: Any) -> "Policy":
         other = object.__new__(Policy)
@@ -152,7 +159,8 @@ class Policy:
             return NO_GRANTS
         from odin.policy.grants import find_grants
 
-        return find_grants(self._make_call(name, kind, subject, mode), self.rule_set.deny_rules)
+        grants = find_grants(self._make_call(name, kind, subject, mode), self.rule_set.deny_rules)
+        return replace(grants, paths=(), removes=False) if self.write_scope.is_limited else grants
 
     def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
         """Return the permission modes of a session that would allow this call without asking, strictest first."""
@@ -195,6 +203,7 @@ class Policy:
             or self._check_denials(call)
             or self._check_mode(call)
             or self._check_workspace(call)
+            or self._check_write_scope(call)
         )
         if verdict is not None:
             return verdict
@@ -319,6 +328,46 @@ class Policy:
         why = f"{outside} is outside the project {self.root}, and restrict_to_workspace is on."
         hint = "Turn restrict_to_workspace off in your user configuration to be asked instead."
         return Verdict("deny", why, hint, "restrict_to_workspace")
+
+    def _check_write_scope(self, call: PolicyCall) -> Verdict | None:
+        """Deny an edit outside the agent's write scope, and a command that redirects its output there."""
+        scope = self.write_scope
+        if not scope.is_limited or call.kind not in ("edit", "execute"):
+            return None
+        what = f"this agent's write scope: {scope.describe()}"
+        hint = "Change only files in the scope, and report what else needs to be changed."
+        if call.kind == "execute":
+            outside = self._find_outside_redirect(call)
+        elif call.list_paths():
+            items = call.list_paths()
+            outside = next((item.shown for item in items if not self._is_in_scope(item)), "")
+        else:
+            why = f"{call.name} does not name the files it changes, so it cannot be checked against {what}."
+            return Verdict("deny", why, hint, "the write scope")
+        return Verdict("deny", f"{outside} is outside {what}.", hint, "the write scope") if outside else None
+
+    def _is_in_scope(self, item: ResolvedPath) -> bool:
+        return all(self.write_scope.allows(path, self.root) for path in {item.path, item.target})
+
+    def _find_outside_redirect(self, call: PolicyCall) -> str:
+        """Return the first project file outside the scope to which the command redirects output, or "".
+
+        The sandbox keeps commands from all others.
+        """
+        script = call.analysis.script if call.analysis is not None else None
+        for simple in script.commands if script is not None else ():
+            folder = None if simple.folder is None else paths.resolve_path(simple.folder, self.cwd)
+            for item in simple.redirects if folder is not None else ():
+                path = paths.resolve_path(item.target.text, folder or "/")
+                if (
+                    not item.op.startswith("<")
+                    and item.target.literal
+                    and path is not None
+                    and contains(self.root, path)
+                    and not self.write_scope.allows(path, self.root)
+                ):
+                    return item.target.text
+        return ""
 
     def _find_outside_path(self, call: PolicyCall) -> str:
         """Return the first path of the call that lies outside the project, or ""."""

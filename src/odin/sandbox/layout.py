@@ -264,24 +264,37 @@ EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=()
 
 
 def plan_layout(
-    session: SandboxSession, *, writes: bool, protected_files: "ProtectedFiles | None" = None
+    session: SandboxSession,
+    *,
+    writes: bool,
+    protected_files: "ProtectedFiles | None" = None,
+    scope: tuple[str, ...] | None = None,
 ) -> SandboxLayout:
+    """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
+
+    A path that does not exist cannot be made writable: other files could be created beside it.
+    """
     from odin.sandbox.protected_files import ProtectedFiles, find_git_folders
 
     temporary = find_temp_folders(session.env)
     repositories = find_git_folders(session.root)
     dot_git = f"{session.root}/.git"
-    writable = _resolve_existing([session.root, *session.writable, *(path for path in repositories if path != dot_git)])
+    project = [session.root, *(path for path in repositories if path != dot_git)] if scope is None else scope
+    writable = _resolve_existing([*project, *session.writable])
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
     hidden = find_secret_paths(session.home, session.odin_folders, session.root)
     hidden += find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
     protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
-    pinned = [*(path for path in repositories if path == dot_git), *_list_parents([*hidden, *protected], writable)]
+    git = [path for path in repositories if path == dot_git and scope is None]
+    pinned = [*git, *_list_parents([*hidden, *protected], writable)]
+    persistent = _find_persistent(temporary, session.home)
+    if scope is not None and _is_covered_by(session.root, temporary):
+        persistent.append(session.root)
     return SandboxLayout(
         temporary=tuple(temporary) if writes else (),
-        persistent=tuple(_find_persistent(temporary, session.home)) if writes else (),
+        persistent=tuple(persistent) if writes else (),
         writable=writable if writes else (),
         pinned=tuple(sorted(_resolve_existing(pinned), key=len)) if writes else (),
         protected=tuple(protected),

@@ -2,7 +2,8 @@
 
 Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
 files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
-A command that the user granted more to (`SandboxGrants`) runs in a sandbox of its own.
+A command that the user granted more to (`SandboxGrants`), or whose agent may change only a part of the project, runs in
+a sandbox of its own.
 Only the user can let a command run unsandboxed, once per call and never in a read-only mode; no rule, hook or
 permission mode can.
 
@@ -170,6 +171,10 @@ def _is_port_open(port: int) -> bool:
     return False
 
 
+def _needs_own_sandbox(sandbox_profile: SandboxProfile) -> bool:
+    return sandbox_profile.writes and (bool(sandbox_profile.grants) or sandbox_profile.scope is not None)
+
+
 class Sandbox:
     """The sandboxes of one session. `probe_file` caches which backend works on this machine."""
 
@@ -184,8 +189,8 @@ class Sandbox:
         self._probe: ProbeResult | None = None
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
         self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
-        self._granted: list[SandboxSupervisor] = []
-        self._granted_layouts: dict[SandboxProfile, SandboxLayout] = {}
+        self._own: list[SandboxSupervisor] = []
+        self._own_layouts: dict[SandboxProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
         self._protected_state: ProtectedState | None = None
         self._late_changes: tuple[str, ...] = ()
@@ -234,10 +239,11 @@ class Sandbox:
 
     def should_sandbox(self, command: str | Sequence[str], sandbox_profile: SandboxProfile) -> bool:
         """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
-        if (
-            self._options.backend == "off"
-            or (sandbox_profile.unsandboxed and sandbox_profile.writes)
-            or self._is_exempt(command)
+        if self._options.backend == "off":
+            return False
+        is_confined = not sandbox_profile.writes or sandbox_profile.scope is not None
+        if (sandbox_profile.unsandboxed and not is_confined) or (
+            self._is_exempt(command) and sandbox_profile.scope is None
         ):
             return False
         if self.kind is None:
@@ -275,7 +281,8 @@ class Sandbox:
     def build_environment(self, env: Mapping[str, str], sandbox_profile: SandboxProfile) -> dict[str, str]:
         """Return the environment without variables that lead to agents and daemons, and with a usable TMPDIR."""
         environment = {name: value for name, value in env.items() if name not in HIDDEN_VARIABLES}
-        layout = self._get_layout(writes=sandbox_profile.writes)
+        layout = self._plan_own_layout(sandbox_profile) if _needs_own_sandbox(sandbox_profile) else None
+        layout = layout or self._get_layout(writes=sandbox_profile.writes)
         folders = list_private_temp_folders(layout) if self.kind == "landlock" else list(layout.temporary)
         if os.path.realpath(env.get("TMPDIR") or "/tmp") not in folders:
             environment["TMPDIR"] = folders[0] if folders else _PRIVATE_TMP
@@ -288,10 +295,12 @@ class Sandbox:
         supervisor = self._get_supervisor(writes=sandbox_profile.writes)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox no longer works")
-        if sandbox_profile.writes and sandbox_profile.grants:
-            granted = self._open_granted(sandbox_profile, supervisor)
-            if granted is not None:
-                return self._start_granted(granted, argv, cwd, env, out, err)
+        if _needs_own_sandbox(sandbox_profile):
+            own = self._open_own(sandbox_profile, supervisor)
+            if own is not None:
+                return self._start_in_own(own, argv, cwd, env, out, err)
+            if sandbox_profile.scope is not None:
+                raise SandboxUnavailable(0, "the sandbox for this agent's write scope could not be created")
         try:
             return supervisor.start(argv, cwd, env, out, err)
         except SupervisorGone:
@@ -301,42 +310,47 @@ class Sandbox:
             raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
         return supervisor.start(argv, cwd, env, out, err)
 
-    def _start_granted(
+    def _start_in_own(
         self, supervisor: SandboxSupervisor, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int
     ) -> SandboxedChild:
         """Start a command in a sandbox of its own, which ends with the last process that the command has started."""
-        self._granted.append(supervisor)
+        self._own.append(supervisor)
         self._report_group(supervisor.group, True)
         try:
             child = supervisor.start(argv, cwd, env, out, err)
         except BaseException:
-            self._end_granted(supervisor)
+            self._end_own(supervisor)
             raise
-        child.on_idle = lambda: self._end_granted(supervisor)
+        child.on_idle = lambda: self._end_own(supervisor)
         return child
 
-    def _open_granted(self, sandbox_profile: SandboxProfile, outer: SandboxSupervisor) -> SandboxSupervisor | None:
-        """Create the sandbox for a command that was granted something; None if that fails, so that it gets nothing."""
-        probe, grants = self._load_probe(), sandbox_profile.grants
+    def _plan_own_layout(self, sandbox_profile: SandboxProfile) -> SandboxLayout:
+        """Return the layout for a command with grants or a write scope."""
+        scope, grants = sandbox_profile.scope, sandbox_profile.grants
+        base = plan_layout(self._session, writes=True, protected_files=self._protected_files, scope=scope)
+        exact = self.kind == "bubblewrap"
+        return add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
+
+    def _open_own(self, sandbox_profile: SandboxProfile, outer: SandboxSupervisor) -> SandboxSupervisor | None:
+        """Create the sandbox for a command with grants or a write scope; None if that fails."""
+        probe = self._load_probe()
         if probe is None:
             return None
-        exact = probe.candidate.kind == "bubblewrap"
-        base = plan_layout(self._session, writes=True, protected_files=self._protected_files)
-        layout = add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
-        network = self._options.network or grants.network
-        joinable = exact and not network and os.getuid() == 0
+        layout = self._plan_own_layout(sandbox_profile)
+        network = self._options.network or sandbox_profile.grants.network
+        joinable = probe.candidate.kind == "bubblewrap" and not network and os.getuid() == 0
         for joined in (f"/proc/{outer.pid}/ns/net", "") if joinable else ("",):
             with suppress(SandboxSetupError):
                 supervisor = open_sandbox(
                     probe.candidate, layout, network=network, path=self._path, join_network=joined
                 )
-                self._granted_layouts[sandbox_profile] = layout
+                self._own_layouts[sandbox_profile] = layout
                 return supervisor
         return None
 
-    def _end_granted(self, supervisor: SandboxSupervisor) -> None:
-        if supervisor in self._granted:
-            self._granted.remove(supervisor)
+    def _end_own(self, supervisor: SandboxSupervisor) -> None:
+        if supervisor in self._own:
+            self._own.remove(supervisor)
             supervisor.kill()
             self._report_group(supervisor.group, False)
 
@@ -366,7 +380,7 @@ class Sandbox:
 
     def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
         """Return what the sandbox probably denied a failed command, or ""."""
-        layout = self._granted_layouts.get(sandbox_profile) or self._get_layout(writes=sandbox_profile.writes)
+        layout = self._own_layouts.get(sandbox_profile) or self._get_layout(writes=sandbox_profile.writes)
         network = self._options.network or sandbox_profile.grants.network
         return describe_denial(output, code, cwd, layout, network=network)
 
@@ -376,9 +390,9 @@ class Sandbox:
             supervisor.kill()
             if supervisor.group:
                 self._report_group(supervisor.group, False)
-        for supervisor in list(self._granted):
-            self._end_granted(supervisor)
-        self._granted_layouts.clear()
+        for supervisor in list(self._own):
+            self._end_own(supervisor)
+        self._own_layouts.clear()
         self._supervisors.clear()
         self._layouts.clear()
         self._is_network_shared = False
