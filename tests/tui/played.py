@@ -29,7 +29,7 @@ from odin.core.client import (
 )
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import Usage
-from odin.core.op import CancelCompaction, Interrupt, Op, Rewind
+from odin.core.op import CancelCompaction, Interrupt, Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine
 
 START = 1_700_000_000.0
@@ -214,6 +214,9 @@ class PlayedSessions:
 
     async def fork(self, turn: str = "") -> tuple[Client, str]:
         return self._open, ""
+
+    async def execute_plan(self, plan: str = "", role: str = "") -> tuple[Client, Prompt]:
+        return await self.open_new(), Prompt("execute", f"Carry out {plan}", "edit_mode")
 
     async def list_sessions(self) -> tuple[SessionSummary, ...]:
         return self._summaries

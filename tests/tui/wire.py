@@ -12,7 +12,7 @@ import msgspec
 from odin.core.client import Client, Sessions
 from odin.core.errors import OdinError
 from odin.core.event import Envelope
-from odin.core.op import Op
+from odin.core.op import Op, Prompt
 
 Heard = Callable[[Op], None]
 
@@ -112,6 +112,10 @@ class FarSessions:
     async def fork(self, turn: str = "") -> tuple[Any, str]:
         _, left = await self._go(self.near.fork(over(turn, str)))
         return self.client, over(left, str)
+
+    async def execute_plan(self, plan: str = "", role: str = "") -> tuple[Any, Prompt]:
+        _, prompt = await self._go(self.near.execute_plan(over(plan, str), over(role, str)))
+        return self.client, over(prompt, Prompt)
 
     async def _go(self, going: Any) -> Any:
         try:

@@ -16,8 +16,9 @@ from odin.context.system_prompt import SystemPrompt, SystemPromptSource, load_in
 from odin.core.errors import ConfigError
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode
+from odin.core.op import AnswerPlan
 from odin.core.text import to_valid_unicode
-from odin.core.tool import FetchResponse, Question, Registry, ResolvedPath, SearchEngine, Tool
+from odin.core.tool import FetchResponse, PlanProposal, Question, Registry, ResolvedPath, SearchEngine, Tool
 from odin.core.write_scope import WriteScope
 from odin.engine.call import CallDeps, CallSteps
 from odin.engine.execution import PlaceholderGuard
@@ -32,6 +33,7 @@ from odin.policy.policy import Policy
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
+from odin.tools.plans import HandoffRoles
 
 if TYPE_CHECKING:
     from odin.app.compose import SessionComposition
@@ -187,6 +189,8 @@ class AgentParts:
             search_engine=composition.web.search,
             list_collected=lambda: composition.recorder.state.list_collected(agent),
             ask_user=self._ask_questions if composition.approvals.can_ask else None,
+            ask_plan=self._ask_plan if composition.approvals.can_ask else None,
+            handoff_roles=None if agent else HandoffRoles,
             background=composition.background,
             hooks=hooks,
         )
@@ -233,6 +237,10 @@ class AgentParts:
     async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
         return await self._composition.approvals.ask_questions(call_id, questions, self._agent)
 
+    async def _ask_plan(self, call_id: str, plan: PlanProposal) -> AnswerPlan:
+        clean = replace(plan, text=self._composition.redact(plan.text).text)
+        return await self._composition.approvals.ask_plan(call_id, clean, self._agent)
+
     def restore(self, files: Iterable[CachedFile], out_of_view: Mapping[str, str]) -> None:
         """Restore the files that an earlier run had read. The model already has their content."""
         self.files.restore(files, out_of_view.items())
@@ -251,7 +259,7 @@ class AgentParts:
             pipeline=self._pipeline,
             limits=composition.limits,
             retry=composition.retry,
-            template=lambda: composition.templates.get(mode, self.registry),
+            template=lambda mode: composition.templates.get(mode, self.registry),
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,

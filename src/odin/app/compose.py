@@ -408,6 +408,7 @@ class SessionComposition:
             question_timeout_s=self.config.question_timeout_s,
             log_file=str(crash_log_path(self._env)),
             sees_images=self._models.info.images,
+            root=self.config.root,
         )
 
     def _list_warnings(self) -> Iterator[str]:

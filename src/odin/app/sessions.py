@@ -30,7 +30,7 @@ from odin.core.client import (
 )
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionNotFound, UsageError
 from odin.core.event import SessionSwitched, TitleSet
-from odin.core.op import SetTitle
+from odin.core.op import Prompt, SetTitle
 from odin.core.text import to_valid_unicode
 from odin.engine.client import LocalClient
 from odin.models.onboarding import is_first_run
@@ -192,6 +192,20 @@ class SessionSwitcher:
             plain = await self._strip_session_options(keep=True)
             opened = open_log(self._store, replace(plain, resume=here, fork=True, fork_at=turn), self._cwd)
             return await self._switch("fork", plain, opened), opened.draft
+
+    async def execute_plan(self, plan: str = "", role: str = "") -> tuple[Client, Prompt]:
+        from odin.tools.files import Refusal
+        from odin.tools.plans import PLANS, PlanFolder
+
+        info = await self._client.get_info()
+        try:
+            found = await asyncio.to_thread(PlanFolder(info.root).read, plan, info.cwd)
+        except (Refusal, OSError) as error:
+            raise UsageError(str(error), f"Plans are the files in {PLANS}; plan mode writes them.") from None
+        name = to_valid_unicode(f"{PLANS}/{Path(found.path).name}")
+        text = to_valid_unicode(f"The user approved this plan ({name}). Carry it out.\n\n{found.text}")
+        prompt = Prompt(os.urandom(6).hex(), text, "edit_mode", display_text=f"Carry out {name}")
+        return await self.open_new(), prompt
 
     async def list_sessions(self) -> tuple[SessionSummary, ...]:
         return await asyncio.to_thread(self._project_sessions.list_sessions)

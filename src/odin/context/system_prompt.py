@@ -190,7 +190,7 @@ class SystemPrompt(msgspec.Struct, frozen=True):
 
 _BRIEF_MODES: dict[Mode, str] = {
     "ask_mode": "- This is ask mode: look and answer, change nothing.",
-    "plan_mode": "- This is plan mode: look, then answer with a plan. Change nothing.",
+    "plan_mode": "- This is plan mode: look, then present a plan with Handoff. Change nothing.",
     "edit_mode": "- This is edit mode: do the work.",
 }
 

@@ -15,6 +15,7 @@ from odin.core.event_values import (
     DiscardReason,
     Event,
     FileChange,
+    PlanDecision,
     Question,
     SkippedFile,
     Todo,
@@ -307,8 +308,37 @@ class QuestionsAnswered(Event, frozen=True):
     by: str = "user"
 
 
-AskEvent = PermissionAsked | QuestionsAsked
-AnswerEvent = PermissionAnswered | QuestionsAnswered
+class PlanAsked(Event, frozen=True):
+    """The model presents a plan, saved in the file `path`, and waits for the user's decision.
+
+    `roles` can carry it out in a new session, the suggested one first.
+    """
+
+    ask_id: str
+    call_id: str
+    path: str
+    title: str
+    text: str
+    roles: tuple[str, ...] = ()
+
+
+class PlanAnswered(Event, frozen=True):
+    """The decision about a plan. `comment` is for the model, `role` carries it out in a new session.
+
+    `text` is the plan as the user edited it, or "".
+    """
+
+    ask_id: str
+    call_id: str
+    decision: PlanDecision
+    comment: str = ""
+    role: str = ""
+    text: str = ""
+    by: str = "user"
+
+
+AskEvent = PermissionAsked | QuestionsAsked | PlanAsked
+AnswerEvent = PermissionAnswered | QuestionsAnswered | PlanAnswered
 
 
 # --- background processes ---

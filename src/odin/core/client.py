@@ -16,7 +16,7 @@ from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, U
 from odin.core.event import Envelope
 from odin.core.event_values import CachedFile, Delivery, ExitReason, FileChange, LoopState, Mode, SkippedFile, Todo
 from odin.core.message import Attachment, Usage
-from odin.core.op import Op, Rewind
+from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine
 
 
@@ -107,8 +107,8 @@ class SessionInfo(Struct, frozen=True):
     """What a front end shows before the first event. `budget_usd` is the budget; 0 means no limit.
 
     `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
-    outside git. The timeouts limit how long permission requests and questions wait; 0 means no limit. `log_file`
-    receives Odin's internal errors. `sees_images`: the model accepts images.
+    outside git. `root` is the project. The timeouts limit how long permission requests and questions wait; 0 means no
+    limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images.
     """
 
     session: str
@@ -128,6 +128,7 @@ class SessionInfo(Struct, frozen=True):
     question_timeout_s: float = 0.0
     log_file: str = ""
     sees_images: bool = True
+    root: str = ""
 
 
 class ContextPart(Struct, frozen=True):
@@ -390,6 +391,14 @@ class Sessions(Protocol):
         """Copy the open session up to before the prompt `turn`, and return that prompt's text for editing.
 
         Without a turn the whole session is copied and the text is empty.
+        """
+        ...
+
+    async def execute_plan(self, plan: str = "", role: str = "") -> tuple[Client, Prompt]:
+        """Open a new session that carries out a plan, and return its first prompt, which is not sent yet.
+
+        `plan` is the name or path of a plan in `.odin/plans`; "" is the newest. `role` is the role of the session; ""
+        is builder. Raise UsageError if the plan is missing or empty; then the open session stays open.
         """
         ...
 

@@ -18,6 +18,8 @@ from odin.core.call_events import (
     HookRan,
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
@@ -179,6 +181,7 @@ class TurnEnded(Event, frozen=True):
     """The turn is over. Every turn ends with exactly one of these.
 
     `duration_ms` leaves out the time that the user took to answer.
+    `plan_path` is the file of the plan that the model presented last.
     `error_status`, `error_code` and `error_type` repeat what the model's API reported; `retry_after_s` is the delay it
     asked for. `verification` is set if the turn changed files of a project whose checks are known.
     """
@@ -199,6 +202,7 @@ class TurnEnded(Event, frozen=True):
     error_type: str = ""
     retry_after_s: float | None = None
     verification: Verification | None = None
+    plan_path: str = ""
 
 
 CHECK_ID_PREFIX = "check-"
@@ -210,6 +214,12 @@ class ChecksRan(Event, frozen=True):
 
     verification: Verification
     continues: bool = False
+
+
+class ModeChanged(Event, frozen=True):
+    """The rest of the turn runs in this mode, because the user approved a plan."""
+
+    mode: Mode
 
 
 class LoopChanged(Event, frozen=True):
@@ -427,6 +437,7 @@ AnyEvent = (
     | TurnStarted
     | TurnEnded
     | ChecksRan
+    | ModeChanged
     | LoopChanged
     | LoopPrompted
     | NoteAdded
@@ -469,6 +480,8 @@ AnyEvent = (
     | HookRan
     | QuestionsAsked
     | QuestionsAnswered
+    | PlanAsked
+    | PlanAnswered
     | SpawnStarted
     | SpawnFinished
     | AgentStarted

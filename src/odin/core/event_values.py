@@ -50,6 +50,9 @@ DiscardReason = Literal[
 
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
+PlanDecision = Literal["approve", "approve_new_session", "revise", "keep_planning"]
+"""The user's answer to a plan: carry it out here or in a new session, change it, or decide later."""
+
 LoopState = Literal["idle", "executing", "verifying", "assessing", "completed", "blocked", "budget_exhausted"]
 """The state of loop mode: off, one of three active states, or finished for one of three reasons."""
 

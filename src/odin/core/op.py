@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from odin.core.event_values import CompactionProfile, Delivery, Mode
+from odin.core.event_values import CompactionProfile, Delivery, Mode, PlanDecision
 from odin.core.message import Attachment
 from odin.core.policy import RememberScope, RuleAction
 
@@ -156,6 +156,21 @@ class AnswerQuestions(Struct, frozen=True, tag=True):
     by: str = "user"
 
 
+class AnswerPlan(Struct, frozen=True, tag=True):
+    """Decide about a plan. The first answer wins; False if the plan is not open.
+
+    `comment` says what to change or to keep in mind. `text` replaces the text of the plan. `role` is one of the offered
+    roles; "" means the first one.
+    """
+
+    ask_id: str
+    decision: PlanDecision
+    comment: str = ""
+    text: str = ""
+    role: str = ""
+    by: str = "user"
+
+
 class Rewind(Struct, frozen=True, tag=True):
     """Go back to before the prompt `turn`: files, conversation, or both. The session must be idle.
 
@@ -215,6 +230,7 @@ Op = (
     | CancelCompaction
     | AnswerPermission
     | AnswerQuestions
+    | AnswerPlan
     | AddRule
     | RemoveRule
     | Rewind

@@ -35,6 +35,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
         "plan", "Switch to plan mode, which reads and plans but changes nothing, or send TEXT in it.", "[TEXT]"
     ),
     SlashCommand("edit", "Switch to edit mode, which edits files and runs commands, or send TEXT in it.", "[TEXT]"),
+    SlashCommand("execute", "Carry out a plan of .odin/plans, or the newest one, in a new session.", "[PLAN] [ROLE]"),
     # the running turn, the queue and the history
     SlashCommand("queue", "List, edit, drop or send queued prompts.", "[edit|drop|steer|send N]"),
     SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
+from odin.core.op import AnswerPlan
 from odin.core.provider import ToolSpec
 from odin.core.small_jobs import SmallJob
 
@@ -116,7 +117,8 @@ class ToolOutput(Struct, frozen=True):
     once unless `silent`. `note` is the line kept in the tool history. `todos` replaces the task list. `images` go to
     the model with the text; `media` marks a result no model can read. `summary` replaces the collected context and the
     results of the calls it `covers`. `asynchronous`: work continues after the call. `blocked` says what the sandbox
-    seems to have blocked; the user may approve a run without it.
+    seems to have blocked; the user may approve a run without it. `mode` is the mode of the rest of the turn. `answer`
+    ends the turn after this reply and is its answer. `plan_path` is the file of the plan that the call presented.
     """
 
     text: str
@@ -134,6 +136,9 @@ class ToolOutput(Struct, frozen=True):
     asynchronous: bool = False
     blocked: str = ""
     error_kind: str = ""
+    mode: Mode | None = None
+    answer: str = ""
+    plan_path: str = ""
 
 
 def fail(text: str, kind: str = "") -> ToolOutput:
@@ -189,6 +194,19 @@ AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...],
 """Asks the user for the call with this id. Returns None if declined; raises TimeoutError without an answer."""
 
 
+class PlanProposal(Struct, frozen=True):
+    """A plan presented to the user, saved in the file `path`. `roles` can carry it out, the suggested one first."""
+
+    path: str
+    title: str
+    text: str
+    roles: tuple[str, ...] = ()
+
+
+AskPlan = Callable[[str, PlanProposal], Awaitable[AnswerPlan]]
+"""Presents the plan of the call with this id to the user and returns the decision. Raises TimeoutError."""
+
+
 class FetchResponse(Struct, frozen=True):
     """A web server's response. `location` is a redirect to another host, which was not followed."""
 
@@ -241,6 +259,10 @@ class Tool(ABC, Generic[A]):
     args: ClassVar[type[Args]]
     exclusive: ClassVar[bool] = False
     """No other call of the same reply may run at the same time. Only read-only commands overlap."""
+    runs_last: ClassVar[bool] = False
+    """It runs after all other calls of the same reply."""
+    modes: ClassVar[tuple[Mode, ...]] = ()
+    """The modes in which it is offered; empty: in every mode that allows its kind."""
     offered: bool = True
     """Offered to models by default. Other tools still run when a model calls them by name."""
     argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -432,6 +454,7 @@ ALIASES: dict[str, str] = {
     "InitTool": "Init init",
     "SaveArtifact": "save_artifact",
     "ReadArtifact": "read_artifact",
+    "Handoff": "handoff ExitPlanMode exit_plan_mode PresentPlan present_plan",
     "Question": "AskUserQuestion ask_user question ask_user_question",
 }
 """For each tool, the names other agents and their models use."""

@@ -206,6 +206,8 @@ class Agent:
 
     def _on_turn_ended(self, ended: TurnEnded) -> bool:
         """Called as the turn ends. True if loop mode continues: between two iterations the agent is never idle."""
+        if self._turn is not None:
+            self._last_mode = self._turn.mode
         prompt = self._loop.make_next_prompt(ended, has_due=self._queue.has_due) if self._loop is not None else None
         if prompt is None:
             return False
@@ -339,12 +341,16 @@ class Agent:
         started = TurnStarted(
             prompt.id, text, mode, self._collect_notes(mode, continues), continues, shown, attachments=attached
         )
+
+        def fits(other: Mode) -> bool:
+            return self._mode_for(other) == scope.mode
+
         self._steering = steering = Steering(
             self._queue,
             self._recorder,
             turn=prompt.id,
             agent=self.name,
-            fits=lambda other: self._mode_for(other) == mode,
+            fits=fits,
             one_at_a_time=self._one_at_a_time,
             attachments=self._attachments,
         )

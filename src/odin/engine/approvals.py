@@ -1,4 +1,4 @@
-"""Asks the user: permission requests and questions of the model, one at a time. The first answer to an id wins.
+"""Asks the user: permission requests, questions and plans of the model, one at a time. The first answer to an id wins.
 
 Each gets exactly one answer in the log, from the user, a hook or program, a steering prompt, the clock
 (`timeout`), an interrupt of the turn (`interrupt`) or the end of the session (`shutdown`). `RuleChanges` edits the
@@ -15,16 +15,20 @@ import msgspec
 from odin.core.call_events import (
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     RuleAdded,
     RuleRemoved,
 )
-from odin.core.errors import AgentShutdown
+from odin.core.errors import AgentShutdown, UsageError
 from odin.core.event import Warned
 from odin.core.event_values import Question
-from odin.core.op import AnswerPermission, AnswerQuestions
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.core.policy import HookCall, Hooks, NoHooks, RememberScope, RuleAction, RuleLine
+from odin.core.text import list_choices
+from odin.core.tool import PlanProposal
 from odin.engine.recorder import Recorder
 from odin.policy.rules.rule import RuleSet, scope_of
 
@@ -40,10 +44,10 @@ async def _keep_answer(answer: AnswerPermission) -> AnswerPermission:
 
 
 class Approvals:
-    """The open permission requests and questions of a session. A lock lets only one be shown at a time.
+    """The open permission requests, questions and plans of a session. A lock lets only one be shown at a time.
 
-    `question_timeout` and `confirm_timeout` are the seconds until a question and a permission request time out; 0 means
-    never.
+    `question_timeout` and `confirm_timeout` are the seconds until a question or plan and a permission request time out;
+    0 means never.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Approvals:
         self._lock = asyncio.Lock()
         self._open_requests: dict[str, tuple[asyncio.Future[AnswerPermission], str]] = {}
         self._open_questions: dict[str, asyncio.Future[AnswerQuestions]] = {}
+        self._open_plans: dict[str, tuple[asyncio.Future[AnswerPlan], PlanAsked]] = {}
         self._hook_tasks: set[asyncio.Task[None]] = set()
         self._pending = 0
         self._count = 0
@@ -190,6 +195,56 @@ class Approvals:
             self._stop_waiting()
             del self._open_questions[ask_id]
 
+    async def ask_plan(self, call_id: str, plan: PlanProposal, agent: str) -> AnswerPlan:
+        """Return the decision about a plan; its role is set. Raise TimeoutError if none came."""
+        self._pending += 1
+        try:
+            async with self._lock:
+                if self.is_closed:
+                    raise AgentShutdown
+                asked = PlanAsked(self._make_id(), call_id, plan.path, plan.title, plan.text, plan.roles)
+                answer = await self._wait_for_decision(asked, agent)
+                if answer.by == "shutdown":
+                    raise AgentShutdown
+                return answer
+        finally:
+            self._pending -= 1
+
+    async def _wait_for_decision(self, asked: PlanAsked, agent: str) -> AnswerPlan:
+        answered: asyncio.Future[AnswerPlan] = asyncio.get_running_loop().create_future()
+        self._open_plans[asked.ask_id] = answered, asked
+        self._waiting_since = time.monotonic()
+        answer = AnswerPlan(asked.ask_id, "keep_planning", by="timeout")
+        try:
+            self._recorder.emit(asked, agent)
+            self._notify_hooks(HookCall("wait_question", agent, call_id=asked.call_id, text=asked.title))
+            async with asyncio.timeout(self._question_timeout or None):
+                answer = await answered
+        except asyncio.CancelledError:
+            by = "shutdown" if self.is_closed else "interrupt"
+            answer = AnswerPlan(asked.ask_id, "keep_planning", by=by)
+            raise
+        finally:
+            self._stop_waiting()
+            del self._open_plans[asked.ask_id]
+            role = answer.role or next(iter(asked.roles), "")
+            answer = msgspec.structs.replace(answer, role=role if answer.decision == "approve_new_session" else "")
+            edited = answer.text if answer.text != asked.text else ""
+            self._recorder.emit(
+                PlanAnswered(
+                    asked.ask_id, asked.call_id, answer.decision, answer.comment, answer.role, edited, answer.by
+                ),
+                agent,
+            )
+        return answer
+
+    def answer_plan(self, op: AnswerPlan) -> bool:
+        """Decide about a plan. Return False if it is not open, and raise UsageError for a role that is not offered."""
+        waiting, asked = self._open_plans.get(op.ask_id, (None, None))
+        if asked is not None and op.role and op.role not in asked.roles:
+            raise UsageError(f"The role {op.role!r} cannot carry out this plan.", f"Use {list_choices(asked.roles)}.")
+        return _set_result(waiting, op)
+
     @property
     def waited_s(self) -> float:
         """The seconds that the user took to answer so far. Requests and questions are open one at a time."""
@@ -209,6 +264,8 @@ class Approvals:
             _set_result(waiting, _SHUTDOWN)
         for ask_id, pending in self._open_questions.items():
             _set_result(pending, AnswerQuestions(ask_id, cancelled=True, by="shutdown"))
+        for decision, asked in self._open_plans.values():
+            _set_result(decision, AnswerPlan(asked.ask_id, "keep_planning", by="shutdown"))
         for _ in range(_CLOSE_ROUNDS):
             if not self._pending:
                 break

@@ -128,10 +128,11 @@ def _ignore_result(call: Call, ended: ToolEnded) -> None:
     return
 
 
-class CallScope(Struct, frozen=True):
+class CallScope(Struct):
     """The turn a call belongs to. While a steering prompt waits (`is_steered`), calls not yet started are skipped.
 
-    `on_result` is called with every call whose result was recorded.
+    `on_result` is called with every call whose result was recorded. A call can change the rest of the turn: `mode` is
+    its mode, an `answer` ends it. `plan_path` is the file of the last plan that was presented.
     """
 
     agent: str
@@ -141,6 +142,14 @@ class CallScope(Struct, frozen=True):
     guard: RepetitionGuard
     is_steered: Callable[[], bool] = _return_false
     on_result: Callable[[Call, ToolEnded], None] = _ignore_result
+    answer: str = ""
+    plan_path: str = ""
+
+    def follow(self, output: ToolOutput) -> None:
+        """Change the rest of the turn as the output of a call says."""
+        self.mode = output.mode or self.mode
+        self.answer = output.answer or self.answer
+        self.plan_path = output.plan_path or self.plan_path
 
 
 class FinishedCall(Struct, frozen=True):

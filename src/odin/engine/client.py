@@ -33,6 +33,7 @@ from odin.core.op import (
     AddContext,
     AddRule,
     AnswerPermission,
+    AnswerPlan,
     AnswerQuestions,
     CancelCompaction,
     ChangePrompt,
@@ -289,6 +290,9 @@ class LocalClient:
     async def _answer_questions(self, op: AnswerQuestions) -> bool:
         return self._deps.approvals.answer_questions(op)
 
+    async def _answer_plan(self, op: AnswerPlan) -> bool:
+        return self._deps.approvals.answer_plan(op)
+
     async def _add_rule(self, op: AddRule) -> bool:
         self._open_session()
         await self._deps.rules.add(op.text, op.action, op.scope)
@@ -463,6 +467,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     CancelCompaction: LocalClient._cancel_compaction,
     AnswerPermission: LocalClient._answer_permission,
     AnswerQuestions: LocalClient._answer_questions,
+    AnswerPlan: LocalClient._answer_plan,
     AddRule: LocalClient._add_rule,
     RemoveRule: LocalClient._remove_rule,
     SetModel: LocalClient._set_model,
@@ -471,7 +476,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     SetTitle: LocalClient._set_title,
 }
 
-_ALLOWED_WHILE_CLOSING = (AnswerPermission, AnswerQuestions, Interrupt, CancelCompaction)
+_ALLOWED_WHILE_CLOSING = (AnswerPermission, AnswerQuestions, AnswerPlan, Interrupt, CancelCompaction)
 """Ops a closing session accepts. They start and record nothing new."""
 
 _VERBATIM_OPS = (AnswerPermission, RunUserShell)

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, SpawnFinished, ToolEnded
+from odin.core.call_events import (
+    PermissionAnswered,
+    PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
+    QuestionsAnswered,
+    SpawnFinished,
+    ToolEnded,
+)
 from odin.core.event import AgentEnded, AnyEvent, TurnEnded
 from odin.core.event_values import FileChange
 from odin.core.text import join_some
@@ -52,6 +60,8 @@ def _answer_requests(state: SessionState) -> Iterator[ClosingEvent]:
     for asked, agent in state.open_work.asks.values():
         if isinstance(asked, PermissionAsked):
             yield PermissionAnswered(asked.ask_id, asked.call_id, False, "shutdown", _NO_ANSWER), agent
+        elif isinstance(asked, PlanAsked):
+            yield PlanAnswered(asked.ask_id, asked.call_id, "keep_planning", by="shutdown"), agent
         else:
             yield QuestionsAnswered(asked.ask_id, asked.call_id, cancelled=True, by="shutdown"), agent
 

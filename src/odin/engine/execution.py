@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from odin.core.call_events import FileCached, TodosChanged, ToolEnded, ToolProgressed, ToolStarted
 from odin.core.errors import OdinError
-from odin.core.event import ContextSummarized
+from odin.core.event import ContextSummarized, ModeChanged
 from odin.core.event_values import CallStatus
 from odin.core.policy import HookVerdict
 from odin.core.text import join_some, to_valid_unicode
@@ -324,6 +324,9 @@ def _emit_result(event: ToolEnded, call: Call, scope: CallScope, deps: CallDeps)
         emit(ContextSummarized(_redact_text(output.summary, deps), output.covers), scope.agent)
     if output.todos is not None:
         emit(TodosChanged(output.todos), scope.agent)
+    if output.mode is not None:
+        emit(ModeChanged(output.mode), scope.agent)
+    scope.follow(msgspec.structs.replace(output, answer=_redact_text(output.answer, deps)))
     for file in deps.take_seen_files():
         emit(FileCached(msgspec.structs.replace(file, path=to_valid_unicode(file.path))), scope.agent)
 

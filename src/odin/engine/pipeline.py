@@ -203,10 +203,10 @@ class _Reply:
 
 
 def group_calls(calls: Sequence[Call], scope: CallScope) -> list[list[Call]]:
-    """Group neighboring calls that may run in parallel, keeping their order."""
+    """Group neighboring calls that may run in parallel, keeping their order. Those that run last stand at the end."""
     batches: list[list[Call]] = []
     can_overlap = {call.id: _can_overlap(call, scope) for call in calls if not call.is_refused}
-    for call in calls:
+    for call in sorted(calls, key=lambda call: not call.is_refused and call.tool.runs_last):
         if batches and all(_can_run_together(earlier, call, can_overlap) for earlier in batches[-1]):
             batches[-1].append(call)
         else:

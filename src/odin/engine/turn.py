@@ -26,7 +26,7 @@ from odin.core.errors import (
     UnreadableCall,
 )
 from odin.core.event import AnyEvent, NoteAdded, TurnEnded, TurnStarted, Warned
-from odin.core.event_values import CachedFile, ExitReason, Verification
+from odin.core.event_values import CachedFile, ExitReason, Mode, Verification
 from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
 from odin.engine.call import CallScope, TurnCalls
@@ -141,8 +141,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     pipeline: CallPipeline
     limits: TurnLimits
     retry: RetryPolicy
-    template: Callable[[], RequestTemplate]
-    """The template for the next request. It may change between requests."""
+    template: Callable[[Mode], RequestTemplate]
+    """The template for the next request in this mode. It may change between requests."""
     take_fresh_files: Callable[[], list[CachedFile]]
     """Return the files that entered the cache since the last call."""
     hooks: TurnHooks
@@ -217,6 +217,11 @@ class AgentTurn:
         self._recoveries = 0
         self._malformed = 0
         self._has_compacted = False
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of the turn now. It changes when the user approves a plan."""
+        return self._scope.mode
 
     async def run(self) -> TurnEnded:
         """Run to the end and return it. Raise CancelledError only after the end has been recorded."""
@@ -307,12 +312,14 @@ class AgentTurn:
             if stop:
                 self.is_interrupted = True
                 return "interrupted", self._text
+            if self._scope.answer:
+                return "end_turn", self._scope.answer
             if self._scope.guard.is_hopeless:
                 return "loop_detected", self._text
 
     async def _make_room(self) -> bool:
         """Compact once per turn to give cut-off replies more room. True if there is more room now."""
-        if self._has_compacted or not await self._deps.compaction.handle_cut_off(self._deps.template(), self._scope):
+        if self._has_compacted or not await self._deps.compaction.handle_cut_off(self._make_template(), self._scope):
             return False
         self._has_compacted = True
         self._recoveries = 0
@@ -372,7 +379,7 @@ class AgentTurn:
             self._emit(NoteAdded(unsent))
         await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
         await self._deps.hooks.fire_before_request(self._scope.mode)
-        template = self._deps.template()
+        template = self._make_template()
         self._deps.budget.warn_if_unpriced(template.info)
         await self._deps.compaction.prepare_request(template, self._scope)
         while True:
@@ -387,8 +394,11 @@ class AgentTurn:
                 if not await self._shrink_to_fit(template, failure.error):
                     if not await self._deps.switch_to_fallback(_model_name_of(template.info), failure.error):
                         raise
-                    template = self._deps.template()
+                    template = self._make_template()
                     await self._deps.compaction.prepare_request(template, self._scope)
+
+    def _make_template(self) -> RequestTemplate:
+        return self._deps.template(self._scope.mode)
 
     async def _shrink_to_fit(self, template: RequestTemplate, error: ProviderError) -> bool:
         """True if the conversation is shorter now after a request that was too long or left no room for a reply."""
@@ -514,6 +524,7 @@ class AgentTurn:
             error_kind=error.kind if error else "",
             hint=error.hint if error else "",
             verification=self._verifier.verification if self._verifier is not None else None,
+            plan_path=self._scope.plan_path,
             **_api_fields_of(error),
         )
         self.has_ended = True

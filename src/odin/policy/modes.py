@@ -37,7 +37,7 @@ class ModeSpec(Struct, frozen=True):
         return kind in self.kinds
 
     def allows_tool(self, tool: Tool[Any]) -> bool:
-        return tool.kind in self.kinds
+        return tool.kind in self.kinds and (not tool.modes or self.mode in tool.modes)
 
 
 ASK = ModeSpec("ask_mode", "ask", _BASE_KINDS, allows_changes=False, prompt_section="ask")

@@ -12,6 +12,8 @@ import msgspec
 from odin.core.call_events import (
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     RuleRemoved,
@@ -21,7 +23,7 @@ from odin.core.call_events import (
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
-from odin.core.op import AnswerPermission, AnswerQuestions, RemoveRule
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, RemoveRule
 from odin.providers.playback import PlaybackHooks, RecordedProvider
 from odin.replay.recording import Recording
 from odin.replay.script import EventKey, UserAction, actions_of, find_stopping_answer, key_of, script_of
@@ -201,6 +203,11 @@ class Player:
             if answers is not None:
                 with suppress(OdinError):
                     await client.submit(answers)
+        elif isinstance(event, PlanAsked):
+            decision = self._answers.answer_plan(event)
+            if decision is not None:
+                with suppress(OdinError):
+                    await client.submit(decision)
 
 
 def _measure_longest_call(envelopes: tuple[Envelope, ...]) -> float:
@@ -221,6 +228,7 @@ class _RecordedAnswers:
     def __init__(self, envelopes: tuple[Envelope, ...]) -> None:
         self._permissions: dict[str, deque[PermissionAnswered]] = {}
         self._questions: dict[str, deque[QuestionsAnswered]] = {}
+        self._plans: dict[str, deque[PlanAnswered]] = {}
         self._stopping_asks: set[str] = set()
         self._allowed_calls: set[str] = set()
         for index, item in enumerate(envelopes):
@@ -229,6 +237,8 @@ class _RecordedAnswers:
                 self._permissions.setdefault(event.call_id, deque()).append(event)
             elif isinstance(event, QuestionsAnswered):
                 self._questions.setdefault(event.call_id, deque()).append(event)
+            elif isinstance(event, PlanAnswered):
+                self._plans.setdefault(event.call_id, deque()).append(event)
             elif isinstance(event, ToolStarted) or (isinstance(event, ToolEnded) and event.status != "denied"):
                 self._allowed_calls.add(event.call_id)
             elif isinstance(event, TurnEnded) and event.reason == "interrupted":
@@ -276,3 +286,12 @@ class _RecordedAnswers:
         if answer.by in ("interrupt", "shutdown"):
             return None
         return AnswerQuestions(asked.ask_id, answer.answers, answer.cancelled, answer.by)
+
+    def answer_plan(self, asked: PlanAsked) -> AnswerPlan | None:
+        recorded = self._plans.get(asked.call_id)
+        if not recorded:
+            return AnswerPlan(asked.ask_id, "keep_planning", by="replay")
+        answer = recorded.popleft()
+        if answer.by in ("interrupt", "shutdown"):
+            return None
+        return AnswerPlan(asked.ask_id, answer.decision, answer.comment, answer.text, answer.role, answer.by)

@@ -18,6 +18,8 @@ from odin.core.call_events import (
     AskEvent,
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     RuleAdded,
@@ -38,6 +40,7 @@ from odin.core.event import (
     FilesChanged,
     InstructionsChanged,
     LoopChanged,
+    ModeChanged,
     ModelChanged,
     PermissionModeChanged,
     PromptChanged,
@@ -289,9 +292,9 @@ class OpenWork:
                 self.agents[event.id] = event
             case AgentEnded():
                 self.agents.pop(event.id, None)
-            case PermissionAsked() | QuestionsAsked():
+            case PermissionAsked() | QuestionsAsked() | PlanAsked():
                 self.asks[event.ask_id] = event, agent
-            case PermissionAnswered() | QuestionsAnswered():
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
                 self.asks.pop(event.ask_id, None)
             case SpawnStarted():
                 self.spawns[event.id] = event, agent
@@ -346,7 +349,7 @@ class SessionState:
         match event:
             case UsageRecorded():
                 self.totals.add(event, envelope.agent)
-            case TurnStarted() if not envelope.agent:
+            case TurnStarted() | ModeChanged() if not envelope.agent:
                 self.mode = event.mode
             case SessionOpened():
                 self.cwd = event.cwd

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from odin.context.file_cache import FileCache
 from odin.core.policy import Hooks, NoHooks
-from odin.core.tool import AskSmallModel, AskUser, CollectedItem, Fetch, SearchEngine, Tool
+from odin.core.tool import AskPlan, AskSmallModel, AskUser, CollectedItem, Fetch, SearchEngine, Tool
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.artifacts import ArtifactFolder, ReadArtifactTool, SaveArtifactTool
@@ -18,6 +18,7 @@ from odin.tools.edit import EditTool, MultiEditTool
 from odin.tools.grep import GrepTool
 from odin.tools.init_tool import InitTool
 from odin.tools.listing import GlobTool, LSTool
+from odin.tools.plans import HandoffRoles, HandoffTool, PlanFolder
 from odin.tools.read import FormatReader, ReadTool
 from odin.tools.talk import QuestionTool, TodoWriteTool
 from odin.tools.web import WebFetchTool, WebSearchTool
@@ -28,7 +29,8 @@ class ToolDeps(Struct, frozen=True):
     """Dependencies of one agent's tools. If a field is None, the tools that need it do not exist.
 
     `session_folder` is the session's folder, `root` the project. `files` belongs to this agent alone: a file that one
-    agent has read counts as unread for another.
+    agent has read counts as unread for another. `handoff_roles` returns the roles that a plan can be handed to;
+    without `ask_plan` a plan is only saved.
     """
 
     files: FileCache
@@ -38,6 +40,8 @@ class ToolDeps(Struct, frozen=True):
     on_instructions_written: Callable[[], None] = lambda: None
     small_model: AskSmallModel | None = None
     ask_user: AskUser | None = None
+    ask_plan: AskPlan | None = None
+    handoff_roles: Callable[[], HandoffRoles] | None = None
     fetch: Fetch | None = None
     search_engine: SearchEngine | None = None
     list_collected: Callable[[], Sequence[CollectedItem]] | None = None
@@ -57,6 +61,7 @@ def build_standard_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
         *_build_background_tools(deps.background),
         TodoWriteTool(),
         QuestionTool(deps.ask_user),
+        *_build_plan_tools(deps),
         *_build_artifact_tools(deps.session_folder),
         *_build_reading_tools(deps),
         WriteFileTool(files),
@@ -78,6 +83,12 @@ def _build_reading_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
     if deps.small_model is not None and deps.list_collected is not None:
         tools.append(ContextSummarizerTool(deps.list_collected, deps.small_model, deps.files, deps.hooks))
     return tuple(tools)
+
+
+def _build_plan_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
+    if deps.handoff_roles is None or not deps.root:
+        return ()
+    return (HandoffTool(PlanFolder(deps.root), deps.files, deps.ask_plan, deps.handoff_roles),)
 
 
 def _build_init_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:

@@ -1,7 +1,8 @@
-"""Answers to permission requests and questions, from typed text, SDK clients and Python callbacks.
+"""Answers to permission requests, questions and plans, from typed text, SDK clients and Python callbacks.
 
 SDK clients see a question as a permission request for a tool named AskUserQuestion. They answer by allowing it with
-changed input, in which `answers` maps the text of each question to the chosen labels.
+changed input, in which `answers` maps the text of each question to the chosen labels. A plan is a request for
+ExitPlanMode.
 """
 
 import inspect
@@ -11,10 +12,11 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.core.call_events import AskEvent, PermissionAsked, QuestionsAsked
+from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.policy import CallbackHook, HookPayload, RememberScope
+from odin.ui.plan_text import SDK_PLAN_TOOL, make_plan_answer, to_plan_input
 
 SDK_TOOL = "AskUserQuestion"
 
@@ -116,9 +118,11 @@ HookTable = Mapping[str, Sequence[Hook | HookFunction]]
 
 
 async def decide(checker: CanUseTool | None, ask: AskEvent) -> Op:
-    """Return the program's answer to a permission request or question."""
+    """Return the program's answer to a permission request, question or plan."""
     if isinstance(ask, QuestionsAsked):
         return _make_questions_answer(ask, await _ask_checker(checker, SDK_TOOL, to_sdk_input(ask.questions), ask))
+    if isinstance(ask, PlanAsked):
+        return _make_plan_answer(ask, await _ask_checker(checker, SDK_PLAN_TOOL, to_plan_input(ask), ask))
     return _make_permission_answer(ask, await _ask_checker(checker, ask.name, dict(ask.args), ask))
 
 
@@ -190,3 +194,12 @@ def _make_questions_answer(ask: QuestionsAsked, verdict: Permission) -> Op:
     changed = verdict.updated_input if isinstance(verdict, Allow) else None
     cancelled = not isinstance(verdict, Allow) and verdict is not True
     return AnswerQuestions(ask.ask_id, parse_sdk_answers(ask.questions, changed), cancelled, by="api")
+
+
+def _make_plan_answer(ask: PlanAsked, verdict: Permission) -> Op:
+    allow = isinstance(verdict, Allow) or verdict is True
+    denial = verdict if isinstance(verdict, Deny) else Deny()
+    changed = verdict.updated_input if isinstance(verdict, Allow) else None
+    return make_plan_answer(
+        ask, allow=allow, message=denial.message, changed=changed, interrupt=denial.interrupt, by="api"
+    )

@@ -10,6 +10,7 @@ from odin.core.call_events import (
     AnswerEvent,
     AskEvent,
     PermissionAsked,
+    PlanAsked,
 )
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
@@ -185,4 +186,6 @@ def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
 def _describe_request(event: AskEvent) -> str:
     if isinstance(event, PermissionAsked):
         return f"needs your permission for {user_name_of(event.name)}"
+    if isinstance(event, PlanAsked):
+        return f"presents a plan: {event.title}"
     return f"asks: {event.questions[0].text}" if event.questions else "asks something"

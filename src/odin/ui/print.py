@@ -7,10 +7,10 @@ from typing import Any, Protocol, TextIO
 import msgspec
 from msgspec import Struct
 
-from odin.core.call_events import ThinkingEnded
+from odin.core.call_events import PlanAsked, ThinkingEnded
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, TurnEnded
-from odin.core.op import Prompt
+from odin.core.op import AnswerPlan, Prompt
 from odin.ui.exit import (
     EXIT_READER_GONE,
     OUTPUT_CLOSED,
@@ -219,7 +219,10 @@ class _TurnRun:
             event = envelope.event
             if isinstance(event, TurnEnded) and event.id == prompt_id:
                 return event
-            self._show(envelope)
+            if isinstance(event, PlanAsked) and self._started is None:  # the plan is the answer
+                await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", by="headless"))
+            else:
+                self._show(envelope)
         return None
 
     def _show(self, envelope: Envelope) -> None:

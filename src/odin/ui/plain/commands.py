@@ -13,6 +13,7 @@ from odin.core.format import count_of
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plain import command_views as views
+from odin.ui.plan_text import parse_execution
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     Action,
@@ -65,6 +66,8 @@ class PlainCommands:
         self, sessions: Sessions, permission_mode: str, mode: Mode, err: TextIO, expect_turn: Callable[[], None]
     ) -> None:
         self.mode: Mode = mode
+        self.first_prompt: Prompt | None = None
+        """To be sent in the session that a command opened."""
         self.error_log = ErrorLog()
         self.permission_mode = PermissionModeSwitch()
         self._sessions = sessions
@@ -85,6 +88,7 @@ class PlainCommands:
             "undo": self._undo,
             "redo": self._redo,
             "new": self._open_new,
+            "execute": self._execute_plan,
             "resume": self._resume,
             "fork": self._fork,
             "sessions": self._print_sessions,
@@ -211,6 +215,11 @@ class PlainCommands:
 
     async def _open_new(self, rest: str) -> None:
         await self._sessions.open_new()
+        write_line(self._err, f"New session {await self._context.get_session_id()}")
+
+    async def _execute_plan(self, rest: str) -> None:
+        _, self.first_prompt = await self._sessions.execute_plan(*parse_execution(rest))
+        self.mode = self.first_prompt.mode
         write_line(self._err, f"New session {await self._context.get_session_id()}")
 
     async def _resume(self, rest: str) -> None:

@@ -1,14 +1,14 @@
-"""Asks the permission requests and questions of a turn on a terminal, one at a time."""
+"""Asks the permission requests, questions and plans of a turn on a terminal, one at a time."""
 
 import asyncio
 from collections import deque
 from typing import Protocol, TextIO
 
-from odin.core.call_events import AnswerEvent, AskEvent, PermissionAnswered, QuestionsAsked
+from odin.core.call_events import AnswerEvent, AskEvent, PermissionAnswered, PlanAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded
-from odin.core.op import AnswerPermission, AnswerQuestions
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.ui.terminal import Tty, escape_hidden, is_in_background, wrap_words
 
 _BACKGROUND = "Odin runs in the background and cannot ask."
@@ -98,13 +98,17 @@ class TerminalDialogs:
             return False
         return True
 
-    async def _answer(self, ask: AskEvent, agent: str) -> AnswerPermission | AnswerQuestions:
+    async def _answer(self, ask: AskEvent, agent: str) -> AnswerPermission | AnswerQuestions | AnswerPlan:
         if is_in_background(self._tty.fd):
             return _make_refusal(ask, _BACKGROUND)
         if isinstance(ask, QuestionsAsked):
             from odin.ui.plain.dialogs import ask_questions
 
             return await ask_questions(self._tty, ask)
+        if isinstance(ask, PlanAsked):
+            from odin.ui.plain.dialogs import ask_plan
+
+            return await ask_plan(self._tty, ask)
         from odin.ui.plain.dialogs import PermissionFlow
 
         return await PermissionFlow(self._tty, ask, agent).ask()
@@ -118,7 +122,9 @@ def _describe_answer(event: AnswerEvent) -> str:
     return "This was answered elsewhere."
 
 
-def _make_refusal(ask: AskEvent, why: str) -> AnswerPermission | AnswerQuestions:
+def _make_refusal(ask: AskEvent, why: str) -> AnswerPermission | AnswerQuestions | AnswerPlan:
+    if isinstance(ask, PlanAsked):
+        return AnswerPlan(ask.ask_id, "keep_planning", by="nobody")
     if isinstance(ask, QuestionsAsked):
         return AnswerQuestions(ask.ask_id, cancelled=True, by=why)
     return AnswerPermission(ask.ask_id, allow=False, reason=why, by="nobody")

@@ -1,14 +1,14 @@
-"""The dialogs of plain mode: questions of the model and permission requests, and how typed answers are parsed."""
+"""The dialogs of plain mode: questions, plans and permission requests, and how typed answers are parsed."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.errors import UsageError
 from odin.core.event_values import Question
-from odin.core.op import AnswerPermission, AnswerQuestions
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.core.policy import Danger, RememberScope
 from odin.ui.callbacks import parse_choice
 from odin.ui.permission_text import (
@@ -24,6 +24,7 @@ from odin.ui.permission_text import (
     list_offered_rules,
     summarize_change,
 )
+from odin.ui.plan_text import list_plan_choices, parse_plan_choice
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import (
     TextPainter,
@@ -103,6 +104,33 @@ def format_question(asked: Question, place: str = "") -> str:
 
 def _default_label_of(asked: Question) -> str:
     return asked.options[0].label if asked.options else "(no answer)"
+
+
+async def ask_plan(tty: Tty, ask: PlanAsked) -> AnswerPlan:
+    """Ask what to do with a plan, which is already on the screen. Ctrl-D keeps planning."""
+    text = format_plan_choices(ask)
+    while True:
+        reply = await tty.ask_line(text)
+        if not reply:
+            tty.write("\n")
+        try:
+            answer = parse_plan_choice(ask, reply)
+        except ValueError:
+            text = f"Choose 1 to {len(list_plan_choices(ask))}, or say what to change: "
+            continue
+        if answer is not None:
+            return answer
+        comment = (await tty.ask_line("What should change? ")).strip()
+        if comment:
+            return AnswerPlan(ask.ask_id, "revise", comment)
+        text = format_plan_choices(ask)
+
+
+def format_plan_choices(ask: PlanAsked) -> str:
+    """Return the numbered answers to a plan."""
+    lines = [f"Odin presents a plan: {escape_hidden(ask.title)} ({escape_hidden(ask.path)})"]
+    lines += [f"  {number}. {choice.label}" for number, choice in enumerate(list_plan_choices(ask), 1)]
+    return "\n".join([*lines, "Answer (a number, or what to change; Enter or Ctrl-D keeps planning): "])
 
 
 class PermissionFlow:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TextIO
 
+from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError, OutputFailed
-from odin.core.event import Envelope, PermissionModeChanged, TurnStarted
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.format import count_of
 from odin.core.op import ChangePrompt, Interrupt, Prompt
@@ -23,6 +24,7 @@ from odin.ui.plain import editors
 from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.plain.keyboard import Keyboard, complete
 from odin.ui.plain.turn_output import TurnView
+from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
@@ -140,6 +142,8 @@ class _PlainRepl:
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._line_stays = True
         self._ending = False
+        self._presented = ""
+        self._execution = ""
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._side_tasks: set[asyncio.Task[object]] = set()
@@ -264,14 +268,26 @@ class _PlainRepl:
         if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE, OutputFailed.exit_code):
             self._leave(code)
         self._keyboard.show()
+        if self._execution:
+            self._queue_line(f"/execute {self._execution}")
+            self._execution = ""
 
     def _observe(self, envelope: Envelope) -> None:
         self._commands.error_log.handle_event(envelope, True)
         self._notifier.handle_event(envelope)
         if envelope.agent:
             return
-        if isinstance(envelope.event, PermissionModeChanged):
-            self._commands.permission_mode.record_mode(envelope.event.mode)
+        match envelope.event:
+            case PermissionModeChanged(mode=mode):
+                self._commands.permission_mode.record_mode(mode)
+            case ModeChanged(mode=mode):
+                self._commands.mode = mode
+            case PlanAsked(path=path):
+                self._presented = path
+            case PlanAnswered(decision="approve_new_session", role=role):
+                self._execution = format_execution(self._presented, role)
+            case _:
+                pass
         for view in self._commands.list_views_for(envelope.event):
             with self._keyboard.write_above():
                 view.show(envelope.event)
@@ -336,13 +352,16 @@ class _PlainRepl:
             await self._send_prompt(text)
 
     async def _send_prompt(self, text: str) -> None:
-        client = self._client
-        await self._sender.wait_until_followed(client)
         prompt = Prompt(os.urandom(6).hex(), text, self._commands.mode)
         if self._line_stays:
             self._turns.prompt_on_screen = prompt.id
+        await self._submit_prompt(prompt)
+
+    async def _submit_prompt(self, prompt: Prompt) -> None:
+        client = self._client
+        await self._sender.wait_until_followed(client)
         if place := await self._sender.send(client, prompt):
-            self._turns.show_prompt(f"Queued #{place}: ", text)
+            self._turns.show_prompt(f"Queued #{place}: ", prompt.text)
 
     async def _run_command(self, name: str, rest: str) -> None:
         before = self._client
@@ -353,6 +372,9 @@ class _PlainRepl:
                 self._sender.cancel_expected()
                 raise
         await self._enter_session(before)
+        first, self._commands.first_prompt = self._commands.first_prompt, None
+        if first is not None:
+            await self._submit_prompt(first)
         await self._edit_draft(draft)
 
     async def _edit_draft(self, draft: str, *, outside: bool = False) -> None:

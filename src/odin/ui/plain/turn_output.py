@@ -12,6 +12,7 @@ from typing import Protocol, TextIO
 from odin.core.call_events import (
     AskEvent,
     CallStreamed,
+    PlanAsked,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -104,6 +105,9 @@ class StreamedAnswer:
             self._finish_reply(event.message.text)
         elif isinstance(event, ReplyRolledBack | ReplyDiscarded):
             self._restart_reply()
+        elif isinstance(event, PlanAsked):
+            self._finish_reply(event.text.strip())
+            self.flush()
         elif isinstance(event, _FLUSH_BEFORE):
             self.flush()
 

@@ -1,19 +1,20 @@
-"""Permission requests and questions to a stream-json client, and the permission updates it sends back.
+"""Permission requests, questions and plans to a stream-json client, and the permission updates it sends back.
 
-Both are `can_use_tool` requests, because SDK clients have a callback for those.
+All are `can_use_tool` requests, because SDK clients have a callback for those.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from odin.core.call_events import AskEvent, PermissionAsked, QuestionsAsked
+from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt, Op, RemoveRule
+from odin.core.op import AddRule, AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Op, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.tool import canonical_name_of, user_name_of
 from odin.ui.callbacks import SDK_TOOL, parse_sdk_answers, to_sdk_input
+from odin.ui.plan_text import SDK_PLAN_TOOL, make_plan_answer, to_plan_input
 
 Raw = dict[str, Any]
 
@@ -167,6 +168,8 @@ class PermissionRequests:
     async def _refuse(self, event: AskEvent, why: str) -> None:
         if isinstance(event, QuestionsAsked):
             await self._client.submit(AnswerQuestions(event.ask_id, cancelled=True, by="sdk"))
+        elif isinstance(event, PlanAsked):
+            await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", why, by="sdk"))
         else:
             await self._client.submit(AnswerPermission(event.ask_id, allow=False, reason=why, by="sdk"))
 
@@ -182,6 +185,17 @@ def _describe_request(event: AskEvent) -> Raw:
             "blocked_path": None,
             "decision_reason": "The model asks the user.",
             "description": text,
+        }
+    if isinstance(event, PlanAsked):
+        return {
+            "tool_name": SDK_PLAN_TOOL,
+            "input": to_plan_input(event),
+            "permission_suggestions": [],
+            "blocked_path": None,
+            "decision_reason": "The model presents a plan.",
+            "title": event.title,
+            "display_name": SDK_PLAN_TOOL,
+            "description": event.path,
         }
     more = {
         "rules": list(event.rules),
@@ -224,6 +238,9 @@ def _make_answer(event: AskEvent, given: Raw) -> Op:
             return Interrupt("keep")
         answers = parse_sdk_answers(event.questions, changed) if allow else ()
         return AnswerQuestions(event.ask_id, answers, cancelled=not allow, by="sdk")
+    if isinstance(event, PlanAsked):
+        message, interrupt = str(given.get("message") or ""), given.get("interrupt") is True
+        return make_plan_answer(event, allow=allow, message=message, changed=changed, interrupt=interrupt, by="sdk")
     return AnswerPermission(
         event.ask_id,
         allow=allow,

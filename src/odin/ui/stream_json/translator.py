@@ -361,6 +361,7 @@ class StreamTranslator:
             error_kind=event.error_kind,
             verification=to_builtins(event.verification) if event.verification else None,
             turn_id=event.id,
+            **({"plan_path": event.plan_path} if event.plan_path else {}),
         )
 
     # --- one reply ---

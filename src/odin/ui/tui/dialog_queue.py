@@ -1,4 +1,4 @@
-"""Queue of permission and question dialogs: shows one at a time and withdraws those answered elsewhere."""
+"""Queue of dialogs for requests, questions and plans: shows one at a time and withdraws those answered elsewhere."""
 
 import os
 import time
@@ -12,6 +12,8 @@ from odin.core.call_events import (
     AskEvent,
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
 )
@@ -19,11 +21,12 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
-from odin.core.op import AnswerPermission, AnswerQuestions, Prompt
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Prompt
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
     from odin.ui.tui.dialogs.permission import PermissionDialog
+    from odin.ui.tui.dialogs.plan import PlanDialog
     from odin.ui.tui.dialogs.questions import QuestionsDialog
 
 TYPING_S = 0.7
@@ -48,7 +51,7 @@ class DialogQueue:
         self._client: Client | None = None
         self._info: SessionInfo | None = None
         self._pending: deque[_PendingAsk] = deque()
-        self._dialog: PermissionDialog | QuestionsDialog | None = None
+        self._dialog: PermissionDialog | QuestionsDialog | PlanDialog | None = None
         self._closed_at = float("-inf")
         self._turn_mode: Mode | None = None
         self._is_scheduled = False
@@ -61,9 +64,9 @@ class DialogQueue:
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         match envelope.event:
-            case PermissionAsked() | QuestionsAsked() as event:
+            case PermissionAsked() | QuestionsAsked() | PlanAsked() as event:
                 self._pending.append(_PendingAsk(event, envelope.agent, time.monotonic()))
-            case PermissionAnswered() | QuestionsAnswered() as event:
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered() as event:
                 self._drop(event)
             case TurnStarted(mode=mode) if not envelope.agent:
                 self._turn_mode = mode
@@ -129,11 +132,15 @@ class DialogQueue:
             self._dialog = PermissionDialog(
                 event, ask.agent, self._submit_answer, waiting=waiting, deadline=deadline, keep=keep
             )
+        elif isinstance(event, PlanAsked):
+            from odin.ui.tui.dialogs.plan import PlanDialog
+
+            self._dialog = PlanDialog(event, self._submit, waiting=waiting, deadline=deadline, keep=keep)
         else:
             from odin.ui.tui.dialogs.questions import QuestionsDialog
 
             self._dialog = QuestionsDialog(
-                event, ask.agent, self._submit_answers, waiting=waiting, deadline=deadline, keep=keep
+                event, ask.agent, self._submit, waiting=waiting, deadline=deadline, keep=keep
             )
         self._app.push_screen(self._dialog, lambda _: self._open_next())
 
@@ -146,10 +153,7 @@ class DialogQueue:
                 return error
         return await self._submit(answer)
 
-    async def _submit_answers(self, answer: AnswerQuestions) -> str:
-        return await self._submit(answer)
-
-    async def _submit(self, op: AnswerPermission | AnswerQuestions | Prompt) -> str:
+    async def _submit(self, op: AnswerPermission | AnswerQuestions | AnswerPlan | Prompt) -> str:
         """Submit and return the error message, or ""."""
         if self._client is None:
             return "The session is closed."
@@ -166,7 +170,7 @@ class DialogQueue:
 def _explain_withdrawal(event: AnswerEvent) -> str:
     """Return why a dialog was withdrawn, or "" if that is obvious."""
     if event.by == "timeout":
-        return "No answer in time: denied."
+        return "No answer in time: denied." if isinstance(event, PermissionAnswered) else "No answer in time."
     if event.by in ("interrupt", "shutdown", "steer"):
         return ""
     from odin.ui.permission_text import describe_answer_elsewhere

@@ -12,6 +12,8 @@ from odin.core.call_events import (
     HookRan,
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
@@ -77,9 +79,9 @@ class CallBlocks:
                 self._record_progress(event)
             case ToolEnded():
                 self._end(event)
-            case PermissionAsked() | QuestionsAsked():
+            case PermissionAsked() | QuestionsAsked() | PlanAsked():
                 self._mark_asking(event)
-            case PermissionAnswered() | QuestionsAnswered():
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
                 self._mark_answered(event)
             case HookRan():
                 self._record_hook(event)
@@ -184,7 +186,7 @@ class CallBlocks:
         block = self._calls.get(event.call_id)
         if block is None or block.is_over:
             return
-        block.state = "running" if isinstance(event, QuestionsAnswered) or block.started else "queued"
+        block.state = "running" if isinstance(event, QuestionsAnswered | PlanAnswered) or block.started else "queued"
         if isinstance(event, PermissionAnswered) and not event.allowed:
             denied = "denied by you" if event.by == "user" else f"denied by {event.by}"
             block.explanation = f"{denied}: {event.reason}" if event.reason else denied

@@ -3,14 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound
-from odin.core.event import Envelope, Redone, Rewound
+from odin.core.event import AnyEvent, Envelope, ModeChanged, Redone, Rewound, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.format import count_of
 from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
+from odin.ui.plan_text import format_execution, parse_execution
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
 from odin.ui.slash_commands.sessions import (
     describe_loop_status,
@@ -27,14 +29,20 @@ if TYPE_CHECKING:
 
 
 class NavigationCommands:
-    """Commands that open, fork and rewind sessions. As a session observer, reports the files a rewind changed."""
+    """Commands that open, fork and rewind sessions.
+
+    As a session observer, reports the files a rewind changed, and carries out what the user decided about a plan.
+    """
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
+        self._presented = ""
+        self._execution = ""
 
     def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
         return {
             "new": self._start_new,
+            "execute": self._execute_plan,
             "resume": self._resume,
             "fork": self._fork,
             "sessions": self._show_sessions,
@@ -42,13 +50,30 @@ class NavigationCommands:
         }
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        return None
+        self._presented = self._execution = ""
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
         if live and isinstance(event, Rewound | Redone):
             cwd = self._app.info.cwd if self._app.info else "."
             self._app.show_toast(describe_rewind(event, cwd).rstrip(), "warn" if event.skipped_files else "info")
+        elif live and not envelope.agent:
+            self._follow_plan(event)
+
+    def _follow_plan(self, event: AnyEvent) -> None:
+        """Follow the decision about a plan: the new mode here, or a new session once the turn has ended."""
+        match event:
+            case ModeChanged(mode=mode):
+                self._app.mode = mode
+            case PlanAsked(path=path):
+                self._presented = path
+            case PlanAnswered(decision="approve_new_session", role=role):
+                self._execution = format_execution(self._presented, role)
+            case TurnEnded() if self._execution:
+                rest, self._execution = self._execution, ""
+                self._app.run_in_background(self._execute_plan(rest))
+            case _:
+                pass
 
     def draw_frame(self) -> None:
         return None
@@ -57,6 +82,14 @@ class NavigationCommands:
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.open_new()
             await self._app.show_session()
+
+    async def _execute_plan(self, rest: str) -> None:
+        plan, role = parse_execution(rest)
+        async with self._app.input_panel.submit_queue.pause():
+            client, prompt = await self._app.sessions.execute_plan(plan, role)
+            await self._app.show_session()
+            self._app.mode = prompt.mode
+            await client.submit(prompt)
 
     async def _resume(self, rest: str) -> None:
         if session := strip_all_option(rest):

@@ -10,6 +10,8 @@ from odin.core.call_events import (
     CallQueued,
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     ReplyRolledBack,
@@ -107,7 +109,9 @@ class AgentActivity:
                 )
             case QuestionsAsked():
                 self.asks[event.ask_id] = ("a question", ts)
-            case PermissionAnswered() | QuestionsAnswered():
+            case PlanAsked():
+                self.asks[event.ask_id] = ("a plan", ts)
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
                 self.asks.pop(event.ask_id, None)
             case _:
                 pass
@@ -274,10 +278,10 @@ class AgentList:
             case TurnStarted() | TurnEnded() if not envelope.agent:
                 self._asks.clear()
                 self._waited_s = 0.0
-            case PermissionAsked() | QuestionsAsked():
+            case PermissionAsked() | QuestionsAsked() | PlanAsked():
                 self._asked_at = self._asked_at if self._asks else envelope.ts
                 self._asks.add(envelope.event.ask_id)
-            case PermissionAnswered() | QuestionsAnswered() if envelope.event.ask_id in self._asks:
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered() if envelope.event.ask_id in self._asks:
                 self._asks.remove(envelope.event.ask_id)
                 self._waited_s += 0.0 if self._asks else envelope.ts - self._asked_at
             case _:

@@ -1,0 +1,267 @@
+"""Handoff: saves a plan as `.odin/plans/plan-NNN.md` and asks the user what to do with it.
+
+`PlanFolder` reads and writes the plans of a project. It never leaves its folder and follows no links, because the user
+approves no call of it: a project could bring links that lead elsewhere.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from odin.context.file_cache import FileCache, hash_bytes, take_fingerprint
+from odin.core.errors import ExternalModification
+from odin.core.op import AnswerPlan
+from odin.core.text import list_choices, to_valid_unicode
+from odin.core.tool import Args, AskPlan, PlanProposal, ToolContext, ToolOutput
+from odin.policy.paths import name_in, open_folder, open_parent
+from odin.tools.files import FileTool, Refusal, to_printable
+
+PLANS = ".odin/plans"
+DEFAULT_ROLE = "builder"
+MAX_BYTES = 200_000
+_MAX_ATTEMPTS = 1000
+_NUMBERED = re.compile(r"plan-(\d{1,9})\.md")
+_HEADING = re.compile(r"\s*#\s+(\S.*)")
+
+
+class Plan(Struct, frozen=True):
+    """A saved plan. `path` is absolute."""
+
+    path: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The first heading, or the name of the file."""
+        found = _HEADING.match(self.text)
+        return found[1].strip() if found else Path(self.path).name
+
+
+class PlanFolder:
+    """The plans of the project at `root`."""
+
+    def __init__(self, root: str) -> None:
+        self.path = f"{os.path.realpath(root)}/{PLANS}"
+
+    def find(self, name: str, cwd: str) -> str:
+        """Return the path of the plan with this name or path; "" is the one with the highest number.
+
+        Raise Refusal if there is none, or the path leads elsewhere.
+        """
+        if not name.strip():
+            numbers = self._list_numbers()
+            if not numbers:
+                raise Refusal(f"There is no plan in {PLANS} yet.")
+            return self._path_of(max(numbers))
+        folder = self.path if "/" not in name else os.path.realpath(cwd)
+        path = os.path.normpath(str(Path(folder, name)))
+        if str(Path(path).parent) != self.path or "\0" in name:
+            raise Refusal(f"{name} is not in {PLANS}, where plans are.")
+        return path
+
+    def read(self, name: str, cwd: str) -> Plan:
+        """Return the plan with this name or path; "" is the newest. Raise Refusal if it is missing or empty."""
+        path = self.find(name, cwd)
+        data = self._read_bytes(path)
+        if data is None:
+            raise Refusal(f"There is no plan {self._shorten(path)}.")
+        text = data.decode("utf-8", "replace")
+        if not text.strip():
+            raise Refusal(f"The plan {self._shorten(path)} is empty.")
+        return Plan(path, text)
+
+    def write_new(self, text: str) -> tuple[str, os.stat_result]:
+        """Save a plan under the next free number. Return its path and status."""
+        from odin.tools.atomic_write import replace_file
+
+        data = _encode(text)
+        for number in range(max(self._list_numbers(), default=0) + 1, 10**9)[:_MAX_ATTEMPTS]:
+            path = self._path_of(number)
+            try:
+                return path, replace_file(path, data, None)
+            except Refusal as error:
+                if error.kind != ExternalModification.__name__:  # another session took the number
+                    raise
+        raise Refusal(f"{PLANS} has no free number.")
+
+    def rewrite(self, path: str, text: str, is_current: Callable[[bytes], bool]) -> os.stat_result:
+        """Replace the text of a plan, unless its content is not current for the writer."""
+        from odin.tools.atomic_write import replace_file
+
+        before = self._read_bytes(path)
+        if before is None:
+            raise Refusal(f"There is no plan {self._shorten(path)}. Leave plan_path empty to save a new plan.")
+        if not is_current(before):
+            raise Refusal(f"You do not know the current text of {self._shorten(path)}. Read it first.")
+        return replace_file(path, _encode(text), before)
+
+    def _read_bytes(self, path: str) -> bytes | None:
+        """Return the content, or None if there is no such file."""
+        try:
+            with open_parent(path) as folder:
+                name = name_in(path)
+                kind = folder.status_of(name).st_mode
+                if stat.S_ISDIR(kind):
+                    raise Refusal(f"{self._shorten(path)} is a directory, not a plan.")
+                if not stat.S_ISREG(kind):
+                    raise Refusal(f"{self._shorten(path)} is not a regular file.")
+                with open(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+                    data = file.read(MAX_BYTES + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if len(data) > MAX_BYTES:
+            raise Refusal(f"{self._shorten(path)} is larger than {MAX_BYTES} bytes.")
+        return data
+
+    def _list_numbers(self) -> list[int]:
+        try:
+            with open_folder(self.path) as folder:
+                names = folder.list_names()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
+
+    def _path_of(self, number: int) -> str:
+        return f"{self.path}/plan-{number:03}.md"
+
+    def _shorten(self, path: str) -> str:
+        return f"{PLANS}/{name_in(path)}"
+
+
+def _encode(text: str) -> bytes:
+    try:
+        data = f"{text.strip()}\n".encode()
+    except UnicodeEncodeError:
+        raise Refusal("The plan contains half of a surrogate pair, which is not a character.") from None
+    if len(data) > MAX_BYTES:
+        raise Refusal(f"The plan has {len(data)} bytes and may have {MAX_BYTES}. Write a shorter one.")
+    return data
+
+
+class HandoffRoles(Struct, frozen=True):
+    """The role of the agent, and all roles."""
+
+    current: str = DEFAULT_ROLE
+    names: tuple[str, ...] = (DEFAULT_ROLE,)
+
+    def list_targets(self, role: str, *, in_plan_mode: bool) -> tuple[str, ...]:
+        """Return the roles that can carry out a plan, the chosen one first; without a choice builder.
+
+        The own role can in plan mode only, which ends with the plan. Raise Refusal if the chosen role cannot.
+        """
+        chosen = role.strip() or DEFAULT_ROLE
+        others = [name for name in self.names if in_plan_mode or name != self.current]
+        if chosen not in others and role.strip():
+            if chosen == self.current:
+                raise Refusal(f"You have the role {chosen} yourself. Hand the plan to another role: {_list(others)}.")
+            raise Refusal(f"There is no role {chosen!r}. Use {_list(others)}.")
+        return tuple(sorted(others, key=lambda name: (name != chosen, name != DEFAULT_ROLE)))
+
+
+def _list(names: list[str]) -> str:
+    return list_choices(names) if names else "none is available"
+
+
+class HandoffArgs(Args, frozen=True):
+    plan: Annotated[str, Meta(description="The plan in Markdown. Empty: present the saved plan.")] = ""
+    title: str = ""
+    plan_path: Annotated[str, Meta(description="The plan to revise or present. Empty: a new or the last one.")] = ""
+    role: Annotated[str, Meta(description="Who should carry it out. Empty: builder.")] = ""
+
+
+class HandoffTool(FileTool[HandoffArgs]):
+    """Save your plan as .odin/plans/plan-NNN.md and present it to the user, who approves it or asks for changes.
+    Call it when the plan is complete, and again with plan_path after changes."""
+
+    name = "Handoff"
+    kind = "talk"
+    short = "Save a plan and present it to the user for approval."
+    args = HandoffArgs
+    exclusive = True
+    runs_last = True
+    modes = ("plan_mode",)
+    argument_aliases = (("path", "plan_path"), ("text", "plan"))
+
+    def __init__(self, folder: PlanFolder, files: FileCache, ask: AskPlan | None, roles: Callable[[], HandoffRoles]):
+        self._folder = folder
+        self._files = files
+        self._ask = ask
+        self._roles = roles
+
+    def title_of(self, args: HandoffArgs) -> str:
+        return args.title or Plan(args.plan_path or "the last plan", args.plan).title
+
+    async def work(self, args: HandoffArgs, ctx: ToolContext) -> ToolOutput:
+        roles, in_plan_mode = self._roles(), ctx.mode == "plan_mode"
+        if not in_plan_mode and roles.current == DEFAULT_ROLE:
+            raise Refusal("Plans are presented in plan mode. Here, do the work yourself.")
+        targets = roles.list_targets(args.role, in_plan_mode=in_plan_mode)
+        plan = self._save(args, ctx) if args.plan.strip() else self._folder.read(args.plan_path, ctx.cwd)
+        proposal = PlanProposal(to_valid_unicode(plan.path), plan.title, plan.text, targets)
+        name = os.path.relpath(plan.path, ctx.cwd)
+        if self._ask is None:
+            return _end_turn(plan, f"The plan is saved as {name}. No user is here to approve it.", name)
+        try:
+            answer = await self._ask(ctx.call_id, proposal)
+        except TimeoutError:
+            return _end_turn(plan, f"The plan is saved as {name}. The user did not answer in time.", name)
+        if answer.text.strip() and answer.text.strip() != plan.text.strip():
+            plan = self._save_edited(plan, answer.text)
+        return _describe_answer(plan, answer, name, edited=plan.text != proposal.text)
+
+    def _save(self, args: HandoffArgs, ctx: ToolContext) -> Plan:
+        text = args.plan.strip()
+        if args.title.strip() and not _HEADING.match(text):
+            text = f"# {args.title.strip()}\n\n{text}"
+        if not args.plan_path.strip():
+            path, info = self._folder.write_new(text)
+        else:
+            path = self._folder.find(args.plan_path, ctx.cwd)
+            info = self._folder.rewrite(path, text, lambda data: self._is_current(path, data))
+        return self._remember(path, text, info)
+
+    def _save_edited(self, plan: Plan, text: str) -> Plan:
+        """Save the text as the user edited it. The user has just seen the plan, so it need not be read again."""
+        info = self._folder.rewrite(plan.path, text, lambda data: True)
+        return self._remember(plan.path, text.strip(), info)
+
+    def _remember(self, path: str, text: str, info: os.stat_result) -> Plan:
+        self._files.record_write(path, take_fingerprint(_encode(text), info))
+        return Plan(path, text)
+
+    def _is_current(self, path: str, data: bytes) -> bool:
+        standing = self._files.compare(path, hash_bytes(data))
+        return standing == "current" or (standing != "changed" and not self._files.read_first)
+
+
+def _end_turn(plan: Plan, text: str, name: str) -> ToolOutput:
+    """Return the output that ends the turn with the plan as its answer."""
+    return ToolOutput(
+        text=to_printable(text), note=_note(name), view=plan.text, answer=plan.text.strip(), plan_path=plan.path
+    )
+
+
+def _note(name: str) -> str:
+    return to_printable(f"Presented the plan {name}")
+
+
+def _describe_answer(plan: Plan, answer: AnswerPlan, name: str, *, edited: bool) -> ToolOutput:
+    comment = f" The user says: {answer.comment.strip()}" if answer.comment.strip() else ""
+    if edited:
+        comment += f" The user edited the plan. It now reads:\n\n{plan.text}"
+    if answer.decision == "keep_planning":
+        return _end_turn(plan, f"The plan is saved as {name}. The user has not decided about it yet.{comment}", name)
+    if answer.decision == "approve_new_session":
+        text = f"The user approved the plan {name}. A new session in the role {answer.role} carries it out.{comment}"
+        return _end_turn(plan, text, name)
+    if answer.decision == "revise":
+        wanted = comment or " Improve it, or ask what to change."
+        text = f"The user wants changes to the plan {name}.{wanted} Present the changed plan with plan_path={name}."
+        return ToolOutput(text=to_printable(text), note=_note(name), view=plan.text, plan_path=plan.path)
+    text = f"The user approved the plan {name}. The mode is now edit_mode: carry out the plan.{comment}"
+    return ToolOutput(text=to_printable(text), note=_note(name), view=plan.text, mode="edit_mode", plan_path=plan.path)

@@ -1,0 +1,175 @@
+"""The dialog for a plan that the model presents: the plan as Markdown, and what to do with it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.strip import Strip
+from textual.widgets import Input, Static
+
+from odin.core.call_events import PlanAsked
+from odin.core.op import AnswerPlan
+from odin.ui.plan_text import PlanChoice, list_plan_choices, shorten_plan_path
+from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
+from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
+from odin.ui.tui.keys import LineInput
+from odin.ui.tui.paint.canvas import Canvas, make_strips
+
+SubmitPlanAnswer = Callable[[AnswerPlan], Awaitable[str]]
+"""Submits the answer. Returns the error message if it is refused, else ""."""
+
+_KEYS = {
+    "approve": "approve_plan",
+    "approve_new_session": "plan_session",
+    "revise": "change_plan",
+    "keep_planning": "keep_planning",
+}
+"""The key of each decision; a further role has only a number."""
+
+
+class PlanDialog(RequestDialog[None]):
+    """Shows the plan and the answers. While `_writing`, the user types what to change."""
+
+    def __init__(
+        self, ask: PlanAsked, submit: SubmitPlanAnswer, *, waiting: int = 0, deadline: float = 0, keep: bool = True
+    ) -> None:
+        super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
+        self._ask = ask
+        self._submit_answer = submit
+        self._choices = list_plan_choices(ask)
+        self._writing = False
+
+    def compose(self) -> ComposeResult:
+        with RequestPanel():
+            yield Static(id="title", classes="title", markup=False)
+            yield TextPage(self.make_canvas, id="about")
+            yield LineInput(id="line", compact=True, select_on_focus=False, placeholder="What should change?")
+            yield Static(id="message", markup=False)
+            yield ChoiceBar(id="answers")
+
+    def on_mount(self) -> None:
+        self.query_one(TextPage).show(self._paint_plan)
+        self._show()
+
+    def handle_ready(self) -> None:
+        self._show()
+
+    # --- appearance ---
+
+    def retitle(self) -> None:
+        info = self.odin.info
+        path = shorten_plan_path(self._ask.path, info.cwd if info is not None else "/")
+        self.query_one("#title", Static).update(
+            f"Plan: {escape_hidden(self._ask.title)} ({escape_hidden(path)}){self.describe_wait()}"
+        )
+
+    def _show(self, message: str = "") -> None:
+        line = self.query_one("#line", Input)
+        line.display = self._writing
+        (line if self._writing else self.query_one(TextPage)).focus()
+        self.query_one("#message", Static).update(message)
+        self.query_one(ChoiceBar).offer(self._list_answers() if self.ready else ())
+        self.retitle()
+        self._fit()
+
+    def _list_answers(self) -> Sequence[DialogChoice]:
+        keys = self.odin.keys
+        if self._writing:
+            return (
+                DialogChoice("confirm", keys.label_of("confirm"), "Send"),
+                DialogChoice("back", keys.label_of("back"), "Back"),
+            )
+        return tuple(self._make_answer(number, choice) for number, choice in enumerate(self._choices))
+
+    def _make_answer(self, number: int, choice: PlanChoice) -> DialogChoice:
+        first = next(at for at, other in enumerate(self._choices) if other.decision == choice.decision)
+        key = self.odin.keys.label_of(_KEYS[choice.decision]) if first == number else str(number + 1)
+        return DialogChoice(f"pick({number})", key, choice.label, choice.short)
+
+    def _paint_plan(self, canvas: Canvas) -> list[Strip]:
+        from odin.ui.tui.paint.markdown import paint_markdown
+
+        return make_strips(paint_markdown(self._ask.text.strip(), canvas))
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """Give the plan the rows that the answers leave free."""
+        width = max(self.odin.size.width - 2, 1)
+        used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
+        for name in ("#title", "#message"):
+            part = self.query_one(name, Static)
+            text = str(part.content)
+            part.display = bool(text)
+            used += wrap_words(text, width).count("\n") + 1 if text else 0
+        page = self.query_one(TextPage)
+        page.styles.height = max(min(page.count_rows(width), self.odin.size.height - 1 - used), 2)
+
+    # --- keys and clicks ---
+
+    def _find_step_action(self, key: str) -> str:
+        keys = self.odin.keys
+        if self._writing:
+            name = keys.find_action(key, "step")
+            return name if name in ("confirm", "back") else self.find_conversation_action(key)
+        if len(key) == 1 and key.isdecimal() and 1 <= int(key) <= len(self._choices):
+            return f"pick({int(key) - 1})"
+        return keys.find_action(key, "plan") or keys.find_action(key, "answers") or self.find_scroll_action(key)
+
+    async def _perform(self, name: str) -> None:
+        if not self.is_answered:
+            await self.run_action(name)
+
+    def action_next_answer(self) -> None:
+        self.query_one(ChoiceBar).move(1)
+
+    def action_previous_answer(self) -> None:
+        self.query_one(ChoiceBar).move(-1)
+
+    async def action_take_answer(self) -> None:
+        if chosen := self.query_one(ChoiceBar).chosen:
+            await self._perform(chosen)
+        else:
+            keys = self.odin.keys
+            self._show(f"Choose an answer: {keys.label_of('approve_plan')} approves the plan.")
+
+    async def action_pick(self, number: int) -> None:
+        choice = self._choices[number]
+        if choice.decision == "revise":
+            self.action_change_plan()
+        else:
+            await self._send(AnswerPlan(self.ask_id, choice.decision, role=choice.role))
+
+    async def action_approve_plan(self) -> None:
+        await self._send(AnswerPlan(self.ask_id, "approve"))
+
+    async def action_plan_session(self) -> None:
+        await self._send(AnswerPlan(self.ask_id, "approve_new_session"))
+
+    async def action_keep_planning(self) -> None:
+        await self._send(AnswerPlan(self.ask_id, "keep_planning"))
+
+    def action_change_plan(self) -> None:
+        self._writing = True
+        self._show()
+
+    def action_back(self) -> None:
+        self._writing = False
+        self._show()
+
+    async def action_confirm(self) -> None:
+        comment = self.query_one("#line", Input).value.strip()
+        if comment:
+            await self._send(AnswerPlan(self.ask_id, "revise", comment))
+        else:
+            self._show("Say what to change, or go back.")
+
+    async def _send(self, answer: AnswerPlan) -> None:
+        self.is_answered = True
+        error = await self._submit_answer(answer)
+        if error:
+            self.is_answered = False
+            self._show(escape_hidden(error))
+        elif self.is_current:
+            self.dismiss(None)

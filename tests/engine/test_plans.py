@@ -1,0 +1,227 @@
+"""Plans: the model presents one, the user decides, through the whole engine."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.call_events import PlanAnswered, PlanAsked, ToolEnded
+from odin.core.errors import UsageError
+from odin.core.event import ModeChanged
+from odin.core.op import AnswerPlan, Interrupt
+from odin.testing import call, reply, say
+from tests.engine.conftest import Start, Talk
+from tests.engine.test_questions import asked
+
+TEXT = "1. Rename `a.py`.\n2. Run the tests."
+
+
+def present(id: str = "h1", **args: Any):
+    return call("Handoff", {"plan": TEXT, "title": "Rename it", **args}, id=id)
+
+
+def plans_in(workspace: Path) -> dict[str, str]:
+    folder = workspace / ".odin" / "plans"
+    return {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+
+
+async def decide(talk: Talk, decision: Any, number: int = 1, **more: Any) -> PlanAsked:
+    event = await asked(talk, PlanAsked, number)
+    assert await talk.client.submit(AnswerPlan(event.ask_id, decision, **more))
+    return event
+
+
+def result_of(talk: Talk, call_id: str = "h1") -> ToolEnded:
+    return next(event for event in talk.all(ToolEnded) if event.call_id == call_id)
+
+
+async def test_an_approved_plan_is_carried_out_in_the_same_turn_in_edit_mode(start: Start, workspace: Path):
+    write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
+    talk = await start([present(), write, say("Done."), say("a"), say("b")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    event = await decide(talk, "approve", comment="Keep it short.")
+    ended = await talk.until_end(prompt)
+    assert (ended.reason, ended.text, Path(ended.plan_path).name) == ("end_turn", "Done.", "plan-001.md")
+    assert (event.title, event.roles) == ("Rename it", ("builder",))
+    assert plans_in(workspace) == {"plan-001.md": f"# Rename it\n\n{TEXT}\n"}
+    assert (workspace / "b.py").read_text() == "b\n"
+    first, second = talk.server.requests[:2]
+    assert "Handoff" in first.tool_names and "WriteFile" not in first.tool_names
+    assert "Handoff" not in second.tool_names and "WriteFile" in second.tool_names
+    assert second.results["h1"] == (
+        "The user approved the plan .odin/plans/plan-001.md. The mode is now edit_mode: carry out the plan. "
+        "The user says: Keep it short."
+    )
+    assert talk.all(ModeChanged) == [ModeChanged("edit_mode")]
+    assert (await talk.client.snapshot()).agent_mode == "edit_mode"
+    await talk.say("Go on.", "edit_mode")
+    assert "The mode is now" not in str(talk.server.requests[3].messages[-1]), "the model knows it already"
+    await talk.say("And plan.", "plan_mode")
+    assert "The mode is now plan_mode." in str(talk.server.requests[4].messages[-1])
+
+
+async def test_changes_go_back_to_the_model_which_writes_the_same_file_again(start: Start, workspace: Path):
+    again = call("Handoff", {"plan": "1. Only this.", "plan_path": ".odin/plans/plan-001.md"}, id="h2")
+    talk = await start([present(), again, say("Done.")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    await decide(talk, "revise", comment="Too long.")
+    await decide(talk, "approve", 2)
+    assert (await talk.until_end(prompt)).text == "Done."
+    results = talk.server.requests[1].results["h1"]
+    assert results.startswith("The user wants changes to the plan .odin/plans/plan-001.md. The user says: Too long.")
+    assert "WriteFile" not in talk.server.requests[1].tool_names, "it keeps planning"
+    assert plans_in(workspace) == {"plan-001.md": "1. Only this.\n"}
+
+
+@pytest.mark.parametrize("decision", ["keep_planning", "approve_new_session"])
+async def test_the_turn_ends_with_the_plan(start: Start, decision: str):
+    talk = await start([present(), say("Here.")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    await decide(talk, decision)
+    ended = await talk.until_end(prompt)
+    assert (ended.reason, ended.text) == ("end_turn", f"# Rename it\n\n{TEXT}")
+    assert len(talk.server.requests) == 1
+    assert talk.all(PlanAnswered)[0].role == ("builder" if decision == "approve_new_session" else "")
+    assert (await talk.say("Go on.", "plan_mode")).text == "Here."
+
+
+async def test_where_nobody_can_be_asked_the_plan_is_the_answer(start: Start, workspace: Path):
+    talk = await start([present()])
+    ended = await talk.say("Plan it.", "plan_mode")
+    assert (ended.reason, ended.text) == ("end_turn", f"# Rename it\n\n{TEXT}")
+    assert ended.plan_path == str(workspace.resolve() / ".odin/plans/plan-001.md")
+    assert not talk.all(PlanAsked)
+
+
+async def test_nobody_answers_in_time(start: Start):
+    talk = await start([present()], can_ask=True, config={"question_timeout_s": 0.05})
+    assert (await talk.say("Plan it.", "plan_mode")).text.endswith(TEXT)
+    assert [(event.decision, event.by) for event in talk.all(PlanAnswered)] == [("keep_planning", "timeout")]
+
+
+async def test_the_first_answer_wins(start: Start):
+    talk = await start([present(), say("Done.")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    event = await asked(talk, PlanAsked)
+    with pytest.raises(UsageError, match="The role 'cook' cannot carry out this plan"):
+        await talk.client.submit(AnswerPlan(event.ask_id, "approve_new_session", role="cook"))
+    assert not await talk.client.submit(AnswerPlan("ask-of-yesterday", "approve"))
+    assert await talk.client.submit(AnswerPlan(event.ask_id, "approve"))
+    assert not await talk.client.submit(AnswerPlan(event.ask_id, "keep_planning"))
+    assert (await talk.until_end(prompt)).text == "Done."
+
+
+async def test_an_interrupt_withdraws_the_plan(start: Start):
+    talk = await start([present(), say("Here again.")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    await asked(talk, PlanAsked)
+    await talk.client.submit(Interrupt())
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+    assert [(event.decision, event.by) for event in talk.all(PlanAnswered)] == [("keep_planning", "interrupt")]
+    assert (await talk.say("And now?", "plan_mode")).text == "Here again."
+
+
+async def test_closing_the_session_withdraws_the_plan_and_a_resumed_one_goes_on(start: Start, workspace: Path):
+    talk = await start([present(), say("Here again.")], can_ask=True)
+    await talk.submit("Plan it.", "plan_mode")
+    event = await asked(talk, PlanAsked)
+    session = (await talk.client.get_info()).session
+    async with asyncio.timeout(20):
+        await talk.client.close()
+    resumed = await start([], server=talk.server, can_ask=True, resume=session)
+    assert not await resumed.client.submit(AnswerPlan(event.ask_id, "approve"))
+    assert (await resumed.say("And now?", "plan_mode")).text == "Here again."
+    assert list(plans_in(workspace)) == ["plan-001.md"]
+
+
+async def test_a_text_that_the_user_edited_is_saved_and_told(start: Start, workspace: Path):
+    talk = await start([present(), say("Done.")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    await decide(talk, "approve", text="1. Only half of it.")
+    await talk.until_end(prompt)
+    assert plans_in(workspace) == {"plan-001.md": "1. Only half of it.\n"}
+    assert "The user edited the plan. It now reads:\n\n1. Only half of it." in talk.server.requests[1].results["h1"]
+    assert talk.all(PlanAnswered)[0].text == "1. Only half of it."
+
+
+async def test_it_waits_for_the_other_calls_of_the_reply(start: Start, workspace: Path):
+    (workspace / "a.py").write_text("a\n")
+    read = call("Read", {"path": "a.py"}, id="r")
+    talk = await start([reply("", [present(), read]), say("Done.")], can_ask=True)
+    prompt = await talk.submit("Plan it.", "plan_mode")
+    await decide(talk, "approve")
+    await talk.until_end(prompt)
+    kinds = [event for event in talk.events if isinstance(event, PlanAsked | ToolEnded)]
+    assert [getattr(event, "call_id", "") for event in kinds] == ["r", "h1", "h1"]
+    assert set(talk.server.requests[1].results) == {"r", "h1"}
+
+
+async def test_plans_are_numbered_and_nothing_is_overwritten(start: Start, workspace: Path):
+    folder = workspace / ".odin" / "plans"
+    folder.mkdir(parents=True)
+    (folder / "plan-007.md").write_text("mine\n")
+    (folder / "plan-008.md").mkdir()
+    talk = await start([present(), present("h2")])
+    await talk.say("Plan it.", "plan_mode")
+    await talk.say("Plan it.", "plan_mode")
+    assert sorted(path.name for path in folder.iterdir()) == [f"plan-00{n}.md" for n in (7, 8, 9)] + ["plan-010.md"]
+    assert (folder / "plan-007.md").read_text() == "mine\n"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "missing": ({"plan": "", "plan_path": ".odin/plans/plan-404.md"}, "There is no plan .odin/plans/plan-404.md."),
+    "none-yet": ({"plan": ""}, "The plan .odin/plans/plan-003.md is empty."),
+    "directory": ({"plan": "", "plan_path": "folder.md"}, ".odin/plans/folder.md is a directory, not a plan."),
+    "revise-a-directory": ({"plan_path": "folder.md"}, ".odin/plans/folder.md is a directory, not a plan."),
+    "empty": ({"plan": "", "plan_path": "plan-003.md"}, "The plan .odin/plans/plan-003.md is empty."),
+    "outside": ({"plan": "", "plan_path": "../secret.md"}, "../secret.md is not in .odin/plans, where plans are."),
+    "absolute": ({"plan_path": "/etc/passwd"}, "/etc/passwd is not in .odin/plans, where plans are."),
+    "link": ({"plan": "", "plan_path": "link.md"}, ".odin/plans/link.md is not a regular file."),
+    "revise-unread": ({"plan_path": "plan-001.md"}, "You do not know the current text of .odin/plans/plan-001.md."),
+    "revise-missing": ({"plan_path": "plan-404.md"}, "There is no plan .odin/plans/plan-404.md. Leave plan_path empty"),
+    "unknown-role": ({"role": "cook"}, "There is no role 'cook'. Use builder."),
+}
+
+
+async def test_what_is_no_plan_is_a_clear_error(start: Start, workspace: Path):
+    folder = workspace / ".odin" / "plans"
+    (folder / "folder.md").mkdir(parents=True)
+    (folder / "plan-001.md").write_text("old\n")
+    (folder / "plan-003.md").write_text(" \n")
+    (workspace / "secret.md").write_text("secret\n")
+    (folder / "link.md").symlink_to(workspace / "secret.md")
+    script = [present(name, **args) for name, (args, _) in REFUSED.items()]
+    talk = await start([*script, say("I give up.")], can_ask=True)
+    await talk.say("Plan it.", "plan_mode")
+    for name, (_, error) in REFUSED.items():
+        ended = result_of(talk, name)
+        assert ended.status == "error", name
+        assert ended.text.startswith(error), (name, ended.text)
+    assert not talk.all(PlanAsked)
+    assert (folder / "plan-001.md").read_text() == "old\n"
+
+
+@pytest.mark.parametrize("link", [".odin", ".odin/plans"])
+async def test_a_link_in_the_project_does_not_lead_a_plan_elsewhere(start: Start, workspace: Path, link: str):
+    elsewhere = workspace.parent / "elsewhere"
+    elsewhere.mkdir()
+    (workspace / link).parent.mkdir(exist_ok=True)
+    (workspace / link).symlink_to(elsewhere)
+    talk = await start([present(), say("I give up.")])
+    await talk.say("Plan it.", "plan_mode")
+    assert result_of(talk).status == "error"
+    assert not list(elsewhere.rglob("*"))
+
+
+async def test_outside_plan_mode_it_is_refused(start: Start, workspace: Path):
+    talk = await start([present(), say("I do it.")], can_ask=True)
+    await talk.say("Do it.", "edit_mode")
+    assert result_of(talk).text == "Plans are presented in plan mode. Here, do the work yourself."
+    assert not plans_in(workspace)
+
+
+async def test_other_names_of_the_tool_work(start: Start, workspace: Path):
+    talk = await start([call("ExitPlanMode", {"plan": TEXT}, id="h1")])
+    assert (await talk.say("Plan it.", "plan_mode")).text == TEXT
+    assert list(plans_in(workspace)) == ["plan-001.md"]
