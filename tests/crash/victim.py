@@ -18,7 +18,7 @@ import msgspec
 
 from odin.app.sessions import SessionSwitcher, open_switcher
 from odin.config import Options
-from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded
@@ -26,6 +26,7 @@ from odin.core.op import (
     AddContext,
     AddRule,
     AnswerPermission,
+    AnswerPlan,
     AnswerQuestions,
     ChangePrompt,
     Compact,
@@ -233,6 +234,8 @@ class Worker:
             await self._submit(AnswerPermission(event.ask_id, self._random.random() < 0.8, "perhaps"))
         elif isinstance(event, QuestionsAsked):
             await self._submit(AnswerQuestions(event.ask_id, cancelled=True))
+        elif isinstance(event, PlanAsked):
+            await self._submit(AnswerPlan(event.ask_id, "revise", "perhaps"))
         elif isinstance(event, TurnEnded | PromptInjected | PromptDropped) and event.id == self._last:
             self._ended.set()
 

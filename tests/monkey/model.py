@@ -106,6 +106,7 @@ class Model:
             lambda: ("ContextSummarizer", {"focus": "the files"}),
             lambda: ("SaveArtifact", {"name": "plan", "content": f"plan {self._count}"}),
             self._question,
+            lambda: ("Handoff", {"plan": f"1. Step {self._count}.", "title": "A plan"}),
         )
         return ScriptedCall(*self._random.choice(made)())
 

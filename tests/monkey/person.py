@@ -13,7 +13,7 @@ import pytest
 
 from odin.app import open_session
 from odin.config import Options
-from odin.core.call_events import PermissionAsked, QuestionsAsked
+from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client, Snapshot
 from odin.core.errors import OdinError, SessionLocked
 from odin.core.event import Envelope, TurnEnded
@@ -22,6 +22,7 @@ from odin.core.op import (
     AddContext,
     AddRule,
     AnswerPermission,
+    AnswerPlan,
     AnswerQuestions,
     CancelCompaction,
     ChangePrompt,
@@ -136,12 +137,14 @@ class Person:
 
     def _react(self, client: Client, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, PermissionAsked | QuestionsAsked) and self.random.random() < 0.08:
+        if isinstance(event, PermissionAsked | QuestionsAsked | PlanAsked) and self.random.random() < 0.08:
             self._answer(client, Interrupt())
         elif isinstance(event, PermissionAsked):
             self._answer(client, self._permission(event))
         elif isinstance(event, QuestionsAsked):
             self._answer(client, self._choice(event))
+        elif isinstance(event, PlanAsked):
+            self._answer(client, self._decision(event))
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self.ended[event.id] = event
 
@@ -178,6 +181,10 @@ class Person:
             return AnswerQuestions(asked.ask_id, cancelled=True)
         answers = tuple(self.random.choice(((), ("left",), ("my own \x1b words",))) for _ in asked.questions)
         return AnswerQuestions(asked.ask_id, answers)
+
+    def _decision(self, asked: PlanAsked) -> Op:
+        decision = self.random.choice(("approve", "revise", "keep_planning", "approve_new_session"))
+        return AnswerPlan(asked.ask_id, decision, self.random.choice(("", "Shorter \x1b please.")))
 
     # --- what the person does ---
 

@@ -5,13 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAsked, QuestionsAsked, TodosChanged
+from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, TodosChanged
 from odin.core.client import ModelOption, RewindPlan, SessionSummary, TrustRequest, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, SkippedFile, Todo
 from odin.core.op import (
     AddRule,
     AnswerPermission,
+    AnswerPlan,
     AnswerQuestions,
     ChangePrompt,
     DropPrompt,
@@ -46,6 +47,8 @@ ASKED = PermissionAsked(
     rules=("E(f)",),
     preview="\n".join(f"+line {number}" for number in range(90)),
 )
+PLAN = PlanAsked("ask-9", "c9", "/p/.odin/plans/plan-001.md", "Rename it", "1. Rename it.\n", ("builder",))
+
 QUESTIONS = QuestionsAsked(
     "q",
     "c",
@@ -382,6 +385,10 @@ async def marked(scene: Scene) -> None:
     scene.top.query_one(ChoiceBar).move(1)
 
 
+async def planned(scene: Scene) -> None:
+    await scene.asks(PLAN)
+
+
 async def questioned(scene: Scene) -> None:
     await scene.asks(QUESTIONS)
 
@@ -488,7 +495,10 @@ def answered(**fields: Any) -> Callable[[Scene], bool]:
     """An answer whose fields are these was given."""
 
     def done(scene: Scene) -> bool:
-        given = [one for one in scene.client.submitted if isinstance(one, AnswerPermission | AnswerQuestions)]
+        answers = AnswerPermission | AnswerQuestions | AnswerPlan
+        given = [one for one in scene.client.submitted if isinstance(one, answers)]
+            one for one in scene.client.submitted if isinstance(one, AnswerPermission | AnswerQuestions | AnswerPlan)
+        ]
         return any(all(getattr(one, name) == value for name, value in fields.items()) for one in given)
 
     return done
@@ -604,6 +614,10 @@ CASES: tuple[Case, ...] = (
     Case("show_call", commanded, lambda scene: scene.top._view == "all"),
     Case("explain_keys", commanded, says("Edit the arguments before the call runs.")),
     Case("stop_work", commanded, answered(allow=False, interrupt=True)),
+    Case("approve_plan", planned, answered(decision="approve")),
+    Case("plan_session", planned, answered(decision="approve_new_session")),
+    Case("change_plan", planned, lambda scene: scene.top._writing),
+    Case("keep_planning", planned, answered(decision="keep_planning")),
     Case("next_option", questioned, lambda scene: scene.top._draft.cursor == 1),
     Case("previous_option", questioned, lambda scene: scene.top._draft.cursor == 2),
     Case("toggle_option", second_question, says("[x] C")),

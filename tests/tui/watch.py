@@ -8,12 +8,13 @@ from textual.screen import Screen
 
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope
-from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op, Prompt, RunUserShell
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Op, Prompt, RunUserShell
 from odin.core.slash_commands import find_slash_command
 from odin.session.log import read_log
 from odin.ui.tui.blocks import NoticeBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.permission import PermissionDialog
+from odin.ui.tui.dialogs.plan import PlanDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
 from odin.ui.tui.paint.painter import RenderCache, is_joined
 from odin.ui.tui.transcript_model import TranscriptModels
@@ -86,8 +87,9 @@ class Watch:
     def _heard(self, op: Op) -> None:
         """Every op sent to the session was caused by the user."""
         done = self.hands.done
-        if isinstance(op, AnswerPermission | AnswerQuestions):
-            kind = PermissionDialog if isinstance(op, AnswerPermission) else QuestionsDialog
+        if isinstance(op, AnswerPermission | AnswerQuestions | AnswerPlan):
+            kinds = {AnswerPermission: PermissionDialog, AnswerQuestions: QuestionsDialog, AnswerPlan: PlanDialog}
+            kind = kinds[type(op)]
             dialogs = [one for one in self.app.screen_stack if isinstance(one, kind) and one.ask_id == op.ask_id]
             if not dialogs or not dialogs[0].ready or self.opened[dialogs[0]] >= len(done):
                 self.wrong.append(f"answered by nobody: {op}")
@@ -145,7 +147,7 @@ class Watch:
     async def _calm(self, stop: bool) -> bool:
         app = self.app
         top = app.screen
-        if isinstance(top, PermissionDialog | QuestionsDialog):
+        if isinstance(top, PermissionDialog | QuestionsDialog | PlanDialog):
             if top.ready:
                 await self.hands.press(self.hands.random.choice(("escape", "n", "y", "enter")))
             return False

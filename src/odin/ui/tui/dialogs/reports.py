@@ -321,6 +321,7 @@ _SCOPE_TITLES: dict[KeyScope, str] = {
     "transcript": "In the conversation",
     "permission": "In permission requests",
     "questions": "In questions",
+    "plan": "When a plan is presented",
     "popup": "In the completion popup",
     "queue": "In the list of queued prompts",
     "search": "While searching the conversation",
@@ -347,6 +348,7 @@ _SCOPE_ORDER: tuple[KeyScope, ...] = (
     "transcript",
     "permission",
     "questions",
+    "plan",
     "popup",
     "queue",
 )
