@@ -212,7 +212,7 @@ async def test_each_mode_has_its_own_prompt_and_holds_for_its_message_only(start
         assert (await talk.client.snapshot()).agent_mode == mode
     systems = [json.dumps(request.json["system"]) for request in talk.server.requests]
     assert len(set(systems)) == 3
-    assert len({len(request.json["tools"]) for request in talk.server.requests}) == 2
+    assert len({len(request.json["tools"]) for request in talk.server.requests}) == 3
 
 
 async def test_the_first_request_in_edit_mode_is_small(start: Start) -> None:
