@@ -497,8 +497,6 @@ def answered(**fields: Any) -> Callable[[Scene], bool]:
     def done(scene: Scene) -> bool:
         answers = AnswerPermission | AnswerQuestions | AnswerPlan
         given = [one for one in scene.client.submitted if isinstance(one, answers)]
-            one for one in scene.client.submitted if isinstance(one, AnswerPermission | AnswerQuestions | AnswerPlan)
-        ]
         return any(all(getattr(one, name) == value for name, value in fields.items()) for one in given)
 
     return done

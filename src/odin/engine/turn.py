@@ -307,15 +307,19 @@ class AgentTurn:
                 return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
             if message.text.strip():
                 self._emit(StatusUpdated(message.text.strip()))
-            stop = await self._run_calls(message.calls)
-            self._deps.hooks.raise_if_halted()
-            if stop:
-                self.is_interrupted = True
-                return "interrupted", self._text
-            if self._scope.answer:
-                return "end_turn", self._scope.answer
-            if self._scope.guard.is_hopeless:
-                return "loop_detected", self._text
+            end = self._find_end(stop=await self._run_calls(message.calls))
+            if end is not None:
+                return end
+
+    def _find_end(self, *, stop: bool) -> tuple[ExitReason, str] | None:
+        """Return how the turn ends after tool calls, or None if it goes on. `stop`: the user wants it to end."""
+        self._deps.hooks.raise_if_halted()
+        if stop:
+            self.is_interrupted = True
+            return "interrupted", self._text
+        if self._scope.answer:
+            return "end_turn", self._scope.answer
+        return ("loop_detected", self._text) if self._scope.guard.is_hopeless else None
 
     async def _make_room(self) -> bool:
         """Compact once per turn to give cut-off replies more room. True if there is more room now."""
