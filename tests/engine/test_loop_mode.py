@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.core.call_events import ActivityChanged, RequestStarted
+from odin.core.call_events import ActivityChanged, RequestStarted, ToolEnded
 from odin.core.client import LoopStatus
-from odin.core.errors import SessionBusy
+from odin.core.errors import SessionBusy, UsageError
 from odin.core.event import Envelope, LoopChanged, LoopPrompted, TurnEnded, TurnStarted
 from odin.core.event_values import LoopState
 from odin.core.op import Interrupt, Prompt, SetLoop, SetPermissionMode
-from odin.engine.loop_mode import DEFAULT_GOAL
+from odin.engine.event_bus import EventBus
+from odin.engine.loop_mode import DEFAULT_GOAL, LoopMode
+from odin.engine.recorder import Recorder
 from odin.session.state import LOOP_ENDED_BY_RESUME, SessionState
 from odin.testing import ScriptedServer, call, fault, say
 
@@ -371,6 +373,120 @@ async def test_a_busy_session_takes_it_and_a_prompt_refused_as_busy_stays_refuse
         await talk.client.submit(Prompt("x", "now", wait=False))
     gate.set()
     await until_over(talk)
+
+
+def done(summary: str = "built and tested") -> Any:
+    return call("Done", {"summary": summary})
+
+
+def offered(talk: Talk) -> list[bool]:
+    """Whether the Done tool was offered, by request."""
+    return ["Done" in request.tool_names for request in talk.server.requests]
+
+
+async def test_the_done_tool_ends_it_and_is_offered_only_in_loop_mode(start: Start, workspace: Path) -> None:
+    script = [say("hello"), look(workspace, "x"), done(), say("All is well."), say("bye")]
+    talk = await start(script)
+    await talk.say("hi")
+    await talk.client.submit(SetLoop(True, "all of it"))
+    over = await until_over(talk)
+    assert (over.state, over.reason, over.iteration) == ("completed", "built and tested", 1)
+    await talk.say("hi again")
+    assert offered(talk) == [False, True, True, True, False]
+    assert talk.server.rejected == []
+
+
+async def test_the_done_tool_passes_the_same_gate(start: Start, workspace: Path) -> None:
+    script = [
+        todos("pending"),
+        done(),
+        todos("completed"),
+        edit(workspace),
+        done(),
+        look(workspace, "tested"),
+        done("it works"),
+        say("There."),
+    ]
+    talk = await start(script)
+    await talk.client.submit(SetLoop(True))
+    over = await until_over(talk)
+    assert (over.state, over.reason, over.iteration) == ("completed", "it works", 1)
+    refused = [text for request in talk.server.requests for text in request.results.values() if "Not done yet" in text]
+    assert "1 to-do is open: task 0" in refused[0]
+    assert "nothing was run since to verify them" in refused[-1]
+
+
+async def test_work_after_the_done_tool_is_assessed_too(start: Start, workspace: Path) -> None:
+    talk = await start([done(), edit(workspace), say("One more thing."), look(workspace, "tested"), DONE])
+    await talk.client.submit(SetLoop(True))
+    over = await until_over(talk)
+    assert (over.state, over.iteration) == ("completed", 2)
+    assert "Verify it now" in talk.all(LoopPrompted)[1].text
+
+
+async def test_without_loop_mode_the_done_tool_says_so(start: Start) -> None:
+    talk = await start([DONE, done(), say("ok")])
+    await talk.client.submit(SetLoop(True))
+    await until_over(talk)
+    await talk.say("hi")
+    assert "Loop mode is off" in "".join(talk.server.requests[2].results.values())
+
+
+@pytest.mark.parametrize(("config", "limit", "most"), [({"loop": {"max_iterations": 2}}, 0, 2), ({}, 3, 3)])
+async def test_the_limit_can_be_chosen(
+    start: Start, workspace: Path, config: dict[str, Any], limit: int, most: int
+) -> None:
+    rounds = [turn for number in range(5) for turn in (look(workspace, f"round-{number}"), say("more"))]
+    talk = await start(rounds, config=config)
+    await talk.client.submit(SetLoop(True, limit=limit))
+    over = await until_over(talk)
+    assert (over.state, over.iteration, over.limit) == ("budget_exhausted", most, most)
+    assert f"iteration 1 of {most}" in talk.all(LoopPrompted)[0].text
+
+
+@pytest.mark.parametrize("op", [SetLoop(True, limit=-1), SetLoop(True, limit=1001), SetLoop(True, agent="nobody")])
+async def test_what_cannot_be_is_refused(start: Start, op: SetLoop) -> None:
+    talk = await start([])
+    with pytest.raises(UsageError):
+        await talk.client.submit(op)
+    assert talk.server.requests == []
+
+
+async def test_known_checks_are_named_and_failing_ones_keep_it_going(start: Start, workspace: Path) -> None:
+    (workspace / "Makefile").write_text("test:\n\t@sh check.sh\n")
+    (workspace / "check.sh").write_text("exit 1\n")
+    fix = call("WriteFile", {"file_path": str(workspace / "check.sh"), "content": "exit 0\n"})
+    test = call("ExecuteCommand", {"command": "make test"})
+    code = [call("WriteFile", {"file_path": str(workspace / name), "content": "x = 1\n"}) for name in ("a.py", "b.py")]
+    talk = await start([code[0], DONE, code[1], test, DONE, fix, test, DONE])
+    await talk.client.submit(SetLoop(True))
+    over = await until_over(talk)
+    assert (over.state, over.iteration) == ("completed", 3)
+    texts = [event.text for event in talk.all(LoopPrompted)]
+    assert "the project's checks were not run since: `make test`." in texts[1]
+    assert "The project's checks did not pass: `make test`." in texts[2]
+    assert len(talk.all(TurnStarted)) == 3, "the loop reminds the model, and nothing else does"
+
+
+async def test_each_agent_has_a_loop_of_its_own() -> None:
+    recorder = Recorder(None, SessionState("s"), EventBus())
+    main, other = (LoopMode(recorder, lambda name: None, agent) for agent in ("", "agent-1"))
+    other.switch_on("its part", None, limit=4)
+    assert (main.is_active, other.is_active) == (False, True)
+    recorder.emit(TurnStarted("t", "x", "edit_mode"))
+    recorder.emit(ToolEnded("c1", "LS", "success", "main's"))
+    recorder.emit(ToolEnded("c2", "LS", "success", "its own"), "agent-1")
+    assert [call.fingerprint for call in recorder.state.loop_of("agent-1").calls] == [hash(("LS", "its own"))]
+    prompt = other.make_next_prompt(TurnEnded("t", "end_turn", "hm"), has_due=False)
+    assert prompt is not None
+    assert "iteration 1 of 4" in prompt.text
+    assert _states_of(recorder) == {"": "idle", "agent-1": "executing"}
+    assert other.switch_off("enough")
+    assert other.get_status() == LoopStatus(reason="enough")
+
+
+def _states_of(recorder: Recorder) -> dict[str, str]:
+    return {agent: recorder.state.loop_of(agent).status.state for agent in ("", "agent-1")}
 
 
 async def test_an_export_tells_of_it(start: Start, run_odin: Callable[..., "subprocess.CompletedProcess[str]"]) -> None:

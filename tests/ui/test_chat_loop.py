@@ -12,7 +12,7 @@ DONE = say("All is well.\n<done>looked at everything</done>")
 
 def test_a_loop_is_shown_and_ends_by_itself(workspace: Path) -> None:
     with (
-        ScriptedServer([say("First."), DONE]) as server,
+        ScriptedServer([say("First."), DONE, DONE]) as server,
         screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
     ):
         terminal.see("edit> ")
@@ -28,8 +28,13 @@ def test_a_loop_is_shown_and_ends_by_itself(workspace: Path) -> None:
         terminal.see("looked at everything (2 of 10 iterations")
         terminal.type("/loop sideways\n")
         terminal.see("Unknown argument 'sideways'.")
+        terminal.type("/loop on --limit many\n")
+        terminal.see("Unknown argument '--limit many'.")
+        terminal.type("/loop on --limit 3 once more\n")
+        terminal.see("Loop mode is on (executing, 1 of 3 iterations): once more")
+        terminal.see("Loop mode ended: goal reached. looked at everything")
         leave(terminal)
-        assert len(server.requests) == 2, "no command reaches the model"
+        assert len(server.requests) == 3, "no command reaches the model"
 
 
 def test_it_is_switched_while_a_turn_runs_and_ctrl_c_ends_it(workspace: Path) -> None:

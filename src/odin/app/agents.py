@@ -75,10 +75,10 @@ class RequestTemplates:
 
     def get(self, mode: Mode, registry: Registry) -> RequestTemplate:
         """Return the template of a mode. It is made once, so that the cached prefix of requests never changes."""
-        key = (self._models.ref, mode, registry.list_names())
+        offered = registry.list_offered(spec_of(mode).allows_tool)
+        key = (self._models.ref, mode, tuple(tool.name for tool in offered))
         if key not in self._templates:
             info = self._models.info
-            offered = registry.list_offered(spec_of(mode).allows_tool)
             specs = tuple(tool.build_spec() for tool in offered)
             if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
                 from odin.providers.tool_adapters import fit_tools_to_window

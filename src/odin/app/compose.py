@@ -508,10 +508,12 @@ class SessionComposition:
             self._verification = SessionVerification(self.config, self._env, self.recorder, self.approvals)
         return self._verification.make_verifier(pipeline, turn, scope, calls)
 
-    def make_loop_mode(self) -> "LoopMode":
-        from odin.engine.loop_mode import LoopMode
+    def make_loop_mode(self, agent: str) -> "LoopMode":
+        from odin.engine.loop_mode import DoneTool, LoopMode
 
-        return LoopMode(self.recorder, self._kind_of)
+        loop = LoopMode(self.recorder, self._kind_of, agent, limit=self.config.loop.max_iterations)
+        self._main_agent.registry.register(DoneTool(loop))
+        return loop
 
     def _kind_of(self, name: str) -> Kind | None:
         tool = self._main_agent.registry.get(name)

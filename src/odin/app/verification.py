@@ -1,9 +1,16 @@
-"""Verification in one session: the settings, the checks of the project, and the user's consent to run them."""
+"""Verification in one session: the settings, the checks of the project, and the user's consent to run them.
 
+The consent is stored in the configuration folder. It holds as long as a folder has exactly the same checks.
+"""
+
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
-from odin.config import Config
-from odin.config.confirmed_checks import read_confirmation, store_confirmation
+import msgspec
+
+from odin.config import Config, get_config_dir
+from odin.config.files import lock_file, write_atomically
 from odin.core.errors import OdinError
 from odin.core.event import Warned
 from odin.core.event_values import Option, Question
@@ -39,7 +46,7 @@ class SessionVerification:
             pipeline=pipeline,
             find_checks=lambda cwd, root: find_project_checks(cwd, root, self._env),
             confirm=lambda checks, ask: self._confirm(checks, ask, scope.agent),
-            is_looping=lambda: self._recorder.state.loop.is_active,
+            is_looping=lambda: self._recorder.state.loop_of(scope.agent).is_active,
             runs_checks=settings.mode == "run" and not scope.agent,
             configured=settings.configured,
             timeout_s=settings.timeout_s,
@@ -50,7 +57,7 @@ class SessionVerification:
         """Return whether Odin may run checks that it found. The user is asked once per folder and set of checks."""
         known = self._answers.get(checks)
         if known is None:
-            known = read_confirmation(checks.folder, checks.commands, self._env)
+            known = read_confirmation(checks, self._env)
         if known is None:
             known = await self._ask_user(checks, ask_id, agent) if self._approvals.can_ask else False
         self._answers[checks] = known
@@ -67,7 +74,40 @@ class SessionVerification:
             return False
         allowed = answers[0][:1] == (_YES.label,)
         try:
-            store_confirmation(checks.folder, checks.commands, allowed=allowed, env=self._env)
+            store_confirmation(checks, allowed=allowed, env=self._env)
         except (OdinError, OSError) as error:
             self._recorder.emit(Warned(f"The answer about the checks could not be saved: {error}"))
         return allowed
+
+
+class ConfirmedChecks(msgspec.Struct, frozen=True):
+    """The user's answer about the checks of a folder."""
+
+    commands: tuple[str, ...]
+    allowed: bool
+
+
+def locate_confirmed_checks(env: Mapping[str, str]) -> Path:
+    return get_config_dir(env) / "checks.json"
+
+
+def read_confirmation(checks: ProjectChecks, env: Mapping[str, str]) -> bool | None:
+    """Return the user's answer about these checks; None if there is none, or the store cannot be read."""
+    entry = _read_confirmations(env).get(os.path.realpath(checks.folder))
+    return entry.allowed if entry is not None and entry.commands == checks.commands else None
+
+
+def store_confirmation(checks: ProjectChecks, *, allowed: bool, env: Mapping[str, str]) -> None:
+    path = locate_confirmed_checks(env)
+    with lock_file(path):
+        answer = ConfirmedChecks(checks.commands, allowed)
+        known = {**_read_confirmations(env), os.path.realpath(checks.folder): answer}
+        data = msgspec.json.encode(dict(sorted(known.items())))
+        write_atomically(path, msgspec.json.format(data, indent=2) + b"\n")
+
+
+def _read_confirmations(env: Mapping[str, str]) -> dict[str, ConfirmedChecks]:
+    try:
+        return msgspec.json.decode(locate_confirmed_checks(env).read_bytes(), type=dict[str, ConfirmedChecks])
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return {}

@@ -40,7 +40,9 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("queue", "List, edit, drop or send queued prompts.", "[edit|drop|steer|send N]"),
     SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
-    SlashCommand("loop", "Keep working until a goal is reached. Without arguments, show progress.", "[on [GOAL]|off]"),
+    SlashCommand(
+        "loop", "Keep working until a goal is reached. Without arguments, show progress.", "[on [--limit N] [GOAL]|off]"
+    ),
     SlashCommand("compact", "Summarize the conversation to free context.", "[INSTRUCTIONS|cancel]"),
     SlashCommand("forget", "Remove the last message from the conversation."),
     SlashCommand("rewind", "Restore files, the conversation or both to before a prompt.", "[N] [files|chat] [force]"),

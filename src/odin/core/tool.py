@@ -446,6 +446,7 @@ ALIASES: dict[str, str] = {
     "SpawnStatus": "BashOutput TaskOutput spawn_status",
     "SpawnStop": "KillShell KillBash TaskStop spawn_stop",
     "TodoWrite": "todo_write todowrite todos update_plan SetTodoList write_todos TodoUpdate",
+    "Done": "done finish task_done",
     "AgentTool": "Task Agent agent task subagent SubAgent",
     "Delegate": "delegate",
     "WebFetch": "web_fetch fetch FetchURL fetch_url",

@@ -18,7 +18,7 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy
+from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy, UsageError
 from odin.core.event import (
     ContextAdded,
     Envelope,
@@ -69,6 +69,10 @@ from odin.sandbox.background import BackgroundProcesses
 if TYPE_CHECKING:
     from odin.engine.crash_recovery import DanglingEvents
     from odin.engine.loop_mode import LoopMode
+
+
+MAX_LOOP_ITERATIONS = 1000
+"""The highest limit of iterations that can be chosen for loop mode."""
 
 
 class Checkpoints(Protocol):
@@ -138,7 +142,9 @@ class SessionHost(Protocol):
         """Called before a prompt starts: bring the git status and the like up to date."""
         ...
 
-    def make_loop_mode(self) -> "LoopMode": ...
+    def make_loop_mode(self, agent: str) -> "LoopMode":
+        """Make the loop mode of an agent; its model is offered the Done tool while it is on."""
+        ...
 
     async def close(self) -> None:
         """Release everything the session does not own. The session is closed already."""
@@ -220,6 +226,10 @@ class LocalClient:
         return self._agent.interrupt(op.queue) or stopped
 
     async def _set_loop(self, op: SetLoop) -> bool:
+        if op.agent:
+            raise UsageError(f"Agent {op.agent!r} cannot run a loop.", "Loop mode works with the main agent.")
+        if not 0 <= op.limit <= MAX_LOOP_ITERATIONS:
+            raise UsageError(f"The limit of loop mode must be from 1 to {MAX_LOOP_ITERATIONS}, not {op.limit}.")
         if not op.enabled:
             return self._agent.stop_loop()
         async with self._op_lock:
@@ -227,8 +237,8 @@ class LocalClient:
             await self._recover()
             await self._host.refresh_surroundings()
             if self._loop_mode is None:
-                self._loop_mode = self._host.make_loop_mode()
-            self._loop_mode.switch_on(op.goal, op.mode)
+                self._loop_mode = self._host.make_loop_mode(op.agent)
+            self._loop_mode.switch_on(op.goal, op.mode, op.limit)
             self._agent.start_loop(self._loop_mode)
         return True
 

@@ -1,31 +1,33 @@
-"""Loop mode: when the model has answered and the goal is not reached, ask it to continue, up to ten times.
+"""Loop mode: when the model has answered and the goal is not reached, ask it to continue, up to a limit.
 
 Each iteration is a prompt and a turn like any other, so permissions, budgets and limits apply. Decisions are pure
-functions (`decide_next`) and are recorded; a resumed session does not continue by itself.
+functions (`decide_next`) and are recorded; a resumed session does not continue by itself. Every agent can have a loop
+of its own.
 """
 
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from odin.core.call_events import ActivityChanged
 from odin.core.client import LoopStatus
 from odin.core.errors import OdinError
 from odin.core.event import AnyEvent, LoopChanged, LoopPrompted, TurnEnded
-from odin.core.event_values import ExitReason, LoopState, Mode
+from odin.core.event_values import ExitReason, LoopState, Mode, Verification
 from odin.core.op import Prompt
 from odin.core.text import join_some
-from odin.core.tool import Kind
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput, fail
 from odin.engine.recorder import Recorder
+from odin.session.state import LoopModeState
 
 LoopAction = Literal["none", "continue_from_context", "verify", "completed", "blocked", "budget_exhausted"]
 
 MAX_ITERATIONS = 10
-"""Iterations each time loop mode is switched on."""
+"""Iterations each time loop mode is switched on, unless configured otherwise."""
 
 STALLED_ROUNDS = 2
 """Rounds without progress after which the model is told so."""
@@ -62,7 +64,8 @@ class LoopFacts(Struct, frozen=True):
     """The facts after a turn that decide whether the loop continues.
 
     `todos` are the open ones, `agents` the number of running sub-agents. `is_unverified`: files were changed and no
-    command has succeeded since. `stalled` counts the rounds without progress, including this one.
+    command has succeeded since. `verification` tells more, if the turn changed files of a project with known checks.
+    `stalled` counts the rounds without progress, including this one.
     """
 
     ended: ExitReason
@@ -72,6 +75,7 @@ class LoopFacts(Struct, frozen=True):
     todos: tuple[str, ...] = ()
     agents: int = 0
     is_unverified: bool = False
+    verification: Verification | None = None
     stalled: int = 0
 
 
@@ -140,7 +144,19 @@ def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
     if facts.signals.unverified is not None:
         why = f": {facts.signals.unverified}" if facts.signals.unverified else "."
         return (f"The work was not verified{why}",)
+    if facts.verification is not None:
+        return _describe_verification(facts.verification)
     return ("Files were changed and nothing was run since to verify them.",) if facts.is_unverified else ()
+
+
+def _describe_verification(verification: Verification) -> tuple[str, ...]:
+    bad = [check for check in verification.checks if check.outcome == verification.outcome]
+    names = join_some([f"`{check.command}`" for check in bad], _MAX_NAMED_TODOS)
+    if verification.outcome == "not_run":
+        return (f"Files were changed and the project's checks were not run since: {names}.",)
+    if verification.outcome in ("failed", "timed_out"):
+        return (f"The project's checks did not pass: {names}.",)
+    return ()
 
 
 def build_first_prompt(goal: str, iteration: int, limit: int) -> str:
@@ -171,7 +187,7 @@ _CONTINUE_NOTE = "Go on from where you are. Keep the to-do list true: mark what 
 _VERIFY_NOTE = "Verify it now: run the tests or whatever shows that it works, and put right what does not."
 _STALLED_NOTE = "{rounds} rounds in a row made no progress. Try another way, or say what keeps you from going on."
 _TAGS_NOTE = (
-    "End your reply with one of these, when it is true:\n"
+    "When everything is done, call the Done tool. Or end your reply with one of these, when it is true:\n"
     "<done>what was done and how it was verified</done>\n"
     "<verify-not-run>why it could not be verified</verify-not-run>\n"
     f"<blocked>category: reason</blocked>, the category being one of {', '.join(CATEGORIES)}"
@@ -199,16 +215,27 @@ _OPEN_STATUSES = ("pending", "in_progress")
 
 
 class LoopMode:
-    """The state of loop mode in one session. `kind_of` returns the kind of a tool by name."""
+    """Loop mode of one agent. `kind_of` returns the kind of a tool by name; `limit` is the usual one of iterations."""
 
-    def __init__(self, recorder: Recorder, kind_of: Callable[[str], Kind | None]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        kind_of: Callable[[str], Kind | None],
+        agent: str = "",
+        *,
+        limit: int = MAX_ITERATIONS,
+    ) -> None:
+        self.agent = agent
         self._recorder = recorder
         self._kind_of = kind_of
+        self._usual_limit = self._limit = limit
         self._goal = ""
         self._mode: Mode | None = None
         self._iteration = 0
         self._stalled = 0
         self._is_unverified = False
+        self._done = ""
+        """What the model said as it called the Done tool in this iteration."""
         self._seen_results: set[int] = set()
         self._last_prompt_id = ""
         self._cost_before = 0.0
@@ -216,22 +243,36 @@ class LoopMode:
 
     @property
     def is_active(self) -> bool:
-        return self._recorder.state.loop.is_active
+        return self._state.is_active
+
+    @property
+    def _state(self) -> LoopModeState:
+        return self._recorder.state.loop_of(self.agent)
 
     def get_status(self) -> LoopStatus:
-        spent = self._recorder.state.totals.cost_usd if self._cost_at_end is None else self._cost_at_end
-        status = self._recorder.state.loop.status
+        spent = self._measure_cost() if self._cost_at_end is None else self._cost_at_end
+        status = self._state.status
         cost = 0.0 if status.state == "idle" else spent - self._cost_before
         return msgspec.structs.replace(status, cost_usd=cost)
 
-    def switch_on(self, goal: str, mode: Mode | None) -> None:
+    def _measure_cost(self) -> float:
+        """Return the cost so far: of the whole session for the main agent, of one agent for the others."""
+        totals = self._recorder.state.totals
+        if not self.agent:
+            return totals.cost_usd
+        own = totals.by_agent.get(self.agent)
+        return own.cost_usd if own is not None else 0.0
+
+    def switch_on(self, goal: str, mode: Mode | None, limit: int = 0) -> None:
         """Start the loop with the full number of iterations, also if it is already on."""
         self._goal = " ".join(goal.split()) or DEFAULT_GOAL
         self._mode = mode
+        self._limit = limit or self._usual_limit
         self._iteration = self._stalled = 0
         self._is_unverified = False
+        self._done = ""
         self._seen_results.clear()
-        self._cost_before, self._cost_at_end = self._recorder.state.totals.cost_usd, None
+        self._cost_before, self._cost_at_end = self._measure_cost(), None
         self._set_state("executing")
 
     def switch_off(self, why: str = "") -> bool:
@@ -245,11 +286,27 @@ class LoopMode:
         """True if this is the last prompt the loop made."""
         return bool(prompt_id) and prompt_id == self._last_prompt_id
 
+    def accept_done(self, summary: str) -> tuple[str, ...]:
+        """The model called the Done tool. Return why that is not true yet; empty if it is accepted.
+
+        It is checked again when the turn ends: work after the call counts.
+        """
+        facts = LoopFacts(
+            "end_turn",
+            LoopSignals(done=" ".join(summary.split())),
+            todos=self._list_open_todos(),
+            agents=self._count_sub_agents(),
+            is_unverified=self._find_unverified(),
+        )
+        reasons = (*_list_unfinished(facts), *_list_unverified(facts))
+        self._done = "" if reasons else facts.signals.done
+        return reasons
+
     def make_first_prompt(self) -> Prompt:
         """Make the first prompt, for an idle agent."""
         self._iteration += 1
         self._set_state("executing")
-        text = build_first_prompt(self._goal, self._iteration, MAX_ITERATIONS)
+        text = build_first_prompt(self._goal, self._iteration, self._limit)
         return self._make_prompt(text, (), f"/loop on {self._goal}")
 
     def make_next_prompt(self, ended: TurnEnded, *, has_due: bool) -> Prompt | None:
@@ -269,7 +326,7 @@ class LoopMode:
         if action == "none":
             self.switch_off(decision.why)
         elif action in ("completed", "blocked", "budget_exhausted"):
-            self._cost_at_end = self._recorder.state.totals.cost_usd
+            self._cost_at_end = self._measure_cost()
             self._set_state(action, decision.why)
         else:
             return self._continue(decision)
@@ -278,47 +335,102 @@ class LoopMode:
     def _continue(self, decision: LoopDecision) -> Prompt:
         self._iteration += 1
         self._set_state("verifying" if decision.action == "verify" else "executing")
-        text = build_next_prompt(self._goal, self._iteration, MAX_ITERATIONS, decision, self._stalled)
+        text = build_next_prompt(self._goal, self._iteration, self._limit, decision, self._stalled)
         if decision.action == "verify":
-            self._emit(ActivityChanged("verifying", f"{self._iteration} of {MAX_ITERATIONS}"))
-        return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, MAX_ITERATIONS, decision))
+            self._emit(ActivityChanged("verifying", f"{self._iteration} of {self._limit}"))
+        return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, self._limit, decision))
 
     def _make_prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
-        self._emit(LoopPrompted(text, self._iteration, MAX_ITERATIONS, reasons))
+        self._emit(LoopPrompted(text, self._iteration, self._limit, reasons))
         state = self._recorder.state
         self._last_prompt_id = f"loop-{state.seq}"
         return Prompt(self._last_prompt_id, text, self._mode or state.mode, display_text=shown)
 
     def _collect_facts(self, ended: TurnEnded) -> LoopFacts:
-        state = self._recorder.state
-        self._review_calls()
+        self._review_calls(ended.verification)
+        signals, done = parse_signals(ended.text), self._done
+        self._done = ""
         return LoopFacts(
             ended=ended.reason,
-            signals=parse_signals(ended.text),
+            signals=signals if signals.done or not done else msgspec.structs.replace(signals, done=done),
             iteration=self._iteration,
-            limit=MAX_ITERATIONS,
-            todos=tuple(todo.content for todo in state.conversation.todos if todo.status in _OPEN_STATUSES),
-            agents=len(state.sub_agents.records),
+            limit=self._limit,
+            todos=self._list_open_todos(),
+            agents=self._count_sub_agents(),
             is_unverified=self._is_unverified,
+            verification=ended.verification,
             stalled=self._stalled,
         )
 
-    def _review_calls(self) -> None:
+    def _list_open_todos(self) -> tuple[str, ...]:
+        state = self._recorder.state
+        todos = state.conversation.todos
+        if self.agent:
+            todos = next((record.todos for record in state.sub_agents.records if record.id == self.agent), ())
+        return tuple(todo.content for todo in todos if todo.status in _OPEN_STATUSES)
+
+    def _count_sub_agents(self) -> int:
+        """Return the number of running sub-agents, for the main agent, which waits for all of them."""
+        return 0 if self.agent else len(self._recorder.state.sub_agents.records)
+
+    def _review_calls(self, verification: Verification | None) -> None:
         """Update from the calls of the round whether there was progress and whether changes were verified."""
-        looping = self._recorder.state.loop
+        looping = self._state
         progress = looping.has_file_changes
         for call in looping.calls:
             if call.has_run and call.fingerprint not in self._seen_results:
                 self._seen_results.add(call.fingerprint)
                 progress = True
-            kind = self._kind_of(call.name) if call.is_success else None
-            if kind in ("edit", "execute"):
-                self._is_unverified = kind == "edit"
+        is_verified = verification is not None and verification.outcome in ("passed", "unknown")
+        self._is_unverified = not is_verified if verification is not None else self._find_unverified()
         self._stalled = 0 if progress else self._stalled + 1
 
+    def _find_unverified(self) -> bool:
+        """True if files were changed, in this round or before, and no command has succeeded since."""
+        is_unverified = self._is_unverified
+        for call in self._state.calls:
+            kind = self._kind_of(call.name) if call.is_success else None
+            if kind in ("edit", "execute"):
+                is_unverified = kind == "edit"
+        return is_unverified
+
     def _set_state(self, state: LoopState, reason: str = "") -> None:
-        self._emit(LoopChanged(state, self._goal, self._iteration, MAX_ITERATIONS, reason))
+        self._emit(LoopChanged(state, self._goal, self._iteration, self._limit, reason))
 
     def _emit(self, event: AnyEvent) -> None:
         with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
-            self._recorder.emit(event)
+            self._recorder.emit(event, self.agent)
+
+
+class DoneArgs(Args, frozen=True):
+    summary: Annotated[str, Meta(min_length=1, description="What was done and how it was verified")]
+
+
+class DoneTool(Tool[DoneArgs]):
+    """Say that the goal of loop mode is reached, once everything is done and verified."""
+
+    name = "Done"
+    kind = "talk"
+    short = "Say that the goal is reached."
+    args = DoneArgs
+    exclusive = True
+
+    def __init__(self, loop: LoopMode) -> None:
+        self._loop = loop
+
+    @property
+    def offered(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._loop.is_active
+
+    def title_of(self, args: DoneArgs) -> str:
+        return args.summary
+
+    async def run(self, args: DoneArgs, ctx: ToolContext) -> ToolOutput:
+        if not self._loop.is_active:
+            return fail("Loop mode is off. Give your answer instead.")
+        if not args.summary.strip():
+            return fail("The summary is empty. Say what was done and how it was verified.")
+        reasons = self._loop.accept_done(args.summary)
+        if reasons:
+            return fail("Not done yet:\n" + "\n".join(f"- {reason}" for reason in reasons))
+        return ToolOutput("Accepted. Now give your final answer.", note="Done")

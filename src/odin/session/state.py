@@ -225,12 +225,14 @@ class LoopCall(Struct, frozen=True):
 
 
 class LoopModeState:
-    """Where loop mode stands. Nothing is collected while it is off.
+    """Where loop mode of one agent stands. Nothing is collected while it is off.
 
-    `calls` and `has_file_changes` cover all agents since the main agent's turn or loop mode started.
+    `calls` and `has_file_changes` cover the time since the agent's turn or loop mode started: the agent's own, or for
+    the main agent those of all agents.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agent: str = "") -> None:
+        self._agent = agent
         self._last = _LOOP_OFF
         self.calls: list[LoopCall] = []
         self.has_file_changes = False
@@ -246,18 +248,22 @@ class LoopModeState:
 
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
+        is_own = envelope.agent == self._agent
         if isinstance(event, LoopChanged):
-            self._last = event
-            if not self.is_active:
-                self._clear()
+            if is_own:
+                self._last = event
+                if not self.is_active:
+                    self._clear()
         elif self._last is _LOOP_OFF or not self.is_active:  # the identity check is cheap and enough for most events
             return
         elif isinstance(event, SessionOpened):
             self._last = LoopChanged("idle", reason=LOOP_ENDED_BY_RESUME)
             self._clear()
         elif isinstance(event, TurnStarted):
-            if not envelope.agent:
+            if is_own:
                 self._clear()
+        elif self._agent and not is_own:
+            return
         elif isinstance(event, ToolEnded):
             self.calls.append(LoopCall(event.name, event.status, hash((event.name, event.text))))
         elif isinstance(event, FilesChanged):
@@ -319,6 +325,7 @@ class SessionState:
         self.file_history = FileHistory()
         self.open_work = OpenWork()
         self.loop = LoopModeState()
+        self._agent_loops: dict[str, LoopModeState] = {}
         self.conversation = MainConversation(read_log, self.file_history.mark)
         self.sub_agents = SubAgentThreads()
         self.permissions = SessionPermissions()
@@ -346,6 +353,10 @@ class SessionState:
         self._queued_prompts.apply(envelope)
         self.permissions.apply(event)
         self.loop.apply(envelope)
+        if envelope.agent and isinstance(event, LoopChanged):
+            self.loop_of(envelope.agent)
+        for loop in self._agent_loops.values():
+            loop.apply(envelope)
         match event:
             case UsageRecorded():
                 self.totals.add(event, envelope.agent)
@@ -364,6 +375,10 @@ class SessionState:
                 self.model = event.model
             case _:
                 pass
+
+    def loop_of(self, agent: str) -> LoopModeState:
+        """The state of an agent's loop mode."""
+        return self._agent_loops.setdefault(agent, LoopModeState(agent)) if agent else self.loop
 
     def thread_of(self, agent: str = "") -> Thread:
         return self.sub_agents.thread_of(agent) if agent else self.conversation.thread

@@ -96,7 +96,7 @@ class Notifier:
                 self._pending.append((_describe_request(event), True))
         elif isinstance(event, AnswerEvent):
             self._asked.discard(event.ask_id)
-        elif isinstance(event, LoopChanged):
+        elif isinstance(event, LoopChanged) and not agent:
             self._looping = event.state in ACTIVE_LOOP_STATES
         elif isinstance(event, TurnStarted) and not agent:
             self._since = self._since if self._working or self._looping else envelope.ts

@@ -29,7 +29,7 @@ HELP_LINES = (
     "/diff shows uncommitted changes, /review reviews them, /init writes AGENTS.md.",
     "/context shows what fills the context window, /usage tokens and cost; /budget USD limits the cost.",
     "/compact [INSTRUCTIONS] summarizes the conversation; Ctrl-C or /compact cancel stops it.",
-    "/loop on [GOAL] keeps working until the goal is reached; /loop off stops, /loop shows progress.",
+    "/loop on [--limit N] [GOAL] keeps working until the goal is reached; /loop off stops, /loop shows progress.",
     "/commands lists custom commands.",
     "/help all lists every command, /help COMMAND explains one, /keys lists the keys; Tab completes.",
 )

@@ -195,13 +195,27 @@ async def forget_last_message(ctx: CommandContext, rest: str) -> str:
     return "Removed the last message from the conversation." if removed else "No message to remove."
 
 
+def _parse_loop_limit(text: str) -> tuple[int, str]:
+    """Return the number after `--limit`, or 0, and the goal."""
+    flag, _, rest = text.partition(" ")
+    name, equals, value = flag.partition("=")
+    if name != "--limit":
+        return 0, text
+    if not equals:
+        value, _, rest = rest.strip().partition(" ")
+    if not value.isdecimal() or not int(value):
+        raise make_argument_error("loop", f"{flag} {value}".strip() if not equals else flag)
+    return int(value), rest.strip()
+
+
 async def set_loop(ctx: CommandContext, rest: str) -> str:
     verb, _, goal = rest.partition(" ")
     if verb == "off":
         return "" if await ctx.client.submit(SetLoop(False)) else "Loop mode is already off."
     if verb == "on":
         ctx.expect_turn()
-        await ctx.client.submit(SetLoop(True, goal.strip(), ctx.mode))
+        limit, goal = _parse_loop_limit(goal.strip())
+        await ctx.client.submit(SetLoop(True, goal, ctx.mode, limit))
     elif verb:
         raise make_argument_error("loop", verb)
     return describe_loop_status(await ctx.client.get_loop_status())

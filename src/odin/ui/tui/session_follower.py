@@ -63,7 +63,7 @@ class DanglingWork:
                 self._spawns[id] = agent
             case SpawnFinished(id=id):
                 self._spawns.pop(id, None)
-            case LoopChanged(state=state):
+            case LoopChanged(state=state) if not agent:
                 self._looping = state in ACTIVE_LOOP_STATES
             case _:
                 pass

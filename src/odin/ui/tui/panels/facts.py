@@ -211,7 +211,7 @@ class SessionFacts:
         if live:
             self._apply_setting(event, agent)
         self._apply_progress(event, agent)
-        self._apply_work(event)
+        self._apply_work(event, agent)
 
     def _apply_setting(self, event: AnyEvent, agent: str) -> None:
         match event:
@@ -263,9 +263,9 @@ class SessionFacts:
             window, used = event.context_window, event.usage.total
             self._agent_contexts[agent] = ContextReport(event.model, used, window, 0, not event.estimated)
 
-    def _apply_work(self, event: AnyEvent) -> None:
+    def _apply_work(self, event: AnyEvent, agent: str) -> None:
         match event:
-            case LoopChanged():
+            case LoopChanged() if not agent:
                 self.loop = event if event.state in ACTIVE_LOOP_STATES else None
             case SpawnStarted():
                 self.processes[event.id] = event.description or event.command
