@@ -1,11 +1,15 @@
 """`odin worktree` with real repositories: what it makes, and that removing one loses nothing."""
 
+import asyncio
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from odin.app.agent_worktree import AgentWorktrees
+from odin.app.worktrees import Worktrees
 from odin.session.store import project_key_of
 from tests.conftest import Here
 
@@ -148,3 +152,22 @@ def test_what_is_secret_stays_hidden_from_commands_in_it(
     hidden = plan_layout(confined._session, writes=True).hidden
     assert {str(state / name) for name in ("sessions", "checkpoints", "logs")} <= set(hidden)
     assert str(state) not in hidden
+
+
+def test_an_agents_work_is_listed_shown_and_applied(here: Here, repository: Path, trees: Path) -> None:
+    env = dict(os.environ)
+    made = asyncio.run(AgentWorktrees(Worktrees.from_folder(env, str(repository))).create("s1-agent-1"))
+    Path(made.root, "a.txt").write_text("by the agent\n")
+    Path(made.root, "new.txt").write_text("new\n")
+    assert here("worktree")[1] == f"s1-agent-1  odin/s1-agent-1  2 not applied  {trees / 's1-agent-1'}\n"
+    code, printed, _ = here("worktree", "diff", "s1-agent-1")
+    assert code == 0 and "+by the agent" in printed and "+new" in printed
+    assert len(json.loads(here("worktree", "diff", "s1-agent-1", "--json")[1])["files"]) == 2
+    (repository / "a.txt").write_text("by me\n")
+    code, printed, _ = here("worktree", "apply", "s1-agent-1")
+    assert code == 1 and "Applied 1 file to the project.\nConflict: a.txt" in printed and "Kept worktree" in printed
+    (repository / "a.txt").write_text("by the agent\n")
+    code, printed, _ = here("worktree", "apply", "s1-agent-1")
+    assert (code, printed) == (0, "Applied 0 files to the project.\nRemoved worktree s1-agent-1.\n")
+    assert (repository / "new.txt").read_text() == "new\n" and not (trees / "s1-agent-1").exists()
+    assert here("worktree", "apply", "s1-agent-1")[0] == 2 and here("worktree", "diff")[0] == 2

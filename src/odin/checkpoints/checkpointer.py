@@ -8,8 +8,8 @@ are compared with their checkpoints first.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,20 @@ class Checkpointer:
         await self.recover()
         for tracker in self._trackers.values():
             await tracker.settle()
+
+    @contextmanager
+    def track_writes(self, call_id: str, before: Sequence[FileState]) -> Generator[list[FileChange]]:
+        """Keep running commands from being charged with changes that Odin makes. Add them to the list it yields."""
+        changes: list[FileChange] = []
+        self._busy.add(call_id)
+        for tracker in self._trackers.values():
+            tracker.begin_edit(before)
+        try:
+            yield changes
+        finally:
+            for tracker in self._trackers.values():
+                tracker.end_edit(before, changes)
+            self._busy.discard(call_id)
 
     def note_changes(self, changes: Sequence[FileChange]) -> None:
         """Odin itself has changed these files: a command that runs meanwhile has not."""

@@ -18,6 +18,7 @@ from odin.checkpoints.file_state import (
     decode_path,
     is_behind_link,
     is_same_state,
+    list_missing_folders,
     remove_path,
     restore_path,
     signature_of,
@@ -26,7 +27,7 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.project_listing import hash_file, read_regular_file, run_in_thread
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import CheckpointSaved, Redone, Rewound
+from odin.core.event import CheckpointSaved, FilesChanged, Redone, Rewound
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
@@ -39,6 +40,7 @@ from odin.session.history import RecordedChange, SpeculativeChanges
 CHANGED_BY_OTHERS = "changed outside this session"
 CHANGED_IN_BACKGROUND = "changed while a background process ran; the change may not be from this session"
 UNSAVED = "its earlier content was not saved"
+_FOLDER_MODE = 0o755
 _SYNC_TOGETHER = 100
 """More files than this are synced to disk together, which is faster than one by one."""
 
@@ -202,6 +204,16 @@ def _check_unchanged(step: RestoreStep) -> None:
         raise RestoreFailed("it is being changed by another program")
 
 
+def _add_missing_folders(plan: RestorePlan) -> RestorePlan:
+    """Return the plan with the folders that must be created for its files."""
+    folders: dict[str, RestoreStep] = {}
+    for step in plan.steps:
+        for path in list_missing_folders(decode_path(step.target.path)) if step.target.kind != "absent" else ():
+            now = state_of(path, hash_file)
+            folders[path] = RestoreStep(now, FileState(now.path, "folder", mode=_FOLDER_MODE))
+    return RestorePlan((*folders.values(), *plan.steps), plan.kept)
+
+
 def _try_step(failed: dict[str, str], step: RestoreStep, act: Callable[[], None]) -> None:
     try:
         act()
@@ -260,9 +272,22 @@ class Rewinder:
         self._forget()
         return event
 
+    async def write_files(self, plan: RestorePlan, call_id: str, agent: str = "") -> RestoreOutcome:
+        """Carry out a plan as the work of a tool call, so that it can be undone like an edit."""
+        plan = await run_in_thread(lambda stopped: _save_current(_add_missing_folders(plan), self._store))
+        if not plan.steps:
+            return RestoreOutcome(kept=plan.kept)
+        before = tuple(step.now for step in plan.steps)
+        with self._checkpoints.track_writes(call_id, before) as changes:
+            self._recorder.emit(CheckpointSaved(call_id, before), agent)
+            outcome = await run_in_thread(lambda stopped: restore_files(plan, self._store))
+            changes += outcome.changes
+            self._recorder.emit(FilesChanged(call_id, outcome.changes), agent)
+        return outcome
+
     async def _restore(self, name: str, plan: RestorePlan) -> RestoreOutcome:
         """Save the current files to the store and the log before replacing any of them."""
-        plan = await run_in_thread(lambda stopped: self._save_current(plan))
+        plan = await run_in_thread(lambda stopped: _save_current(plan, self._store))
         if not plan.steps:
             return RestoreOutcome(kept=plan.kept)
         self._recorder.emit(CheckpointSaved(name, tuple(step.now for step in plan.steps)))
@@ -270,25 +295,32 @@ class Rewinder:
         self._checkpoints.note_changes(outcome.changes)
         return outcome
 
-    def _save_current(self, plan: RestorePlan) -> RestorePlan:
-        steps: list[RestoreStep] = []
-        kept = list(plan.kept)
-        for step in plan.steps:
-            try:
-                self._save_state(step.now)
-                steps.append(step)
-            except (RestoreFailed, OdinError) as error:
-                kept.append(SkippedFile(step.now.path, str(error)))
-        return RestorePlan(tuple(steps), tuple(kept))
 
-    def _save_state(self, now: FileState) -> None:
-        if now.kind == "file":
-            data = read_regular_file(decode_path(now.path), MAX_EDIT_BYTES)
-            if data is None or self._store.keep(data) != now.sha256:
-                raise RestoreFailed("its current content cannot be saved first")
-        elif now.kind == "other":
-            linked = is_behind_link(now.path)
-            raise RestoreFailed(LINKED_FOLDER if linked else "it is now neither a file nor a folder nor a link")
+def write_planned_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
+    """Carry out a plan outside a session, after saving the current files to the store."""
+    return restore_files(_save_current(_add_missing_folders(plan), store), store)
+
+
+def _save_current(plan: RestorePlan, store: CheckpointStore) -> RestorePlan:
+    steps: list[RestoreStep] = []
+    kept = list(plan.kept)
+    for step in plan.steps:
+        try:
+            _save_state(step.now, store)
+            steps.append(step)
+        except (RestoreFailed, OdinError) as error:
+            kept.append(SkippedFile(step.now.path, str(error)))
+    return RestorePlan(tuple(steps), tuple(kept))
+
+
+def _save_state(now: FileState, store: CheckpointStore) -> None:
+    if now.kind == "file":
+        data = read_regular_file(decode_path(now.path), MAX_EDIT_BYTES)
+        if data is None or store.keep(data) != now.sha256:
+            raise RestoreFailed("its current content cannot be saved first")
+    elif now.kind == "other":
+        linked = is_behind_link(now.path)
+        raise RestoreFailed(LINKED_FOLDER if linked else "it is now neither a file nor a folder nor a link")
 
 
 OUT_OF_BOUNDS = "outside the project or protected"

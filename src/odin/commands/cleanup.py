@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.app.sandbox import PROBE_FILE
+from odin.app.worktrees import REMOVED_FOLDER, WORKTREE_FOLDER
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
 from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER
@@ -27,9 +28,6 @@ CACHE_FILES = (PROBE_FILE,)
 """The files that Odin writes to the cache folder. All others stay."""
 
 LOG_FILES = (LOG_FILE_NAME, f"{LOG_FILE_NAME}.1")
-WORKTREE_FOLDER = "worktrees"
-REMOVED_FOLDER = ".removed"
-"""Removed worktrees that still contained files are moved here."""
 
 _DURATION = re.compile(r"(\d{1,9})([smhdw]?)")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 86_400}

@@ -63,7 +63,7 @@ commands:
   odin resume [ID]       same as --resume
   odin headless          same as -p --input-format stream-json --output-format stream-json
   odin import FILE       import an exported session or a transcript of another agent
-  odin worktree          list, add or remove git worktrees
+  odin worktree          list, add, review, apply or remove git worktrees
   odin cleanup           show disk usage; remove old sessions, caches and logs
   odin completions SHELL print a completion script for bash, zsh or fish
 

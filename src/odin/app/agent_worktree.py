@@ -1,0 +1,354 @@
+"""A git worktree for one agent: it works apart from the project, and its work comes back as one reviewable diff.
+
+    trees = AgentWorktrees(Worktrees(env, config, state_dir), cwd)
+    tree = await trees.create(f"{session}-{agent}")    # give the agent tree.root and tree.cwd
+    diff = await tree.collect()                        # everything since the start: commits, other changes, new files
+    result = await tree.apply(write)                   # a three-way merge into the project
+    end = await tree.finish()                          # removes it if its work is in the project, otherwise keeps it
+
+The worktree starts from the project as it is, with uncommitted changes and new files, but without ignored ones. Its
+start is kept as a ref, so that `await trees.open(name)` works in another process, too. `apply` changes only files,
+never the index, branches or commits of the project. A file that both changed differently gets git's conflict markers;
+what cannot be merged is left alone and reported. Until everything is applied, the worktree stays and `odin worktree`
+lists it.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from odin.app.worktrees import APPLIED_REFS, START_REFS, GitPlace, Worktrees
+from odin.checkpoints.file_state import LINKED_FOLDER, encode_path, is_behind_link, is_same_state, state_of
+from odin.checkpoints.project_listing import hash_file, read_regular_file
+from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, RestoreStep
+from odin.checkpoints.store import CheckpointStore
+from odin.core.errors import UsageError
+from odin.core.event_values import FileState, SkippedFile
+from odin.policy.paths import find_protected_part
+
+MAX_FILE_BYTES = 100_000_000
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Odin"), ("EMAIL", "odin@localhost"))
+}
+_MISSING, _LINK, _SUBMODULE = "000000", "120000", "160000"
+
+WriteFiles = Callable[[RestorePlan], Awaitable[RestoreOutcome]]
+"""Writes files of the project: `SessionCheckpoints.write_files`, so that the user can undo it."""
+
+
+class WorktreeFile(Struct, frozen=True):
+    """One changed file. `added` and `removed` count lines; both are -1 for a binary file."""
+
+    path: str
+    added: int
+    removed: int
+
+
+class WorktreeDiff(Struct, frozen=True):
+    """The work of an agent: a diff that `git apply` accepts, and the files. `tree` is the git tree of the files."""
+
+    text: str
+    files: tuple[WorktreeFile, ...]
+    tree: str
+
+    def describe(self) -> str:
+        """Return one line: "3 files changed, +10 −2: a.py, b.py, c.py"."""
+        if not self.files:
+            return "no changes"
+        added = sum(max(file.added, 0) for file in self.files)
+        removed = sum(max(file.removed, 0) for file in self.files)
+        names = ", ".join(file.path for file in self.files[:10])
+        more = f" and {len(self.files) - 10} more" if len(self.files) > 10 else ""
+        count = f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}"
+        return f"{count} changed, +{added} −{removed}: {names}{more}"
+
+
+class AppliedWork(Struct, frozen=True):
+    """What `apply` did. `conflicts` are files with conflict markers; `skipped` ones were left alone."""
+
+    applied: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.conflicts and not self.skipped
+
+    def describe(self) -> str:
+        lines = [f"Applied {len(self.applied)} {'file' if len(self.applied) == 1 else 'files'} to the project."]
+        lines += [
+            f"Conflict: {path} was changed in both; resolve the conflict markers in it." for path in self.conflicts
+        ]
+        lines += [f"Skipped: {file.path} ({file.reason})." for file in self.skipped]
+        return "\n".join(lines)
+
+
+class WorktreeEnd(Struct, frozen=True):
+    """Whether a worktree was removed. `branch` is "" if its branch was removed, too, because it had no own commits.
+
+    `unapplied` counts the files of a kept worktree that are not in the project; `moved_to` has ignored files.
+    """
+
+    name: str
+    path: str
+    branch: str
+    is_removed: bool
+    unapplied: int = 0
+    moved_to: str = ""
+
+
+class AgentWorktrees:
+    """The agents' worktrees of one project. `cwd` is the working folder of the session."""
+
+    def __init__(self, trees: Worktrees, cwd: str = "") -> None:
+        self._trees = trees
+        self._cwd = os.path.realpath(cwd or trees.root)
+        self._lock = asyncio.Lock()
+
+    async def create(self, name: str) -> "AgentWorktree":
+        """Create a worktree that starts from the project as it is. If the name is taken, add a number to it."""
+        async with self._lock:
+            trees = self._trees
+            own = await trees.find_own_place()
+            head = await trees.find_commit("HEAD")
+            if not head:
+                raise UsageError("The repository has no commit yet, so it cannot have worktrees.", "Commit something.")
+            name = await self._find_free_name(name)
+            tree = await trees.write_tree(own)
+            start = head
+            if tree != (await trees.run_git("rev-parse", f"{head}^{{tree}}")).decode().strip():
+                text = f"Uncommitted changes of the project when {name} started"
+                made = await trees.run_git("commit-tree", tree, "-p", head, "-m", text, extra_env=_IDENTITY)
+                start = made.decode().strip()
+            await trees.add(name, start)
+            await trees.run_git("update-ref", f"{START_REFS}/{name}", start)
+            return self._make(name, own, await trees.find_place(name), start)
+
+    async def open(self, name: str) -> "AgentWorktree":
+        """Return an agent's worktree that exists. Raise UsageError if there is none of this name."""
+        place = await self._trees.find_place(name)
+        start = await self._trees.find_commit(f"{START_REFS}/{name}")
+        if not start:
+            raise UsageError(f"Worktree {name} was not made for an agent.", "Use git to merge its branch.")
+        return self._make(name, await self._trees.find_own_place(), place, start)
+
+    def _make(self, name: str, own: GitPlace, place: GitPlace, start: str) -> "AgentWorktree":
+        root = os.path.relpath(os.path.realpath(self._trees.root), own.folder)
+        cwd = os.path.relpath(self._cwd, own.folder)
+        inside = "." if cwd.startswith("..") else cwd
+        folders = [os.path.normpath(place.folder / part) for part in (root, inside)]
+        return AgentWorktree(self._trees, name, own, place, start, folders[0], folders[1])
+
+    async def _find_free_name(self, name: str) -> str:
+        for number in range(1, 1000):
+            chosen = name if number == 1 else f"{name}.{number}"
+            folder, branch = await self._trees.locate(chosen)
+            if not os.path.lexists(folder) and not await self._trees.find_commit(f"refs/heads/{branch}"):
+                return chosen
+        raise UsageError(f"There are too many worktrees {name}.", "Remove some with `odin worktree remove`.")
+
+
+class AgentWorktree:
+    """One worktree. `root` is the agent's project folder in it, `cwd` its working folder."""
+
+    def __init__(
+        self, trees: Worktrees, name: str, own: GitPlace, place: GitPlace, start: str, root: str, cwd: str
+    ) -> None:
+        self.name = name
+        self.branch = f"odin/{name}"
+        self.path = str(place.folder)
+        self.root = root
+        self.cwd = cwd if os.path.isdir(cwd) else root  # noqa: PTH112
+        self._trees = trees
+        self._own = own
+        self._place = place
+        self._start = start
+
+    async def collect(self) -> WorktreeDiff:
+        """Return all changes since the start, whether committed or not, as one diff. Ignored files are left out."""
+        tree = await self._trees.write_tree(self._place)
+        text = await self._trees.run_git(
+            "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--binary", "-M", self._start, tree
+        )
+        counts = await self._trees.run_git("diff", "--numstat", "-z", "--no-renames", self._start, tree)
+        return WorktreeDiff(text.decode("utf-8", "replace"), tuple(map(_parse_count, counts.split(b"\0")[:-1])), tree)
+
+    async def apply(self, write: WriteFiles, store: CheckpointStore, *, include_protected: bool = False) -> AppliedWork:
+        """Merge the changes into the project. `store` receives the new contents before `write` writes them.
+
+        Protected files, which make other programs run something, are skipped unless `include_protected` is set: ask the
+        user first. Applying twice is safe: what is in the project already is not changed again.
+        """
+        tree = await self._trees.write_tree(self._place)
+        merge = _Merge(self._trees, self._own.folder, self._place.folder, self._start, store)
+        for old, new, name in await self._trees.list_raw_changes(self._start, tree):
+            part = "" if include_protected else find_protected_part(str(self._own.folder / name), self._trees.root)
+            if part:
+                merge.skip(name, f"{part} is protected; review it and copy it yourself")
+            else:
+                await merge.add(old, new, name)
+        outcome = await write(RestorePlan(tuple(merge.steps), ()))
+        failed = tuple(SkippedFile(self._name_of(file.path), file.reason) for file in outcome.kept)
+        lost = {file.path for file in failed}
+        work = AppliedWork(
+            tuple(name for name in merge.names if name not in lost and name not in merge.conflicts),
+            tuple(name for name in merge.conflicts if name not in lost),
+            (*merge.skipped, *failed),
+        )
+        if work.is_complete:
+            await self._mark_applied(tree)
+        return work
+
+    def _name_of(self, path: str) -> str:
+        return os.path.relpath(path, encode_path(str(self._own.folder)))
+
+    async def _mark_applied(self, tree: str) -> None:
+        made = await self._trees.run_git(
+            "commit-tree", tree, "-p", self._start, "-m", f"Applied from {self.name}", extra_env=_IDENTITY
+        )
+        await self._trees.run_git("update-ref", f"{APPLIED_REFS}/{self.name}", made.decode().strip())
+
+    async def finish(self) -> WorktreeEnd:
+        """Remove the worktree if the project has all of its work; otherwise keep it.
+
+        The branch is removed only if the agent committed nothing to it.
+        """
+        unapplied = await self._trees.count_unapplied(self.name)
+        if unapplied:
+            return WorktreeEnd(self.name, self.path, self.branch, is_removed=False, unapplied=unapplied)
+        removed = await self._trees.remove(self.name, force=True)
+        has_commits = await self._trees.find_commit(f"refs/heads/{self.branch}") != self._start
+        if not has_commits:
+            await self._trees.try_git("branch", "-D", "--quiet", self.branch)
+        branch = self.branch if has_commits else ""
+        return WorktreeEnd(self.name, self.path, branch, is_removed=True, moved_to=removed.moved_to)
+
+
+class _Merge:
+    """Plans a three-way merge file by file: `start` is the base, the project is ours, the worktree is theirs."""
+
+    def __init__(self, trees: Worktrees, own: Path, other: Path, start: str, store: CheckpointStore) -> None:
+        self.steps: list[RestoreStep] = []
+        self.names: list[str] = []
+        self.conflicts: list[str] = []
+        self.skipped: list[SkippedFile] = []
+        self._trees = trees
+        self._own = own
+        self._other = other
+        self._start = start
+        self._store = store
+
+    def skip(self, name: str, reason: str) -> None:
+        self.skipped.append(SkippedFile(encode_path(name), reason))
+
+    async def add(self, old: str, new: str, name: str) -> None:
+        """Plan one file with its modes in git at the start and now."""
+        path = str(self._own / name)
+        if _SUBMODULE in (old, new):
+            self.skip(name, "submodules are not merged")
+            return
+        if is_behind_link(encode_path(path)):
+            self.skip(name, LINKED_FOLDER)
+            return
+        now = state_of(path, hash_file)
+        base = await self._read_start(old, name, path)
+        theirs = self._read_theirs(new, name, path)
+        if theirs is None:
+            self.skip(name, f"it is too large or cannot be read; it is in {self._other / name}")
+        elif _is_equal(now, theirs):
+            return
+        elif _is_equal(now, base):
+            self._plan(name, now, _keep_mode(now, theirs))
+        elif theirs.kind == now.kind == "file" and await self._merge_text(name, now, base, theirs):
+            return
+        else:
+            self.skip(name, _describe_clash(now, base, theirs, str(self._other / name)))
+
+    def _plan(self, name: str, now: FileState, target: FileState) -> None:
+        self.names.append(name)
+        self.steps.append(RestoreStep(now, target))
+
+    async def _read_start(self, mode: str, name: str, path: str) -> FileState:
+        if mode == _MISSING:
+            return FileState(encode_path(path), "absent")
+        if mode == _LINK:
+            target = await self._trees.run_git("cat-file", "blob", f"{self._start}:{name}")
+            return FileState(encode_path(path), "link", target=encode_path(os.fsdecode(target)))
+        data = await self._trees.run_git("cat-file", "--filters", f"{self._start}:{name}")
+        return FileState(encode_path(path), "file", self._store.keep(data), int(mode[-3:], 8))
+
+    def _read_theirs(self, mode: str, name: str, path: str) -> FileState | None:
+        """Return the agent's version as a state of the project's path."""
+        source = str(self._other / name)
+        if mode == _MISSING:
+            return FileState(encode_path(path), "absent")
+        if mode == _LINK:
+            try:
+                return FileState(encode_path(path), "link", target=encode_path(os.readlink(source)))  # noqa: PTH115
+            except OSError:
+                return None
+        data = read_regular_file(source, MAX_FILE_BYTES)
+        return None if data is None else FileState(encode_path(path), "file", self._store.keep(data), int(mode[-3:], 8))
+
+    async def _merge_text(self, name: str, now: FileState, base: FileState, theirs: FileState) -> bool:
+        """Merge two versions of a text file; return False if they cannot be merged."""
+        import tempfile
+
+        ours = read_regular_file(str(self._own / name), MAX_FILE_BYTES)
+        if ours is None:
+            return False
+        contents = (
+            ours,
+            self._store.fetch(base.sha256) if base.kind == "file" else b"",
+            self._store.fetch(theirs.sha256),
+        )
+        with tempfile.TemporaryDirectory(prefix="odin-merge-") as folder:
+            files = [Path(folder, label) for label in ("project", "start", "agent")]
+            for file, content in zip(files, contents, strict=True):
+                file.write_bytes(content)
+            labels = [word for file in files for word in ("-L", file.name)]
+            code, merged = await self._trees.try_git("merge-file", "-p", *labels, *map(str, files))
+        if code < 0 or code >= 128:
+            return False
+        if code:
+            self.conflicts.append(name)
+        mode = now.mode | (theirs.mode & 0o111) if base.mode != theirs.mode else now.mode
+        self._plan(name, now, FileState(now.path, "file", self._store.keep(merged), mode))
+        return True
+
+
+def _is_equal(one: FileState, other: FileState) -> bool:
+    """True if both are the same to git: of a mode only the executable bit counts."""
+    if one.kind != "file" or other.kind != "file":
+        return is_same_state(one, other)
+    return one.sha256 == other.sha256 and bool(one.mode & stat.S_IXUSR) == bool(other.mode & stat.S_IXUSR)
+
+
+def _keep_mode(now: FileState, theirs: FileState) -> FileState:
+    """Return the agent's version with the permissions the file has now, except for the executable bit."""
+    if theirs.kind != "file" or now.kind != "file":
+        return theirs
+    is_same = bool(now.mode & stat.S_IXUSR) == bool(theirs.mode & stat.S_IXUSR)
+    return FileState(theirs.path, "file", theirs.sha256, now.mode if is_same else theirs.mode)
+
+
+def _describe_clash(now: FileState, base: FileState, theirs: FileState, source: str) -> str:
+    if theirs.kind == "absent":
+        return "the agent removed it, and the project changed it meanwhile"
+    if now.kind == "absent" and base.kind != "absent":
+        return f"the project removed it meanwhile; the agent's version is {source}"
+    return f"both changed it, and it cannot be merged; the agent's version is {source}"
+
+
+def _parse_count(line: bytes) -> WorktreeFile:
+    added, removed, name = line.split(b"\t", 2)
+    is_binary = added == b"-"
+    return WorktreeFile(
+        encode_path(os.fsdecode(name)), -1 if is_binary else int(added), -1 if is_binary else int(removed)
+    )
