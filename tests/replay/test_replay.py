@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from odin.app.verification import store_confirmation
 from odin.core.call_events import PermissionAsked, TextStreamed, ToolStarted
 from odin.core.event import PromptQueued, TurnStarted
 from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
+from odin.policy.commands.checks import ProjectChecks
 from odin.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, reply, say
@@ -554,3 +556,25 @@ async def test_modes_of_folders(start: Start, workspace: Path):
     talk = await start([call("ExecuteCommand", {"command": "ls -ld . below | cut -c1-10"}), say("Done.")])
     await talk.say("Look")
     same(await played(await recorded(talk), workspace))
+
+
+@pytest.mark.parametrize("mode", ["remind", "run"])
+async def test_checks_happen_again(start: Start, workspace: Path, mode: str):
+    (workspace / "Makefile").write_text("test:\n\t@sh check.sh\n")
+    (workspace / "check.sh").write_text("echo broken; exit 1\n")
+    fix = call("WriteFile", {"file_path": str(workspace / "check.sh"), "content": "exit 0\n"})
+    script = [
+        call("WriteFile", {"file_path": str(workspace / "a.py"), "content": "x = 1\n"}),
+        say("Done."),
+        fix,
+        say("Now."),
+    ]
+    talk = await start(script, config={"verify": {"mode": mode}}, can_ask=mode == "run")
+    if mode == "run":
+        store_confirmation(ProjectChecks(str(workspace), ("make test",)), allowed=True, env=os.environ)
+    ended = await talk.say("go")
+    assert ended.verification is not None
+    assert ended.verification.outcome == ("passed" if mode == "run" else "not_run")
+    report = await played(await recorded(talk), workspace)
+    same(report)
+    assert report.calls == (4 if mode == "run" else 2)

@@ -8,6 +8,8 @@ import pytest
 
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import CheckResult, Verification
+from odin.session.log import read_log
+from odin.session.messages import read_messages
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.ui.exit import describe_verification, exit_code_of
 from odin.ui.tui.blocks import NoticeBlock
@@ -89,6 +91,16 @@ def test_an_export_and_a_continued_session_are_valid(run_odin: Run, project: Pat
     listed = json.loads(run_odin("sessions", "--json").stdout)
     exported = Path(run_odin("sessions", "export", listed[0]["id"]).stdout.strip()).read_text()
     assert "Odin ran the checks. make test: failed" in exported
+
+
+def test_the_stored_messages_have_no_result_without_a_call(run_odin: Run, project: Path, home: Path) -> None:
+    with ScriptedServer(script(project)) as server:
+        run_odin("-p", "go", "--yes", env=server.env("anthropic"))
+    (log,) = home.rglob("main.jsonl")
+    messages = read_messages(read_log(log))
+    called = {item.id for message in messages for item in message.calls}
+    assert {result.call_id for message in messages for result in message.results} == called
+    assert "`make test` failed" in next(message.content for message in messages if "Odin ran" in message.content)
 
 
 def ended(verification: Verification | None) -> TurnEnded:

@@ -109,7 +109,7 @@ class ChangeVerifier:
 
     async def _may_run(self, checks: ProjectChecks) -> bool:
         if self._is_confirmed is None:
-            self._is_confirmed = await self._deps.confirm(checks, self._make_id())
+            self._is_confirmed = await self._deps.confirm(checks, f"{CHECK_ID_PREFIX}{self._turn}")
         return self._is_confirmed
 
     def _make_id(self) -> str:

@@ -70,6 +70,9 @@ _WRAPPERS = {
 }
 """Programs that run another program; the words that must follow their name."""
 
+_OPTIONS_WITH_VALUE = frozenset(("--with", "--extra", "--group", "--python", "--from", "--package", "-p", "-C"))
+"""Options of such programs that take a value."""
+
 _TASK_NAME = re.compile(
     r"(?:^|[-_:./])(?:tests?|spec|e2e|unit|integration|lint|linters?|checks?|typecheck|types|tsc|verify|build|compile|ci|vet|all)"
     r"(?:$|[-_:./])"
@@ -155,7 +158,7 @@ def _unwrap(words: Sequence[str]) -> list[str]:
                 break
             after = after[1:]
         while after and after[0].startswith("-") and after[0] != "-m":
-            after = after[1:]
+            after = after[2 if after[0] in _OPTIONS_WITH_VALUE else 1 :]
         left = ["python", *after] if after[:1] == ["-m"] else after
     return left
 
