@@ -47,11 +47,14 @@ OWN_AT_VERSION = {"odin", "odin.entry"}
 
 ODIN_LATE = {
     "odin.api",
+    "odin.app.verification",
     "odin.compaction.summary",
     "odin.context.library",
     "odin.core.slash_commands",
     "odin.engine.loop_mode",
+    "odin.engine.verification",
     "odin.compaction.worker",
+    "odin.policy.commands.checks",
     "odin.policy.commands.extractor",
     "odin.policy.commands.parser",
     "odin.policy.commands.readonly.check",
@@ -68,6 +71,7 @@ ODIN_LATE = {
     "odin.tools.atomic_write",
     "odin.tools.diff",
     "odin.tools.file_edit",
+    "odin.tools.project_checks",
     "odin.tools.replacement",
     "odin.tools.staleness",
     "odin.ui.plain.repl",

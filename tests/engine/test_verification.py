@@ -11,6 +11,7 @@ from odin.core.event_values import CheckResult, Verification
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Prompt
 from odin.testing import call, say
 from tests.engine.conftest import Start, Talk
+from tests.engine.hookkit import claude, new_kit
 
 MAKEFILE = "test:\n\t@sh check.sh\n"
 PASSING = "echo all good\n"
@@ -173,9 +174,11 @@ async def test_odin_runs_the_checks_and_says_nothing_if_they_pass(start: Start, 
     assert (ended.text, len(talk.server.requests)) == ("Done.", 2)
 
 
-async def test_failures_go_back_to_the_model_until_it_has_fixed_them(start: Start, project: Path) -> None:
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+async def test_failures_go_back_to_the_model_until_it_has_fixed_them(start: Start, project: Path, api: Any) -> None:
     (project / "check.sh").write_text(FAILING)
-    talk = await start([edit(project), say("Done."), edit(project, "check.sh", PASSING), say("Fixed.")], config=RUN)
+    script = [edit(project), say("Done."), edit(project, "check.sh", PASSING), say("Fixed.")]
+    talk = await start(script, api, config=RUN)
     ended = await talk.say("go")
     note = notes(talk)[0]
     assert "`make test` failed:\none test failed" in note
@@ -237,6 +240,30 @@ async def test_permissions_apply_to_checks(start: Start, project: Path) -> None:
     assert ended.verification.outcome == "not_run"
     assert checks_run(talk) == []
     assert len(talk.server.requests) == 2, "the model cannot change that"
+
+
+async def test_hooks_see_the_checks_and_the_stop_comes_last(start: Start, project: Path, tmp_path: Path) -> None:
+    kit = new_kit(tmp_path)
+    (project / "check.sh").write_text(FAILING)
+    hooks = {"PreToolUse": [claude(kit.script(""), "Bash")], "Stop": [claude(kit.script(""))]}
+    script = [edit(project), say("Done."), edit(project, "check.sh", PASSING), say("Fixed.")]
+    talk = await start(script, config={**RUN, "hooks": hooks})
+    await talk.say("go")
+    assert kit.events() == ["PreToolUse", "PreToolUse", "Stop"]
+    assert [item["tool_input"]["command"] for item in kit.told()[:2]] == ["make test", "make test"]
+
+
+async def test_what_a_stop_hook_makes_the_model_change_is_verified_too(
+    start: Start, project: Path, tmp_path: Path
+) -> None:
+    once = (
+        'case "$told" in *\'"stop_hook_active":true\'*) exit 0;; esac\necho \'{"decision":"block","reason":"More."}\''
+    )
+    hooks = {"Stop": [claude(new_kit(tmp_path).script(once))]}
+    script = [edit(project), say("Done."), edit(project, "more.py"), say("More.")]
+    talk = await start(script, config={**RUN, "hooks": hooks})
+    ended = await talk.say("go")
+    assert ended.verification == Verification("passed", results("passed", "make test"), "odin", 2)
 
 
 async def test_the_user_is_asked_for_a_check_and_may_stop_the_turn(start: Start, project: Path) -> None:
