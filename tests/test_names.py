@@ -21,7 +21,7 @@ blur bound branch break bring build bump bundle cache calculate calibrate call c
 change charge check choose claim clamp classify clean clear clip clone close coerce collapse collect
 combine commit compact compare compile complete compose compress compute concatenate condense configure confine
 confirm connect consume contain continue convert copy correct count cover crash create crop cut debounce decide
-declare decode decompress decorate dedent deduplicate defer delay delegate delete deliver deny derive describe
+declare decode decompress decorate dedent deduplicate defer define delay delegate delete deliver deny derive describe
 deserialize detach detect dial diff disable discard disconnect discover dismiss dispatch display divide do
 download drain draw drop dump edit elide embed emit emulate enable encode end enforce enlarge ensure enter
 enumerate erase escape estimate evaluate evict examine exclude execute exit expand expect expire explain export

@@ -296,3 +296,37 @@ def test_many_small_pieces_all_arrive(run_odin_process: Run) -> None:
         ran = run_odin_process("-p", "Count.", *STREAM, "--include-partial-messages", env=server.env("anthropic"))
     deltas = [message["event"].get("delta", {}) for message in of_type(lines(ran.stdout), "stream_event")]
     assert "".join(delta.get("text", "") for delta in deltas) == answer
+
+
+def test_a_client_defines_agents_and_switches_the_role(workspace: Path) -> None:
+    agents = {"judge": {"description": "Judges", "prompt": "Judge.", "model": "haiku"}, "bad": {"tools": "Read"}}
+    with (
+        ScriptedServer([say("Planned."), say("Built.")]) as server,
+        Talk("--role", "planner", cwd=workspace, env=server.env("anthropic")) as talk,
+    ):
+        talk.say(control("initialize", agents=agents))
+        assert talk.hear("system")["text"] == "--agents bad: The prompt is empty. This agent is ignored."
+        known = talk.hear("control_response")["response"]["response"]
+        assert [item["name"] for item in known["agents"]] == ["explore", "general", "judge"]
+        assert [item["name"] for item in known["roles"]] == ["builder", "planner"]
+        talk.say(user("One."))
+        assert talk.hear("system")["role"] == "planner"
+        talk.hear("result")
+        talk.say(control("set_role", role="bulider") + control("set_role", "r2", role="builder"))
+        refused, switched = talk.hear("control_response")["response"], talk.hear("control_response")["response"]
+        assert refused["error"] == "There is no role 'bulider'. Did you mean builder? The roles are: builder, planner."
+        assert switched["response"] == {"role": "builder"}
+        talk.say(user("Two."))
+        talk.end()
+    assert ["# Role: planner" in str(request.json["system"]) for request in server.requests] == [True, False]
+
+
+def test_an_unknown_role_or_wrong_agents_on_the_command_line_are_usage_errors(workspace: Path) -> None:
+    for args, message in (
+        (("--role", "nobody"), "There is no role 'nobody'. The roles are: builder, planner."),
+        (("--agents", "{"), "--agents is not valid JSON"),
+        (("--agents", "[]"), "--agents must be a JSON object"),
+    ):
+        command = [sys.executable, "-I", "-m", "odin", "-p", "hi", *args]
+        done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == 2 and message in done.stderr

@@ -37,6 +37,7 @@ from odin.tools.plans import HandoffRoles
 
 if TYPE_CHECKING:
     from odin.app.compose import SessionComposition
+    from odin.context.agent_definition import AgentDefinition
     from odin.providers.web import WebFetcher
 
 
@@ -71,12 +72,19 @@ class RequestTemplates:
             allowed=config.allowed_commands,
             forbidden=config.forbidden_commands,
         )
-        self._templates: dict[tuple[str, Mode, tuple[str, ...]], RequestTemplate] = {}
+        self._templates: dict[tuple[str, Mode, tuple[str, ...], tuple[object, ...]], RequestTemplate] = {}
 
-    def get(self, mode: Mode, registry: Registry) -> RequestTemplate:
-        """Return the template of a mode. It is made once, so that the cached prefix of requests never changes."""
+    def get(self, mode: Mode, registry: Registry, agent: "AgentDefinition | None" = None) -> RequestTemplate:
+        """Return the template of a mode, with the prompt and the tools of the agent's definition.
+
+        It is made once, so that the cached prefix of requests never changes.
+        """
+        mode = mode if agent is None else agent.restrict_mode(mode)
         offered = registry.list_offered(spec_of(mode).allows_tool)
-        key = (self._models.ref, mode, tuple(tool.name for tool in offered))
+        if agent is not None:
+            offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
+        own = () if agent is None else (agent.name, agent.prompt)
+        key = (self._models.ref, mode, tuple(tool.name for tool in offered), own)
         if key not in self._templates:
             info = self._models.info
             specs = tuple(tool.build_spec() for tool in offered)
@@ -85,6 +93,8 @@ class RequestTemplates:
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
             system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
+            if agent is not None and agent.prompt:
+                system = (*system, f"# Role: {agent.name}\n{agent.prompt}")
             self._templates[key] = RequestTemplate(self._models.provider, info, system, specs)
         return self._templates[key]
 
@@ -222,8 +232,8 @@ class AgentParts:
         )
 
     def make_policy(self) -> Policy:
-        """Return the session's policy, limited to what this agent may change."""
-        policy = self._composition.policy
+        """Return the session's policy, limited by the role and to what this agent may change."""
+        policy = self._composition.roles.restrict(self._composition.policy)
         return policy.with_write_scope(self._scope) if self._scope.is_limited else policy
 
     def _describe_sandbox(self) -> str:
@@ -259,7 +269,7 @@ class AgentParts:
             pipeline=self._pipeline,
             limits=composition.limits,
             retry=composition.retry,
-            template=lambda mode: composition.templates.get(mode, self.registry),
+            template=lambda mode: composition.templates.get(mode, self.registry, self._definition),
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,
@@ -269,6 +279,11 @@ class AgentParts:
             take_late_warning=composition.take_late_warning,
             make_verifier=partial(composition.make_verifier, self._pipeline),
         )
+
+    @property
+    def _definition(self) -> "AgentDefinition | None":
+        """The role of the main agent."""
+        return None if self._agent else self._composition.roles.definition
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
         seen = self.take_new_files()

@@ -19,13 +19,13 @@ from odin.app.policy import (
     read_stored_keys,
     warn_of_unknown_tools,
 )
+from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
 from odin.app.workspace import (
     GitContext,
     OpenedLog,
     Workspace,
     branch_of,
-    list_agent_folders,
     list_project_agent_folders,
     open_log,
     workspace_of,
@@ -36,10 +36,10 @@ from odin.config import Options, get_config_dir, get_home_dir
 from odin.config.paths import crash_log_path
 from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
-from odin.core.client import AvailableModel, ContextReport, ServerScope, SessionInfo
+from odin.core.client import AgentSummary, AvailableModel, ContextReport, ServerScope, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, SessionOpened, Warned
-from odin.core.event_values import Mode
+from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.policy import CallbackHook
 from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
@@ -56,7 +56,7 @@ from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
 from odin.engine.stream import RetryPolicy, SmallModel, give_title
 from odin.engine.sub_agents import JobNotifier, SubAgentRunner
-from odin.engine.turn import TurnDeps, TurnLimits, TurnVerifier
+from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
 from odin.models.selection import InitialModel, ModelFallback, ModelSelector, choose_initial_model
 from odin.policy.modes import mode_of, spec_of
@@ -101,7 +101,9 @@ async def open_session(
         else:
             choice = await choose_initial_model(models, workspace.config, opened.past)
         custom = _CustomParts(tools, system_prompt, compactor, before_call)
-        return SessionComposition(options, workspace, opened, models, choice, custom).client
+        roles = SessionRoles(workspace, models, options.agents, [tool.name for tool in tools])
+        await roles.open(opened.past, options.role, keep_model=choice.chosen)
+        return SessionComposition(options, workspace, opened, models, choice, custom, roles).client
     except BaseException:
         if opened is not None:
             opened.log.close()
@@ -128,6 +130,7 @@ class SessionComposition:
         models: ModelSelector,
         choice: InitialModel,
         custom: _CustomParts,
+        roles: SessionRoles,
     ) -> None:
         self.options = options
         self.config = workspace.config
@@ -138,7 +141,7 @@ class SessionComposition:
         self._models = models
         self._initial_model = choice
         self.custom = custom
-        self._agents: AgentCatalog | None = None
+        self.roles = roles
         self.source = opened.source
         self._restore_state(opened)
         self._set_up_permissions(opened)
@@ -265,7 +268,7 @@ class SessionComposition:
             hooks=self._main_agent.hooks,
             redact=self.redact,
             budget=self.budget,
-            compaction=self.compaction.with_template(lambda mode: self.templates.get(mode, self._main_agent.registry)),
+            compaction=self.compaction.with_template(self._get_template),
             checkpoints=self.checkpoints,
             background=self.background,
             user_shell=UserShell(self.runner, self.recorder, self.redact, self._cwd, agent.add_context),
@@ -286,6 +289,7 @@ class SessionComposition:
             model_chosen=self._initial_model.chosen,
             headless=self.options.headless,
             permission_mode=self.policy.permission_mode,
+            role="" if self.roles.name == DEFAULT_ROLE else self.roles.name,
         )
 
     def _make_hooks(self) -> HookSet:
@@ -362,12 +366,7 @@ class SessionComposition:
 
     def load_agents(self) -> "AgentCatalog":
         """Return the roles and the types of sub-agents. Their files are read once."""
-        if self._agents is None:
-            from odin.app.agent_catalog import load_agents
-
-            names = [tool.name for tool in self.custom.tools]
-            self._agents = load_agents(self.config, self._env, self.options.agents, names)
-        return self._agents
+        return self.roles.load_agents()
 
     def _make_main_deps(self, mode: Mode) -> TurnDeps:
         self.fallback.restore_preferred()
@@ -375,8 +374,14 @@ class SessionComposition:
             self.recorder.emit(changed)
         return self._main_agent.make_deps(mode)
 
+    def _get_template(self, mode: Mode) -> RequestTemplate:
+        return self.templates.get(mode, self._main_agent.registry, self.roles.definition)
+
     def _restrict_mode(self, mode: Mode) -> Mode:
-        """Return `plan_mode` for a mode that changes files while the permission mode is `plan`."""
+        """Return `plan_mode` for a mode that changes files while the permission mode is `plan`, and the mode that the
+        role permits."""
+        if self.roles.definition is not None:
+            mode = self.roles.definition.restrict_mode(mode)
         changes = self.policy.permission_mode == "plan" and spec_of(mode).allows_changes
         return "plan_mode" if changes else mode
 
@@ -409,6 +414,7 @@ class SessionComposition:
             log_file=str(crash_log_path(self._env)),
             sees_images=self._models.info.images,
             root=self.config.root,
+            role=self.roles.name,
         )
 
     def _list_warnings(self) -> Iterator[str]:
@@ -420,6 +426,7 @@ class SessionComposition:
             self.sandbox.describe_problem(),
             self._explain_unusable_auto(self.policy.permission_mode),
             self._initial_model.warning,
+            self.roles.warning,
             describe_resumed_grants(self._earlier_grants, self._grants),
         )
         yield from filter(None, single)
@@ -431,7 +438,7 @@ class SessionComposition:
 
     def _list_agent_warnings(self) -> Iterator[str]:
         config = self.config
-        if self.options.agents or list_agent_folders(config, self._env):
+        if self.roles.has_own_agents:
             yield from (problem.describe() for problem in self.load_agents().problems)
         if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
             from odin.app.agent_catalog import describe_unused_files
@@ -441,7 +448,7 @@ class SessionComposition:
     def report_context(self) -> ContextReport:
         from odin.compaction.measure import build_context_report
 
-        template = self.templates.get(self.recorder.state.mode, self._main_agent.registry)
+        template = self._get_template(self.recorder.state.mode)
         limit, threshold, expected = self.compaction.measure_sizes(template)
         report = build_context_report(
             self.recorder.state, template, limit=limit, threshold=threshold, expected=expected
@@ -465,6 +472,18 @@ class SessionComposition:
         self._models.notice = note or self._models.notice
         self._initial_model = InitialModel(chosen=True)
         return model
+
+    async def set_role(self, name: str) -> tuple[str, str]:
+        changed = await self.roles.switch(name)
+        if self.roles.warning:
+            self.recorder.emit(Warned(self.roles.warning))
+        return changed
+
+    def define_agents(self, agents: dict[str, Any]) -> tuple[str, ...]:
+        return self.roles.define_agents(agents)
+
+    def list_agents(self) -> tuple[AgentSummary, ...]:
+        return self.roles.list_agents()
 
     def set_permission_mode(self, mode: str) -> str:
         policy = self.policy.with_permission_mode(mode)

@@ -199,6 +199,7 @@ def _add_prompt_flags(add: _AddFlag) -> None:
 def _add_model_flags(add: _AddFlag) -> None:
     """The mode, the model and its limits."""
     add("--mode", default="", help="ask, plan or edit (default: edit)")
+    add("--role", default="", metavar="NAME", help="builder (the default), planner or a role of your agent files")
     add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5 or ollama/qwen3")
     add(
         "--fallback-model",

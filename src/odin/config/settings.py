@@ -346,6 +346,7 @@ class Options(Struct, frozen=True, kw_only=True):
     reach_out: bool = True
     env: dict[str, str] | None = None
     agents: str = ""
+    role: str = ""
 
     def to_flags(self) -> dict[str, Any]:
         """Return the configuration keys these options set, for `load`."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from odin.core.errors import UsageError
-from odin.core.event_values import Mode
+from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.text import suggest_similar
 from odin.core.tool import canonical_name_of
 
@@ -30,8 +30,7 @@ AgentSource = Literal["built-in", "user", "project", "flag"]
 
 Isolation = Literal["none", "worktree"]
 
-BUILDER = "builder"
-"""The default role."""
+BUILDER = DEFAULT_ROLE
 
 PLANNER = "planner"
 

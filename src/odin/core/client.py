@@ -14,7 +14,17 @@ from msgspec import Struct, field
 
 from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageTotals
 from odin.core.event import Envelope
-from odin.core.event_values import CachedFile, Delivery, ExitReason, FileChange, LoopState, Mode, SkippedFile, Todo
+from odin.core.event_values import (
+    DEFAULT_ROLE,
+    CachedFile,
+    Delivery,
+    ExitReason,
+    FileChange,
+    LoopState,
+    Mode,
+    SkippedFile,
+    Todo,
+)
 from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine
@@ -101,6 +111,7 @@ class Snapshot(Struct, frozen=True):
     context_tokens: int
     context_limit: int
     message_count: int
+    role: str = DEFAULT_ROLE
 
 
 class SessionInfo(Struct, frozen=True):
@@ -108,7 +119,8 @@ class SessionInfo(Struct, frozen=True):
 
     `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
     outside git. `root` is the project. The timeouts limit how long permission requests and questions wait; 0 means no
-    limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images.
+    limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of the
+    main agent.
     """
 
     session: str
@@ -129,6 +141,7 @@ class SessionInfo(Struct, frozen=True):
     log_file: str = ""
     sees_images: bool = True
     root: str = ""
+    role: str = DEFAULT_ROLE
 
 
 class ContextPart(Struct, frozen=True):
@@ -210,6 +223,21 @@ class CustomCommand(Struct, frozen=True):
     source: CommandSource = "project"
 
 
+class AgentSummary(Struct, frozen=True):
+    """An agent definition as shown in a list. `use` is `main` (a role), `subagent` or `all`; `source` its file."""
+
+    name: str
+    use: Literal["main", "subagent", "all"]
+    description: str = ""
+    model: str = ""
+    source: str = ""
+    color: str = ""
+
+    @property
+    def is_role(self) -> bool:
+        return self.use != "subagent"
+
+
 class LoopStatus(Struct, frozen=True):
     """The state of loop mode. While it is off, only `reason` may be set: why it was turned off.
 
@@ -277,6 +305,10 @@ class Client(Protocol):
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         """Return the custom commands, by name."""
+        ...
+
+    async def list_agents(self) -> tuple[AgentSummary, ...]:
+        """Return the agent definitions: the roles, the default one first, then the other types of sub-agents."""
         ...
 
     async def get_loop_status(self) -> LoopStatus: ...

@@ -65,7 +65,8 @@ class SessionOpened(Event, frozen=True):
     """Odin started or resumed this session.
 
     `config` holds the public settings, never a key. `root` is the project; approvals apply while it stays the same.
-    `permission_mode` is in force from here on. `model_chosen`: the user chose the model in this or an earlier run.
+    `permission_mode` and `role` are in force from here on; "" is the default role. `model_chosen`: the user chose the
+    model in this or an earlier run.
     `headless`: this run answers prompts of the command line or a program (`odin -p`).
     """
 
@@ -79,6 +80,7 @@ class SessionOpened(Event, frozen=True):
     model_chosen: bool = False
     headless: bool = False
     permission_mode: str = ""
+    role: str = ""
 
 
 class TitleSet(Event, frozen=True):
@@ -100,6 +102,12 @@ class ModelChanged(Event, frozen=True):
 
 class PermissionModeChanged(Event, frozen=True):
     mode: str
+
+
+class RoleChanged(Event, frozen=True):
+    """The main agent has another role, from its next request on."""
+
+    role: str
 
 
 class BudgetSet(Event, frozen=True):
@@ -429,6 +437,7 @@ AnyEvent = (
     | InstructionsChanged
     | ModelChanged
     | PermissionModeChanged
+    | RoleChanged
     | BudgetSet
     | PromptQueued
     | PromptChanged

@@ -6,6 +6,8 @@ from msgspec import Struct
 
 Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 
+DEFAULT_ROLE = "builder"
+
 ExitReason = Literal[
     "end_turn", "max_turns", "error_max_budget_usd", "interrupted", "max_tokens", "aborted", "error", "loop_detected"
 ]

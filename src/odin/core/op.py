@@ -210,6 +210,24 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
 
+class SetRole(Struct, frozen=True, tag=True):
+    """Give the main agent this role, from its next request on: prompt, tools, rules and model.
+
+    False if it has that role already. An unknown role raises UsageError and changes nothing.
+    """
+
+    role: str
+
+
+class DefineAgents(Struct, frozen=True, tag=True):
+    """Add agent definitions for this run: name → description, prompt, tools and model, as `--agents` does.
+
+    Mistakes are reported as warnings.
+    """
+
+    agents: dict[str, Any]
+
+
 class SetBudget(Struct, frozen=True, tag=True):
     """Set the session's budget in US dollars, from the next model request on; 0 means no limit."""
 
@@ -237,6 +255,8 @@ Op = (
     | Redo
     | SetModel
     | SetPermissionMode
+    | SetRole
+    | DefineAgents
     | SetBudget
     | SetTitle
 )

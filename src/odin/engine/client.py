@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from odin.core.call_events import ActivityChanged
 from odin.core.client import (
+    AgentSummary,
     AvailableModel,
     ContextReport,
     CustomCommand,
@@ -25,10 +26,13 @@ from odin.core.event import (
     MessageRemoved,
     ModelChanged,
     PermissionModeChanged,
+    RoleChanged,
     SessionOpened,
     SessionSwitched,
     TitleSet,
+    Warned,
 )
+from odin.core.event_values import DEFAULT_ROLE
 from odin.core.op import (
     AddContext,
     AddRule,
@@ -39,6 +43,7 @@ from odin.core.op import (
     ChangePrompt,
     Compact,
     Continue,
+    DefineAgents,
     DropPrompt,
     Interrupt,
     Op,
@@ -52,6 +57,7 @@ from odin.core.op import (
     SetLoop,
     SetModel,
     SetPermissionMode,
+    SetRole,
     SetTitle,
 )
 from odin.core.policy import CallbackHook, Redact, RuleLine
@@ -136,6 +142,16 @@ class SessionHost(Protocol):
         """Switch the permission mode and return its full name."""
         ...
 
+    async def set_role(self, name: str) -> tuple[str, str]:
+        """Switch the role. Return its full name and the model if that changed; ("", "") if nothing changed."""
+        ...
+
+    def define_agents(self, agents: dict[str, Any]) -> tuple[str, ...]:
+        """Add agent definitions and return the mistakes in them."""
+        ...
+
+    def list_agents(self) -> tuple[AgentSummary, ...]: ...
+
     def add_hook(self, hook: CallbackHook) -> None: ...
 
     async def refresh_surroundings(self) -> None:
@@ -165,6 +181,7 @@ class LocalClient:
         self._dangling: DanglingEvents | None = None
         self._loop_mode: LoopMode | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._noted_role = deps.recorder.state.role
 
     # --- ops: each handler returns False if the op had nothing to act on ---
 
@@ -182,8 +199,16 @@ class LocalClient:
             self._open_session()
             await self._recover()
             await self._host.refresh_surroundings()
+            self._add_role_note()
             self._agent.submit(op)
         return True
+
+    def _add_role_note(self) -> None:
+        """Tell the model with the next prompt that the role has changed."""
+        state = self._recorder.state
+        if state.role != self._noted_role and state.conversation.turns:
+            self._agent.add_note(f"The role is now {state.role}.")
+        self._noted_role = state.role
 
     async def _change_prompt(self, op: ChangePrompt) -> bool:
         if not self._recorder.state.queue:
@@ -325,6 +350,22 @@ class LocalClient:
         self._recorder.emit(PermissionModeChanged(mode))
         return True
 
+    async def _set_role(self, op: SetRole) -> bool:
+        async with self._op_lock:
+            role, model = await self._host.set_role(op.role)
+            if not role:
+                return False
+            self._open_session()
+            self._recorder.emit(RoleChanged(role))
+            if model:
+                self._recorder.emit(ModelChanged(model))
+        return True
+
+    async def _define_agents(self, op: DefineAgents) -> bool:
+        for problem in self._host.define_agents(op.agents):
+            self._recorder.emit(Warned(problem))
+        return True
+
     async def _set_budget(self, op: SetBudget) -> bool:
         self._open_session()
         self._deps.budget.set(op.usd)
@@ -399,6 +440,7 @@ class LocalClient:
         snapshot = self._recorder.state.snapshot()
         if (run := self._opened) is not None:
             start = {"cwd": run.cwd, "model": run.model, "permission_mode": run.permission_mode}
+            start["role"] = run.role or DEFAULT_ROLE
             snapshot = msgspec.structs.replace(snapshot, **start, sub_agents=())
         paused = self._agent.paused_prompts
         queue = tuple(
@@ -417,6 +459,9 @@ class LocalClient:
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         return await self._deps.expander.list_commands()
+
+    async def list_agents(self) -> tuple[AgentSummary, ...]:
+        return self._host.list_agents()
 
     async def get_loop_status(self) -> LoopStatus:
         return self._loop_mode.get_status() if self._loop_mode is not None else self._recorder.state.loop.status
@@ -482,6 +527,8 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     RemoveRule: LocalClient._remove_rule,
     SetModel: LocalClient._set_model,
     SetPermissionMode: LocalClient._set_permission_mode,
+    SetRole: LocalClient._set_role,
+    DefineAgents: LocalClient._define_agents,
     SetBudget: LocalClient._set_budget,
     SetTitle: LocalClient._set_title,
 }

@@ -46,6 +46,7 @@ from odin.core.event import (
     PromptQueued,
     Redone,
     Rewound,
+    RoleChanged,
     SessionOpened,
     SessionSwitched,
     TitleSet,
@@ -67,6 +68,7 @@ from odin.core.op import (
     RunUserShell,
     SetLoop,
     SetModel,
+    SetRole,
     SetTitle,
 )
 
@@ -126,6 +128,7 @@ EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] 
     TitleSet: "session_control",
     Rewound: "session_control",
     Redone: "session_control",
+    RoleChanged: "session_control",
     ModelChanged: "model_pool_switch",
     PromptQueued: "pending_draft_upsert",
     PromptChanged: "pending_draft_upsert",
@@ -171,6 +174,7 @@ OP_NAMES: dict[type[Op], BusName] = {
     Redo: "session_control",
     SetLoop: "session_control",
     SetModel: "model_pool_switch",
+    SetRole: "session_control",
     SetTitle: "session_control",
 }
 

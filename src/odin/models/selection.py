@@ -90,6 +90,11 @@ class ModelSelector:
             self._small, self._is_fixed = small, True
 
     @property
+    def is_fixed(self) -> bool:
+        """True if no other model is ever connected."""
+        return self._is_fixed
+
+    @property
     def warning(self) -> str:
         return " ".join(filter(None, (self._table.warning, *self._auth.warnings, *self._find_invalid_refs())))
 

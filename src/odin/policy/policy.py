@@ -15,11 +15,14 @@ Each call is checked in this order; the first check that applies decides:
  8. protected files, and files that hold secrets: ask
  9. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
     project, and auto in addition commands that the sandbox confines to the project (see `effects`)
+10. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
+    never allow more. Their ask rules do not count under `--yes` and bypassPermissions
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
 one ask is enough. Under dontAsk, ask becomes deny.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -41,10 +44,10 @@ from odin.policy.commands.analysis import (
     is_too_long_to_scan,
 )
 from odin.policy.commands.syntax import CommandAnalysis
-from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
+from odin.policy.modes import ASK, PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import is_private_url
-from odin.policy.rules.rule import RuleSet, explain_sensitivity, rule_of
+from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,
     candidate_rules_of,
@@ -74,6 +77,31 @@ class Verdict(Struct, frozen=True):
     may_be_denied: bool = False
     amended: AmendedCommand | None = None
 
+
+class AgentLimits(Struct, frozen=True):
+    """What a role or a type of sub-agent may do less than the session. `owner` names it in a sentence: `The role x`.
+
+    `rule_set` are its own rules. `permission_mode` limits acceptEdits and auto; `dontAsk` applies as it is. With
+    `read_only` calls are judged as in ask mode.
+    """
+
+    owner: str
+    rule_set: RuleSet
+    has_tool: Callable[[str], bool] = lambda name: True
+    permission_mode: str = ""
+    read_only: bool = False
+
+    def restrict_permission_mode(self, mode: PermissionMode) -> PermissionMode:
+        if self.permission_mode == "dontAsk" and mode != "plan":
+            return "dontAsk"
+        if self.permission_mode not in _LIMITED_MODES or mode not in _LIMITED_MODES:
+            return mode
+        limit = permission_mode_of(self.permission_mode)
+        return mode if _LIMITED_MODES.index(mode) <= _LIMITED_MODES.index(limit) else limit
+
+
+_LIMITED_MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "auto")
+"""Strictest first."""
 
 _YES_HINT = "Allow it with --yes."
 _FAULT_HINT = "List the folder with LS, then name the file itself."
@@ -117,13 +145,21 @@ class Policy:
         self.permission_mode: PermissionMode = permission_mode_of(permission_mode)
         self.yes = yes
         self.rule_set = rule_set or RuleSet()
+        self._limits: tuple[AgentLimits, ...] = ()
         self._restricted = restrict_to_workspace
         self._confinement = confinement
         self._readable = paths.resolve_path(readable, "/") or readable if readable else ""
 
     def with_permission_mode(self, mode: str) -> "Policy":
-        """Return a policy with the same rules under another permission mode."""
-        return self._with(permission_mode=permission_mode_of(mode))
+        """Return a policy with the same rules under another permission mode, as far as its limits permit."""
+        allowed = permission_mode_of(mode)
+        for limits in self._limits:
+            allowed = limits.restrict_permission_mode(allowed)
+        return self._with(permission_mode=allowed)
+
+    def restrict(self, limits: AgentLimits) -> "Policy":
+        """Return a policy that allows what this one and these limits allow."""
+        return self._with(_limits=(*self._limits, limits)).with_permission_mode(self.permission_mode)
 
     def with_write_scope(self, scope: WriteScope) -> "Policy":
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
@@ -159,7 +195,7 @@ class Policy:
             return NO_GRANTS
         from odin.policy.grants import find_grants
 
-        grants = find_grants(self._make_call(name, kind, subject, mode), self.rule_set.deny_rules)
+        grants = find_grants(self._make_call(name, kind, subject, mode), self._list_deny_rules())
         return replace(grants, paths=(), removes=False) if self.write_scope.is_limited else grants
 
     def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
@@ -186,7 +222,10 @@ class Policy:
         """Return a filter for the files that an allowed search must not show."""
         call = self._make_call(name, kind, subject, mode)
         bypass = self._allows_everything()
-        return ResultFilter(call, self.rule_set.deny_rules, self.rule_set.ask_allow_rules, bypass=bypass)
+        return ResultFilter(call, self._list_deny_rules(), self.rule_set.ask_allow_rules, bypass=bypass)
+
+    def _list_deny_rules(self) -> tuple[Rule, ...]:
+        return tuple(rule for source in (self, *self._limits) for rule in source.rule_set.deny_rules)
 
     def _would_allow(self, text: str, call: PolicyCall) -> bool:
         rules = self.rule_set.with_rule(rule_of(text))
@@ -194,10 +233,37 @@ class Policy:
 
     def _make_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> PolicyCall:
         spec = PLAN if self.permission_mode == "plan" else spec_of(mode)
+        if spec.allows_changes and any(limits.read_only for limits in self._limits):
+            spec = ASK
         analysis = analyze_command(subject.command) if subject.command else None
         return PolicyCall(name, kind, self.resolve(subject), spec, analysis, self.root, self.cwd)
 
     def _judge(self, call: PolicyCall) -> Verdict:
+        verdict = self._judge_in_session(call)
+        for limits in self._limits:
+            verdict = self._apply_limits(call, verdict, limits)
+        return verdict
+
+    def _apply_limits(self, call: PolicyCall, verdict: Verdict, limits: AgentLimits) -> Verdict:
+        """Return the stricter of a verdict and what the limits say."""
+        if verdict.action == "deny":
+            return verdict
+        if not limits.has_tool(call.name):
+            return Verdict("deny", f"{limits.owner} does not have {call.name}.", rule=limits.owner)
+        own = self._with(rule_set=limits.rule_set)
+        found = own._check_denials(call)
+        doubt = own._check_uncertainty(call) if found is None else None
+        if doubt is not None and (doubt.action == "deny" or verdict.action == "allow"):
+            found = self._apply_dont_ask(doubt)
+        if found is None and verdict.action == "allow" and not self._allows_everything():
+            rule = find_deciding_rule(call, limits.rule_set.ask_allow_rules)
+            if rule is not None and rule.action == "ask":
+                found = self._apply_dont_ask(
+                    Verdict("ask", f"The rule {rule.text!r} asks for approval.", rule=rule.label)
+                )
+        return verdict if found is None else replace(found, hint="", reason=f"{found.reason} ({limits.owner})")
+
+    def _judge_in_session(self, call: PolicyCall) -> Verdict:
         verdict = (
             self._check_builtin(call)
             or self._check_denials(call)

@@ -257,6 +257,7 @@ class _ScratchSession:
             yes=yes,
             resume=resumed,
             session_id="" if resumed else self._session,
+            role="" if resumed else recording.opened_event.role,
         )
         info = _model_info_of(recording)
         return await open_session(

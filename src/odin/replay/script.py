@@ -49,6 +49,7 @@ from odin.core.event import (
     PromptQueued,
     Redone,
     Rewound,
+    RoleChanged,
     SessionOpened,
     TitleSet,
     TurnEnded,
@@ -70,6 +71,7 @@ from odin.core.op import (
     RemoveLastMessage,
     Rewind,
     SetPermissionMode,
+    SetRole,
 )
 from odin.core.small_jobs import COMPACTION_JOB
 from odin.providers.playback import RecordedReply
@@ -216,8 +218,8 @@ class _ActionReader:
             return Rewind(event.turn, event.files, event.chat)
         if isinstance(event, Redone):
             return Redo()
-        if isinstance(event, PermissionModeChanged):
-            return SetPermissionMode(event.mode)
+        if isinstance(event, PermissionModeChanged | RoleChanged):
+            return SetPermissionMode(event.mode) if isinstance(event, PermissionModeChanged) else SetRole(event.role)
         if isinstance(event, RuleAdded) and (event.text, event.action) not in self._answered:
             return AddRule(event.text, event.action, "session")
         if isinstance(event, RuleRemoved):

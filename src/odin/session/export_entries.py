@@ -41,6 +41,7 @@ from odin.core.event import (
     PromptInjected,
     Redone,
     Rewound,
+    RoleChanged,
     SessionOpened,
     TitleSet,
     TurnEnded,
@@ -345,6 +346,8 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
             return f"Model: {event.model}.", ""
         case PermissionModeChanged():
             return f"Permission mode: {event.mode}.", ""
+        case RoleChanged():
+            return f"Role: {event.role}.", ""
         case PermissionAnswered():
             reason = f": {event.reason}" if event.reason else "."
             return f"{'Allowed' if event.allowed else 'Denied'} by {event.by}{reason}", ""

@@ -47,12 +47,13 @@ from odin.core.event import (
     PromptDropped,
     PromptInjected,
     PromptQueued,
+    RoleChanged,
     SessionOpened,
     TitleSet,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.event_values import CachedFile, CallStatus, ExitReason, Mode
+from odin.core.event_values import DEFAULT_ROLE, CachedFile, CallStatus, ExitReason, Mode
 from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import RuleAction
@@ -320,6 +321,7 @@ class SessionState:
         self.model = ""
         self.title = ""
         self.mode: Mode = "edit_mode"
+        self.role = DEFAULT_ROLE
         self.instructions = ""
         self.config: dict[str, Any] = {}
         self.file_history = FileHistory()
@@ -367,12 +369,15 @@ class SessionState:
                 self.model = event.model
                 self.instructions = event.instructions
                 self.config = dict(event.config)
+                self.role = event.role or DEFAULT_ROLE
             case TitleSet():
                 self.title = event.title
             case InstructionsChanged():
                 self.instructions = event.instructions
             case ModelChanged():
                 self.model = event.model
+            case RoleChanged():
+                self.role = event.role
             case _:
                 pass
 
@@ -450,6 +455,7 @@ class SessionState:
             context_tokens=conversation.tokens,
             context_limit=conversation.limit,
             message_count=len(self.build_history()) if conversation.turns else -1,
+            role=self.role,
         )
 
 

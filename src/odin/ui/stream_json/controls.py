@@ -12,7 +12,7 @@ from typing import Any, cast
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
-from odin.core.op import SetModel, SetPermissionMode
+from odin.core.op import DefineAgents, SetModel, SetPermissionMode, SetRole
 from odin.core.policy import CallbackHook
 from odin.ui.stream_json.permissions import apply_update
 
@@ -137,6 +137,7 @@ class ControlRequests:
             "interrupt": self._interrupt,
             "set_permission_mode": self._set_permission_mode,
             "set_model": self._set_model,
+            "set_role": self._set_role,
             "get_context_usage": self._get_context_usage,
             "mcp_status": self._get_mcp_status,
         }
@@ -168,16 +169,27 @@ class ControlRequests:
         hooks: Any = request.get("hooks")
         if isinstance(hooks, dict):
             self._hooks.register(cast("Raw", hooks))
-        for name in ("agents", "skills"):
-            if request.get(name):
-                self._warn(f"Odin does not support the {name} of SDK clients yet.")
+        if request.get("skills"):
+            self._warn("Odin does not support the skills of SDK clients yet.")
+        agents: Any = request.get("agents")
+        if isinstance(agents, dict) and agents:
+            await self._client.submit(DefineAgents(cast("Raw", agents)))
         model = self._info.model
         return {
             "commands": [
                 {"name": item.name, "description": item.description, "argumentHint": item.hint}
                 for item in await self._client.list_commands()
             ],
-            "agents": [],
+            "agents": [
+                {"name": item.name, "description": item.description, "model": item.model or "inherit"}
+                for item in await self._client.list_agents()
+                if item.use != "main"
+            ],
+            "roles": [
+                {"name": item.name, "description": item.description}
+                for item in await self._client.list_agents()
+                if item.is_role
+            ],
             "output_style": "default",
             "available_output_styles": ["default"],
             "models": [{"value": model, "displayName": model, "description": ""}],
@@ -201,6 +213,11 @@ class ControlRequests:
     async def _set_model(self, request: Raw) -> Raw:
         await self._client.submit(SetModel(str(request.get("model") or self._info.model)))
         return {}
+
+    async def _set_role(self, request: Raw) -> Raw:
+        """Switch the role; the response has the active one. An unknown role is an error and changes nothing."""
+        await self._client.submit(SetRole(str(request.get("role") or "")))
+        return {"role": (await self._client.get_info()).role}
 
     async def _get_context_usage(self, request: Raw) -> Raw:
         report = await self._client.report_context()

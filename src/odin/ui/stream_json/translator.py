@@ -34,6 +34,7 @@ from odin.core.event import (
     Envelope,
     ModelChanged,
     PermissionModeChanged,
+    RoleChanged,
     TurnEnded,
     TurnStarted,
     Warned,
@@ -255,6 +256,7 @@ class StreamTranslator:
         self._partial = partial
         self._model = info.model
         self._permission_mode = info.permission_mode
+        self._role = info.role
         self._turn = _TurnTotals()
         self._reply: PartialReply | None = None
         self._usage = Usage()
@@ -284,6 +286,8 @@ class StreamTranslator:
                 self._model = event.model
             case PermissionModeChanged():
                 self._permission_mode = event.mode
+            case RoleChanged():
+                self._role = event.role
             case _:
                 yield from self._translate_notice(event, agent)
 
@@ -297,6 +301,7 @@ class StreamTranslator:
             tools=list(info.tools),
             permissionMode=self._permission_mode,
             mode=mode,
+            role=self._role,
             sandbox=info.sandbox,
             mcp_servers=[],
             slash_commands=[],

@@ -1,0 +1,172 @@
+"""The role of the main agent: which one is active, what it restricts, and the model that it brings.
+
+Without agent files the default role changes nothing, and no definitions are loaded. A role that has its own model uses
+it; the other roles share the model of the session. A model that the user chooses belongs to the role that is active.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from odin.app.workspace import Workspace, list_agent_folders
+from odin.core.client import AgentSummary
+from odin.core.errors import OdinError, UsageError
+from odin.core.event import Envelope, RoleChanged, SessionOpened
+from odin.core.event_values import DEFAULT_ROLE
+from odin.models.selection import ModelSelector
+from odin.policy.policy import AgentLimits, Policy
+
+if TYPE_CHECKING:
+    from odin.context.agent_definition import AgentCatalog, AgentDefinition
+
+
+def limits_of(definition: "AgentDefinition", kind: str) -> AgentLimits:
+    """Return what a definition permits less than the session. `kind` is `role` or `sub-agent type`."""
+    from odin.app.agent_catalog import rules_of
+    from odin.policy.rules.rule import RuleSet
+
+    return AgentLimits(
+        f"The {kind} {definition.name}",
+        RuleSet(rules_of(definition)),
+        definition.has_tool,
+        definition.permission_mode,
+        definition.read_only,
+    )
+
+
+def find_earlier_role(past: Sequence[Envelope]) -> str:
+    """Return the role at the end of an earlier run."""
+    for envelope in reversed(past):
+        if isinstance(envelope.event, RoleChanged | SessionOpened):
+            return envelope.event.role or DEFAULT_ROLE
+    return DEFAULT_ROLE
+
+
+class SessionRoles:
+    """The agent definitions of a session and the active role. `given` is the JSON of `--agents`.
+
+    `definition` is None while the default role changes nothing. `warning` says why an earlier role or the model of a
+    role is not used.
+    """
+
+    def __init__(
+        self, workspace: Workspace, models: ModelSelector, given: str = "", known_tools: Collection[str] = ()
+    ) -> None:
+        self.definition: AgentDefinition | None = None
+        self.warning = ""
+        self._workspace = workspace
+        self._models = models
+        self._given = given
+        self._known_tools = known_tools
+        self._catalog: AgentCatalog | None = None
+        self._session_model = workspace.config.model
+        self._own_models: dict[str, str] = {}
+        self._limits: AgentLimits | None = None
+        self._restricted: tuple[Policy, Policy] | None = None
+
+    # --- definitions ---
+
+    @property
+    def has_own_agents(self) -> bool:
+        """True if there may be other definitions than the built-in ones."""
+        return bool(self._given or list_agent_folders(self._workspace.config, self._workspace.env))
+
+    def load_agents(self) -> "AgentCatalog":
+        """Return the roles and the types of sub-agents. Their files are read once."""
+        if self._catalog is None:
+            from odin.app.agent_catalog import load_agents
+
+            workspace = self._workspace
+            self._catalog = load_agents(workspace.config, workspace.env, self._given, self._known_tools)
+        return self._catalog
+
+    def list_agents(self) -> tuple[AgentSummary, ...]:
+        return tuple(
+            AgentSummary(item.name, item.use, item.description, item.model, item.path or item.source, item.color)
+            for item in self.load_agents().list_all()
+        )
+
+    def define_agents(self, agents: Mapping[str, Any]) -> tuple[str, ...]:
+        """Add definitions for this run and return the mistakes in them. The active role stays if it still exists."""
+        before = msgspec.json.decode(self._given.encode(), type=dict[str, Any]) if self._given else {}
+        self._given = msgspec.json.encode({**before, **agents}).decode()
+        self._catalog = None
+        catalog = self.load_agents()
+        if any(item.name == self.name and item.is_role for item in catalog.list_all()):
+            self._activate(catalog.find_role(self.name))
+        return tuple(item.describe() for item in catalog.problems if item.path.startswith("--agents"))
+
+    # --- the active role ---
+
+    @property
+    def name(self) -> str:
+        return DEFAULT_ROLE if self.definition is None else self.definition.name
+
+    async def open(self, past: Sequence[Envelope], given: str, *, keep_model: bool) -> None:
+        """Begin with the role that this run names (`given`), else with that of the earlier run.
+
+        Raise UsageError if the named one is unknown. With `keep_model` the user chose the model in use.
+        """
+        earlier = find_earlier_role(past)
+        if not given and earlier == DEFAULT_ROLE and not self.has_own_agents:
+            return
+        try:
+            definition = self.load_agents().find_role(given or earlier)
+        except UsageError:
+            if given:
+                raise
+            self.warning = f"The role {earlier} no longer exists. The role is now {DEFAULT_ROLE}."
+            definition = self.load_agents().find_role(DEFAULT_ROLE)
+        self._activate(definition)
+        if definition.model and not keep_model:
+            self._session_model = self._models.ref
+            await self._use_model(definition)
+
+    async def switch(self, name: str) -> tuple[str, str]:
+        """Switch to a role. Return its name and the model if that changed; ("", "") if it is active already.
+
+        Raise UsageError for an unknown role. If its model cannot be used, `warning` says so and the model stays.
+        """
+        definition = self.load_agents().find_role(name)
+        if definition.name == self.name:
+            return "", ""
+        before, had_own = self._models.ref, self.definition is not None and bool(self.definition.model)
+        if had_own:
+            self._own_models[self.name] = before
+        else:
+            self._session_model = before
+        self._activate(definition)
+        self.warning = ""
+        if definition.model or had_own:
+            await self._use_model(definition)
+        return definition.name, self._models.ref if self._models.ref != before else ""
+
+    def restrict(self, policy: Policy) -> Policy:
+        """Return the policy with the limits of the role."""
+        if self._limits is None:
+            return policy
+        if self._restricted is None or self._restricted[0] is not policy:
+            self._restricted = policy, policy.restrict(self._limits)
+        return self._restricted[1]
+
+    def _activate(self, definition: "AgentDefinition") -> None:
+        is_plain = definition.name == DEFAULT_ROLE and definition.source == "built-in"
+        self.definition = None if is_plain else definition
+        self._limits = None if is_plain else limits_of(definition, "role")
+        self._restricted = None
+
+    async def _use_model(self, definition: "AgentDefinition") -> None:
+        """Connect to the model of a role, or to the session's. If that fails, `warning` says why."""
+        wanted = self._session_model
+        if definition.model:
+            wanted = self._own_models.get(definition.name) or self._models.find_named(definition.model)
+            if not wanted:
+                return
+        if self._models.is_fixed or wanted == self._models.ref:
+            return
+        try:
+            await self._models.choose(wanted)
+        except OdinError as error:
+            about = f"The model {wanted} of the role {definition.name} cannot be used: {error.describe()}"
+            self.warning = f"{about} Continuing with {self._models.ref}."

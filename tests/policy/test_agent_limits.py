@@ -1,0 +1,94 @@
+"""The limits of a role or a type of sub-agent: they restrict what the session allows, and never allow more."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+from odin.core.event_values import Mode
+from odin.core.tool import Kind, Subject
+from odin.policy.modes import PERMISSION_MODES
+from odin.policy.policy import AgentLimits, Policy
+from odin.policy.rules.rule import RuleSet
+from odin.policy.rules.rule_file import RuleReader
+from tests.policy.policies import make_policy
+from tests.table import each
+
+STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+CALLS: tuple[tuple[str, Kind, Subject], ...] = (
+    ("Read", "read", Subject(paths=("src/app.py",))),
+    ("Read", "read", Subject(paths=(".env",))),
+    ("EditTool", "edit", Subject(paths=("src/app.py",))),
+    ("WriteFile", "edit", Subject(paths=("../outside.txt",))),
+    ("ExecuteCommand", "execute", Subject(command="git status")),
+    ("ExecuteCommand", "execute", Subject(command="make all")),
+    ("ExecuteCommand", "execute", Subject(command="rm -rf /")),
+    ("WebFetch", "network", Subject(url="https://example.com/")),
+    ("TodoWrite", "talk", Subject()),
+)
+
+
+def limits(rules: Any = (), **more: Any) -> AgentLimits:
+    return AgentLimits("The role x", RuleSet(RuleReader("session", "x.md").read(rules).rules), **more)
+
+
+def judge(policy: Policy, name: str, kind: Kind, mode: Mode = "edit_mode", **subject: Any) -> str:
+    return policy.judge(name, kind, Subject(**subject), mode).action
+
+
+def test_no_limits_ever_allow_more(workspace: Path) -> None:
+    sets = (
+        limits(),
+        limits({"*": "allow"}, permission_mode="bypassPermissions"),
+        limits(["Bash", "Edit(**)", "Read(**)", "WebFetch"], permission_mode="auto"),
+        limits({"Bash": {"*": "ask", "make *": "allow"}, "Edit": "deny"}, permission_mode="default"),
+        limits({"*": "deny"}, read_only=True),
+        limits(permission_mode="dontAsk", has_tool="Read".__eq__),
+    )
+    for permission_mode in PERMISSION_MODES:
+        for yes in (False, True):
+            policy = make_policy(root=str(workspace), permission_mode=permission_mode, yes=yes)
+            for one in sets:
+                for name, kind, subject in CALLS:
+                    for mode in get_args(Mode):
+                        before = policy.judge(name, kind, subject, mode).action
+                        after = policy.restrict(one).judge(name, kind, subject, mode).action
+                        assert STRICTNESS[after] >= STRICTNESS[before], (permission_mode, yes, one, name, mode)
+
+
+@each(
+    ("rules", "more", "settings", "call", "action"),
+    [
+        ({"Edit": "deny"}, {}, {"permission_mode": "acceptEdits"}, CALLS[2], "deny"),
+        ({"Edit": "ask"}, {}, {"permission_mode": "acceptEdits"}, CALLS[2], "ask"),
+        ({"Edit": "ask"}, {}, {"yes": True}, CALLS[2], "allow"),
+        ({"Edit": "deny"}, {}, {"yes": True}, CALLS[2], "deny"),
+        ({"Bash": {"*": "deny", "make *": "allow"}}, {}, {"allowed_tools": ["Bash"]}, CALLS[5], "allow"),
+        ({"Bash": {"*": "deny", "make *": "allow"}}, {}, {"allowed_tools": ["Bash"]}, CALLS[4], "deny"),
+        ({"*": "deny"}, {}, {}, CALLS[0], "deny"),
+        ([], {"permission_mode": "default"}, {"permission_mode": "acceptEdits"}, CALLS[2], "ask"),
+        ([], {"permission_mode": "default"}, {"permission_mode": "acceptEdits"}, CALLS[0], "allow"),
+        ([], {"permission_mode": "acceptEdits"}, {"permission_mode": "default"}, CALLS[2], "ask"),
+        ([], {"permission_mode": "dontAsk"}, {}, CALLS[2], "deny"),
+        ([], {"read_only": True}, {"permission_mode": "acceptEdits"}, CALLS[2], "deny"),
+        ([], {"read_only": True}, {"yes": True}, CALLS[2], "deny"),
+        ([], {"has_tool": "TodoWrite".__ne__}, {"yes": True}, CALLS[8], "deny"),
+    ],
+)
+def test_what_limits_do(
+    workspace: Path, rules: Any, more: dict[str, Any], settings: dict[str, Any], call: Any, action: str
+) -> None:
+    name, kind, subject = call
+    policy = make_policy(root=str(workspace), **settings).restrict(limits(rules, **more))
+    assert policy.judge(name, kind, subject, "edit_mode").action == action
+
+
+def test_a_denial_names_its_owner_and_a_limited_mode_is_not_offered(workspace: Path) -> None:
+    policy = make_policy(root=str(workspace)).restrict(limits({"Bash": "deny"}, permission_mode="default"))
+    verdict = policy.judge("ExecuteCommand", "execute", Subject(command="ls"), "edit_mode")
+    assert verdict.reason == "The rule 'Bash' denies it. (The role x)"
+    assert policy.suggest_modes("EditTool", "edit", Subject(paths=("a",)), "edit_mode") == ()
+
+
+def test_files_that_limits_deny_are_left_out_of_searches(workspace: Path) -> None:
+    policy = make_policy(root=str(workspace)).restrict(limits({"Read": {"secret/**": "deny"}}))
+    hides = policy.make_result_filter("Grep", "read", Subject(paths=(".",)), "edit_mode")
+    assert hides(str(workspace / "secret/a.txt")) and not hides(str(workspace / "open/a.txt"))
