@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.agent_catalog import find_rule_problems, rules_of
+from odin.app.roles import find_rule_problems, rules_of
 from odin.context.agent_definition import AgentCatalog, AgentDefinition
 from odin.context.agent_files import AgentFolder, load_agent_catalog
 from odin.core.errors import UsageError

@@ -441,7 +441,7 @@ class SessionComposition:
         if self.roles.has_own_agents:
             yield from (problem.describe() for problem in self.load_agents().problems)
         if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
-            from odin.app.agent_catalog import describe_unused_files
+            from odin.app.roles import describe_unused_files
 
             yield from filter(None, [describe_unused_files(config)])
 

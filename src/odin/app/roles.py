@@ -1,31 +1,80 @@
-"""The role of the main agent: which one is active, what it restricts, and the model that it brings.
+"""Agent definitions of a session (built-in, user's, the trusted project's, `--agents`), and the role of the main agent.
 
 Without agent files the default role changes nothing, and no definitions are loaded. A role that has its own model uses
 it; the other roles share the model of the session. A model that the user chooses belongs to the role that is active.
 """
 
+import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from odin.app.workspace import Workspace, list_agent_folders
+from odin.app.workspace import Workspace, list_agent_folders, list_project_agent_folders
+from odin.config import Config
+from odin.config.layers import TRUST_HINT
 from odin.core.client import AgentSummary
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Envelope, RoleChanged, SessionOpened
 from odin.core.event_values import DEFAULT_ROLE
 from odin.models.selection import ModelSelector
 from odin.policy.policy import AgentLimits, Policy
+from odin.policy.rules.rule import Rule, RuleSet
+from odin.policy.rules.rule_file import RuleReader
 
 if TYPE_CHECKING:
     from odin.context.agent_definition import AgentCatalog, AgentDefinition
 
 
+def load_agents(
+    config: Config, env: Mapping[str, str], given: str = "", known_tools: Collection[str] = ()
+) -> "AgentCatalog":
+    """Return the catalog. Files are read only if one of the folders exists. `given` is the JSON of `--agents`."""
+    from odin.context.agent_definition import AgentCatalog
+
+    folders = list_agent_folders(config, env)
+    if not folders and not given:
+        return AgentCatalog()
+    from odin.context.agent_files import AgentFolder, load_agent_catalog
+
+    found: dict[str, AgentFolder] = {}
+    for folder in folders:
+        is_project = folder in list_project_agent_folders(config.root)
+        place = AgentFolder(folder, "project", config.root) if is_project else AgentFolder(folder, "user")
+        found.setdefault(os.path.realpath(folder), place)
+    return load_agent_catalog(found.values(), given=given, known_tools=known_tools, check_rules=find_rule_problems)
+
+
+def list_project_files(root: str) -> list[str]:
+    """Return the agent files of a project, relative to it. They are used only if the project is trusted."""
+    return [
+        str(path.relative_to(root))
+        for folder in list_project_agent_folders(root)
+        for path in sorted(Path(folder).glob("**/*.md"))
+    ]
+
+
+def describe_unused_files(config: Config) -> str:
+    """Return that the agent files of an untrusted project are not used, or "" if there are none."""
+    count = 0 if config.trust.trusted else len(list_project_files(config.root))
+    if not count:
+        return ""
+    files = "The agent file" if count == 1 else f"The {count} agent files"
+    return f"{files} of {config.root} cannot be used: this folder is not trusted. {TRUST_HINT}"
+
+
+def find_rule_problems(rules: Any) -> list[tuple[str, str]]:
+    return RuleReader("session", "").read(rules).problems
+
+
+def rules_of(definition: "AgentDefinition") -> list[Rule]:
+    """Return the permission rules of an agent. Invalid entries were reported when its file was read."""
+    return RuleReader("session", definition.path or definition.source).read(definition.rules or []).rules
+
+
 def limits_of(definition: "AgentDefinition", kind: str) -> AgentLimits:
     """Return what a definition permits less than the session. `kind` is `role` or `sub-agent type`."""
-    from odin.app.agent_catalog import rules_of
-    from odin.policy.rules.rule import RuleSet
-
     return AgentLimits(
         f"The {kind} {definition.name}",
         RuleSet(rules_of(definition)),
@@ -75,8 +124,6 @@ class SessionRoles:
     def load_agents(self) -> "AgentCatalog":
         """Return the roles and the types of sub-agents. Their files are read once."""
         if self._catalog is None:
-            from odin.app.agent_catalog import load_agents
-
             workspace = self._workspace
             self._catalog = load_agents(workspace.config, workspace.env, self._given, self._known_tools)
         return self._catalog

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from odin.app.agent_catalog import describe_unused_files, list_project_files, load_agents
+from odin.app.roles import describe_unused_files, list_project_files, load_agents
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import load, resolve_folder
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.app.agent_catalog import list_project_files
+from odin.app.roles import list_project_files
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.files import read_config_file
