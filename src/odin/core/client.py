@@ -119,8 +119,8 @@ class SessionInfo(Struct, frozen=True):
 
     `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
     outside git. `root` is the project. The timeouts limit how long permission requests and questions wait; 0 means no
-    limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of the
-    main agent.
+    limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of
+    the main agent.
     """
 
     session: str
