@@ -668,3 +668,34 @@ def test_any_object_loads_or_is_reported_never_crashes(
     unknown = [key for key in content if key not in ConfigKeys.__struct_encode_fields__ and key != "$schema"]
     assert len(config.warnings) >= len(unknown)
     json.dumps(config.to_public())
+
+
+@each(
+    ("theirs", "mode", "commands", "limit"),
+    [
+        ({}, "run", ("make test",), 10),
+        ({"verify": {"mode": "off"}}, "off", ("make test",), 10),
+        ({"verify": {"commands": ["curl evil"]}}, "run", ("make test",), 10),
+        ({"verify": {"mode": "run", "commands": "make test"}}, "run", ("make test",), 10),
+        ({"loop": {"max_iterations": 3}}, "run", ("make test",), 3),
+        ({"loop": {"max_iterations": 500}}, "run", ("make test",), 10),
+        ({"loop": {"max_iterations": 0}}, "run", ("make test",), 10),
+    ],
+)
+def test_a_project_that_is_not_trusted_starts_no_checks_and_no_longer_loops(
+    user: Write, project: Write, workspace: Path, theirs: Any, mode: str, commands: tuple[str, ...], limit: int
+):
+    user({"verify": {"mode": "run", "commands": "make test"}})
+    project(theirs)
+    config = load_here(workspace)
+    assert (config.verify.mode, config.verify.configured, config.loop.max_iterations) == (mode, commands, limit)
+
+
+def test_checks_are_a_command_or_a_list_and_keys_are_merged(user: Write, project: Write, workspace: Path):
+    user({"verify": {"mode": "run", "timeout_s": 5}})
+    project({"verify": {"commands": ["make test", "$LINTER ."]}})
+    config = load(str(workspace), {**os.environ, "LINTER": "ruff check"}, trust=True)
+    assert config.verify.configured == ("make test", "ruff check .")
+    assert (config.verify.mode, config.verify.timeout_s) == ("run", 5)
+    user({"verify": {"commands": 7}})
+    assert "verify.commands is ignored" in load_here(workspace).warnings[0]

@@ -8,7 +8,9 @@ import pytest
 from odin.core.call_events import QuestionsAsked, ToolEnded, ToolStarted
 from odin.core.event import ChecksRan, NoteAdded
 from odin.core.event_values import CheckResult, Verification
+from odin.core.message import ReplyMessage, ToolMessage
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Prompt
+from odin.session.state import SessionState
 from odin.testing import call, say
 from tests.engine.conftest import Start, Talk
 from tests.engine.hookkit import claude, new_kit
@@ -131,6 +133,29 @@ async def test_nobody_is_reminded_without_need(
     talk = await start([change, say("Done.")], config=settings)
     ended = await talk.say("go")
     assert (ended.text, ended.verification, len(talk.server.requests)) == ("Done.", None, 2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"verify": {"mode": "run", "commands": "false"}}])
+async def test_the_last_request_that_is_allowed_ends_the_turn(
+    start: Start, project: Path, settings: dict[str, Any]
+) -> None:
+    talk = await start([edit(project), say("Done.")], config=settings, max_turns=2)
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text, notes(talk)) == ("end_turn", "Done.", [])
+    assert ended.verification is not None
+    assert ended.verification.outcome == ("failed" if settings else "not_run")
+
+
+async def test_every_prefix_of_its_log_is_a_valid_conversation(start: Start, project: Path) -> None:
+    settings = {"verify": {"mode": "run", "commands": "false"}}
+    talk = await start([edit(project), say("Done."), say("No.")], config=settings)
+    await talk.say("go")
+    log = [item for item in talk.heard if item.event.durable]
+    for end in range(len(log)):
+        history = SessionState.fold(log[: end + 1]).build_history()
+        called = [item.id for message in history if isinstance(message, ReplyMessage) for item in message.calls]
+        answered = [item.call_id for message in history if isinstance(message, ToolMessage) for item in message.results]
+        assert called == answered
 
 
 async def test_in_ask_mode_nobody_is_reminded(start: Start, project: Path) -> None:

@@ -125,8 +125,11 @@ class TurnVerifier(Protocol):
         """The state so far; None if there is nothing to verify, or no check is known."""
         ...
 
-    async def review(self) -> TurnReview:
-        """Remind the model of the checks, or run them, depending on the settings."""
+    async def review(self, *, can_continue: bool) -> TurnReview:
+        """Remind the model of the checks, or run them, depending on the settings.
+
+        If the turn cannot continue, because its last request was the last one allowed, there is no note.
+        """
         ...
 
 
@@ -360,7 +363,10 @@ class AgentTurn:
         self._verifier = self._verifier or self._deps.make_verifier(self._started.id, self._scope, self._calls)
         if self._verifier is None:
             return False
-        review = await self._verifier.review()
+        limits = self._deps.limits
+        is_last = bool(limits.max_turns) and self._steps >= limits.max_turns
+        can_continue = not is_last and self._deps.budget.get_refusal() is None
+        review = await self._verifier.review(can_continue=can_continue)
         self._deps.hooks.raise_if_halted()
         self.is_interrupted = self.is_interrupted or review.stops_turn
         if review.note:

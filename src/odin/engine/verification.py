@@ -82,16 +82,18 @@ class ChangeVerifier:
         self._checked_calls = 0
         """The number of finished calls when Odin last ran the checks."""
 
-    async def review(self) -> TurnReview:
+    async def review(self, *, can_continue: bool) -> TurnReview:
         changed = self._find_last_change()
         if changed < 0:
             return _NO_REVIEW
         checks = self._find_checks()
         if not checks.commands:
             return _NO_REVIEW
-        if self._deps.runs_checks and await self._may_run(checks):
-            return _NO_REVIEW if changed < self._checked_calls else await self._run_round(checks, changed)
-        return self._make_reminder(checks, changed)
+        if not self._deps.runs_checks or not await self._may_run(checks):
+            return self._make_reminder(checks, changed, can_continue)
+        if changed < self._checked_calls:
+            return _NO_REVIEW
+        return await self._run_round(checks, changed, can_continue)
 
     def _find_last_change(self) -> int:
         """Return the position of the last call that changed a file which checks could be about; -1 if none did."""
@@ -118,14 +120,14 @@ class ChangeVerifier:
 
     # --- remind ---
 
-    def _make_reminder(self, checks: ProjectChecks, changed: int) -> TurnReview:
+    def _make_reminder(self, checks: ProjectChecks, changed: int, can_continue: bool) -> TurnReview:
         """Report the checks that the model ran since the last change. If it ran none, remind it once."""
         results = tuple(_collect_results(self._calls[changed:], checks))
         if results:
             self.verification = Verification(worst_of(results), results)
             return _NO_REVIEW
         self.verification = Verification("not_run", tuple(CheckResult(name, "not_run") for name in checks.commands))
-        if self._is_reminded or self._deps.is_looping():
+        if self._is_reminded or not can_continue or self._deps.is_looping():
             return _NO_REVIEW
         self._is_reminded = True
         return TurnReview(_format_reminder(checks, self._list_changed(), self._scope.cwd))
@@ -137,7 +139,7 @@ class ChangeVerifier:
 
     # --- run ---
 
-    async def _run_round(self, checks: ProjectChecks, changed: int) -> TurnReview:
+    async def _run_round(self, checks: ProjectChecks, changed: int, can_continue: bool) -> TurnReview:
         """Run the checks. Those that the model has run in the same words since the last change have passed already."""
         passed = {call.command.strip() for call in self._calls[changed:] if call.status == "success"}
         if passed.issuperset(checks.commands):
@@ -160,15 +162,15 @@ class ChangeVerifier:
             results[at] = _result_of(command, ended)
             outputs.append(ended.text)
         self._set_results(results)
-        return self._end_round(results, outputs)
+        return self._end_round(results, outputs, can_continue)
 
     def _set_results(self, results: Iterable[CheckResult]) -> None:
         results = tuple(results)
         self.verification = Verification(worst_of(results), results, "odin", self._rounds)
 
-    def _end_round(self, results: list[CheckResult], outputs: list[str]) -> TurnReview:
+    def _end_round(self, results: list[CheckResult], outputs: list[str], can_continue: bool) -> TurnReview:
         failed = any(result.outcome in ("failed", "timed_out") for result in results)
-        continues = failed and self._rounds <= MAX_ROUNDS
+        continues = failed and can_continue and self._rounds <= MAX_ROUNDS
         if self.verification is not None:
             self._deps.recorder.emit(ChecksRan(self.verification, continues), self._scope.agent)
         return TurnReview(_format_failures(results, outputs, self._rounds)) if continues else _NO_REVIEW
