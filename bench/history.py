@@ -41,7 +41,7 @@ async def one_session(server: ScriptedServer, workspace: Path, home: Path, numbe
     models = {MODEL: {"context": window, "max_output": window // 4}}
     config = home / ".config" / "odin" / "odinconfig.json"
     config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(json.dumps({"providers": {"anthropic": {"models": models}}}))
+    config.write_text(json.dumps({"providers": {"anthropic": {"models": models}}, "verify": {"mode": "off"}}))
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "ODIN_LOCAL_PORTS": "", **server.env("anthropic", MODEL)}
     state = str(home / f"state-{number}")
     client = await open_session(Options(cwd=str(workspace), env=env, yes=True, max_turns=0, state_dir=state))
