@@ -28,14 +28,14 @@ enumerate erase escape estimate evaluate evict examine exclude execute exit expa
 extend extract fail fall feed fetch fill filter find finish fire fit fix flatten flush focus fold follow force
 forget fork format forward freeze garble gather generate get give go grant group grow guard guess gzip handle
 hash hide highlight hold identify ignore import indent infer inform init initialize inject insert inspect
-install interpret interrupt introduce invalidate invoke join judge jump keep kill launch lay lead learn lease
+install interpret interrupt introduce invalidate invoke isolate join judge jump keep kill launch lay lead learn lease
 leave lend let lift limit link list listen load locate lock log look lookup lower main make map mark mask match
 measure merge migrate mirror mount move mute name narrow navigate negate normalize note notice notify number
 observe offer omit open order outline overlay pace pack paint parse pass paste pause peek perform pick pin
 place plan play point poll pop populate position prefer prefix preload prepare prepend present press preview print
 probe process produce promote prompt protect prove prune publish pull pump push put query queue quote raise
 rank read reap rebuild recall receive recognize record recover redact redo redraw reduce refer refine refold
-refresh refuse register reject relay release reload remember remove rename render reorder repaint repair repeat
+refresh refuse register reject relay release reload remember remove rename render reopen reorder repaint repair repeat
 replace replay reply report request require rerun reserve reset resize resolve respond restart restore restrict
 resume retire retitle retrieve retry return reuse reveal reverse review revoke rewind rewrite roll rollback
 rotate round route run sample sanitize save say scale scan schedule score scroll seal search see select send

@@ -102,6 +102,14 @@ class WorktreeEnd(Struct, frozen=True):
     unapplied: int = 0
     moved_to: str = ""
 
+    def describe(self) -> str:
+        if not self.is_removed:
+            files = f"{self.unapplied} {'file' if self.unapplied == 1 else 'files'}"
+            return f"Kept worktree {self.name} with {files} not applied: {self.path}"
+        branch = f" Branch {self.branch} is kept." if self.branch else ""
+        moved_to = f" Its ignored files are in {self.moved_to}." if self.moved_to else ""
+        return f"Removed worktree {self.name}.{branch}{moved_to}"
+
 
 class AgentWorktrees:
     """The agents' worktrees of one project. `cwd` is the working folder of the session."""
@@ -222,7 +230,7 @@ class AgentWorktree:
         unapplied = await self._trees.count_unapplied(self.name)
         if unapplied:
             return WorktreeEnd(self.name, self.path, self.branch, is_removed=False, unapplied=unapplied)
-        removed = await self._trees.remove(self.name, force=True)
+        removed = await self._trees.remove(self.name, is_applied=True)
         has_commits = await self._trees.find_commit(f"refs/heads/{self.branch}") != self._start
         if not has_commits:
             await self._trees.try_git("branch", "-D", "--quiet", self.branch)

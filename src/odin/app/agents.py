@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from odin import __version__
+from odin.app.agent_places import AgentPlace
 from odin.app.policy import find_hidden_tools
 from odin.config import Config, Options, WebSettings
 from odin.context.file_cache import FileCache
@@ -163,13 +164,20 @@ class AgentParts:
     """The parts of one agent: its own tools, hooks, call pipeline and file cache. `more` are tools only it has.
 
     Each agent has its own tools, because tools remember what their agent has read. `scope` limits what it may change.
+    `place` is where it works, if not in the project.
     """
 
     def __init__(
-        self, composition: "SessionComposition", agent: str, *more: Tool[Any], scope: WriteScope | None = None
+        self,
+        composition: "SessionComposition",
+        agent: str,
+        *more: Tool[Any],
+        scope: WriteScope | None = None,
+        place: AgentPlace | None = None,
     ) -> None:
         self._composition = composition
         self._agent = agent
+        self.place = place or composition.places.main
         self._scope = scope or WriteScope()
         config = composition.config
         self.files = FileCache(
@@ -190,9 +198,9 @@ class AgentParts:
         composition, agent = self._composition, self._agent
         deps = ToolDeps(
             files=self.files,
-            runner=composition.runner,
+            runner=self.place.runner,
             session_folder=composition.folder,
-            root=composition.config.root,
+            root=self.place.root,
             on_instructions_written=composition.templates.mark_stale,
             small_model=lambda job, text: composition.small_model.ask(job, composition.redact(text).text, agent),
             fetch=composition.web.fetch,
@@ -232,13 +240,15 @@ class AgentParts:
         )
 
     def make_policy(self) -> Policy:
-        """Return the session's policy, limited by the role and to what this agent may change."""
-        policy = self._composition.roles.restrict(self._composition.policy)
+        """Return the session's policy, limited by the role, for the folder this agent works in and its write scope."""
+        policy, place = self._composition.roles.restrict(self._composition.policy), self.place
+        if place.worktree is not None:
+            policy = policy.with_root(place.root, place.cwd, place.sandbox)
         return policy.with_write_scope(self._scope) if self._scope.is_limited else policy
 
     def _describe_sandbox(self) -> str:
         """Return one line for permission requests: the sandbox, and whether it confines commands to the scope."""
-        sandbox = self._composition.sandbox
+        sandbox = self.place.sandbox
         if not self._scope.is_limited:
             return sandbox.describe()
         confines = "confined to" if sandbox.can_confine() else "NOT confined to"
@@ -276,7 +286,7 @@ class AgentParts:
             compaction=self._compaction,
             switch_to_fallback=composition.fallback.try_next,
             waited_s=lambda: composition.approvals.waited_s,
-            take_late_warning=composition.take_late_warning,
+            take_late_warning=lambda: composition.take_late_warning(self.place.runner),
             make_verifier=partial(composition.make_verifier, self._pipeline),
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from odin import __version__
+from odin.app.agent_places import AgentPlaces
 from odin.app.agents import AgentParts, RequestTemplates, WebAccess
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.policy import (
@@ -214,6 +215,7 @@ class SessionComposition:
             root=self.config.root,
             notifier=self._job_notifier,
         )
+        self.places = AgentPlaces(self, self._env, self._cwd)
         self.checkpoints = SessionCheckpoints(
             self.config,
             self.recorder,
@@ -503,9 +505,9 @@ class SessionComposition:
     async def refresh_surroundings(self) -> None:
         await self._git_context.gather()
 
-    def take_late_warning(self) -> str:
+    def take_late_warning(self, runner: ProcessRunner) -> str:
         """Return a warning about protected files that background processes changed since the last one, or ""."""
-        names = self.runner.take_late_changes()
+        names = runner.take_late_changes()
         if not names:
             return ""
         from odin.tools.commands import warn_about_late_changes
@@ -546,6 +548,7 @@ class SessionComposition:
         if self._file_finder is not None:
             await self._file_finder.close()
         await self.runner.close()
+        await self.places.close()
         await self.checkpoints.close()
         await self.web.close()
         await self._models.close()

@@ -17,6 +17,7 @@ from odin.app.compose import open_session
 from odin.app.workspace import OpenedLog, open_log, workspace_of
 from odin.config import Options, get_state_dir, load, resolve_folder
 from odin.config.files import set_key
+from odin.config.paths import find_worktree_origin
 from odin.core.call_events import UsageGrouping, UsageReport
 from odin.core.client import (
     ChangedFile,
@@ -145,7 +146,8 @@ def normalize_title(title: str) -> str:
 
 def open_project_sessions(cwd: str = "", *, everywhere: bool = False) -> ProjectSessions:
     config = load(resolve_folder(cwd), os.environ, {})
-    return ProjectSessions(SessionStore(get_state_dir(os.environ), config.root), everywhere=everywhere)
+    state = get_state_dir(os.environ)
+    return ProjectSessions(SessionStore(state, find_worktree_origin(config.root, state)), everywhere=everywhere)
 
 
 SwitchKind = Literal["resume", "new", "fork"]

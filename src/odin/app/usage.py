@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from odin.config import find_project_root, get_state_dir, resolve_folder
+from odin.config.paths import find_worktree_origin
 from odin.core.call_events import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.core.errors import UsageError
 from odin.session.index import UsageEntry, day_of, read_usage
@@ -147,7 +148,8 @@ def _list_folders(env: Mapping[str, str], cwd: str, everywhere: bool) -> Iterato
 
 
 def _open_store(cwd: str, env: Mapping[str, str]) -> SessionStore:
-    return SessionStore(get_state_dir(env), find_project_root(resolve_folder(cwd), env))
+    state = get_state_dir(env)
+    return SessionStore(state, find_worktree_origin(find_project_root(resolve_folder(cwd), env), state))
 
 
 def _agent_of(entry: UsageEntry) -> str:

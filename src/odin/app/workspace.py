@@ -25,6 +25,7 @@ from odin.config import (
     make_private_folder,
     resolve_folder,
 )
+from odin.config.paths import find_worktree_origin
 from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode
@@ -46,7 +47,7 @@ def workspace_of(options: Options) -> Workspace:
     cwd = resolve_folder(options.cwd)
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     state = make_private_folder(Path(options.state_dir) if options.state_dir else get_state_dir(env))
-    return Workspace(env, cwd, config, SessionStore(state, config.root))
+    return Workspace(env, cwd, config, SessionStore(state, find_worktree_origin(config.root, state)))
 
 
 class OpenedLog(msgspec.Struct, frozen=True):

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from odin.app.workspace import build_git_environment
 from odin.config import Config, get_state_dir, load, make_private_folder, resolve_folder
+from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError, UsageError
 from odin.session.store import project_key_of
 
-WORKTREE_FOLDER = "worktrees"
 REMOVED_FOLDER = ".removed"
 """Removed worktrees that still contained files are moved here."""
 
@@ -120,27 +120,31 @@ class Worktrees:
             return 0
         return len(await self.list_raw_changes(start, tree))
 
-    async def remove(self, name: str, *, force: bool = False) -> RemovedWorktree:
-        """Remove a worktree. Raise UsageError if it has uncommitted changes, unless `force` is set."""
+    async def remove(self, name: str, *, force: bool = False, is_applied: bool = False) -> RemovedWorktree:
+        """Remove a worktree. Raise UsageError if it has uncommitted changes, unless `force` is set.
+
+        `is_applied`: the project has all files of the worktree that git does not ignore.
+        """
         await self.locate(name)
         tree = next((item for item in await self.list_worktrees() if item.name == name), None)
         if tree is None:
             raise UsageError(f"No worktree {name}.", "`odin worktree list` lists the worktrees.")
         place = await self.find_place(name)
         folder = place.folder
-        if tree.changes and not force:
+        if tree.changes and not force and not is_applied:
             files = f"{tree.changes} {'file' if tree.changes == 1 else 'files'}"
             raise UsageError(
                 f"Worktree {name} has {files} with uncommitted changes.",
                 f"Commit them in {folder}, or use --force to move the files aside.",
             )
-        await self._keep_commits(place, name)
+        await self._keep_commits(place, name, staged=not is_applied)
         moved_to = ""
-        if tree.changes or await self._list_changes(place, ignored=True):
+        changes = await self._list_changes(place, ignored=True)
+        if any(line.startswith(b"!!") for line in changes) if is_applied else changes:
             moved_to = str(self._move_aside(folder))
             await self.run_git("worktree", "prune")
         else:
-            await self.run_git("worktree", "remove", str(folder))
+            await self.run_git("worktree", "remove", *(["--force"] if is_applied else []), str(folder))
         for refs in (START_REFS, APPLIED_REFS):
             if await self.find_commit(f"{refs}/{name}"):
                 await self.run_git("update-ref", "-d", f"{refs}/{name}")
@@ -158,12 +162,12 @@ class Worktrees:
             raise OdinError(f"Cannot move {folder}: {error.strerror or error}.") from error
         return target
 
-    async def _keep_commits(self, place: GitPlace, name: str) -> None:
+    async def _keep_commits(self, place: GitPlace, name: str, *, staged: bool) -> None:
         """Create refs for what only this worktree references: staged changes, and commits on a detached HEAD."""
         stamp = f"refs/odin/removed/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        _, staged = await self.try_git("stash", "create", place=place)
-        if staged.strip():
-            await self.run_git("update-ref", f"{stamp}-changes", staged.decode().strip(), place=place)
+        _, changes = await self.try_git("stash", "create", place=place) if staged else (0, b"")
+        if changes.strip():
+            await self.run_git("update-ref", f"{stamp}-changes", changes.decode().strip(), place=place)
         code, _ = await self.try_git("symbolic-ref", "--quiet", "HEAD", place=place)
         if code:
             head = await self.run_git("rev-parse", "HEAD", place=place)

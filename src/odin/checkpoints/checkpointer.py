@@ -32,6 +32,7 @@ from odin.checkpoints.project_listing import (
     run_in_thread,
 )
 from odin.checkpoints.store import CheckpointStore
+from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
@@ -75,6 +76,7 @@ class Checkpointer:
         self._home = home
         self._lister = ProjectLister(store, limits, excluded=(os.path.realpath(state_dir),))
         self._limits = limits
+        self._worktrees = f"{os.path.realpath(state_dir)}/{WORKTREE_FOLDER}/"
         self._running = running
         self._rollback_crashed = rollback_crashed
         self._can_confine = can_confine
@@ -246,6 +248,13 @@ class Checkpointer:
             for tracker in self._trackers.values():
                 tracker.end_edit(before, changes)
             self._busy.discard(call_id)
+
+    def is_gone(self, path: str) -> bool:
+        """True for a file of a worktree that was removed: there is nothing to restore it in."""
+        name = decode_path(path).removeprefix(self._worktrees)
+        parts = name.split("/", 2)
+        is_inside = len(name) < len(decode_path(path)) and len(parts) == 3
+        return is_inside and not os.path.isdir(f"{self._worktrees}{parts[0]}/{parts[1]}")  # noqa: PTH112
 
     def note_changes(self, changes: Sequence[FileChange]) -> None:
         """Odin itself has changed these files: a command that runs meanwhile has not."""

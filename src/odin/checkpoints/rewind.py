@@ -5,7 +5,7 @@ left alone and reported, unless `force` is set. The current content is saved fir
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct, structs
 
@@ -240,6 +240,7 @@ class Rewinder:
             raise UsageError(f"There is no prompt {op.turn!r} in this session.", "It may have been rewound already.")
         if not op.files:
             return RestorePlan((), ())
+        changes = tuple(change for change in changes if not self._checkpoints.is_gone(change.change.before.path))
         if (agent := op.only_agent) is not None:
             return await run_in_thread(lambda stopped: plan_agent_restore(changes, agent, self._store, force=op.force))
         return await run_in_thread(lambda stopped: plan_restore(changes, self._store, force=op.force))
@@ -336,12 +337,12 @@ def _rollback(call: SpeculativeChanges, store: CheckpointStore) -> RollbackResul
     return RollbackResult(outcome.changes, (*outcome.kept, *foreign))
 
 
-async def _rollback_within(call: SpeculativeChanges, store: CheckpointStore, root: str) -> RollbackResult:
-    """Roll back only unprotected files of the project: changing any other would have required an approval."""
+async def _rollback_within(call: SpeculativeChanges, store: CheckpointStore, roots: Sequence[str]) -> RollbackResult:
+    """Roll back only unprotected files in these folders: changing any other would have required an approval."""
     files = call.saved.files if call.saved else ()
     changes = call.changes
     paths = [state.path for state in files] if changes is None else [change.before.path for change in changes]
-    excluded = {path for path in dict.fromkeys(paths) if not _is_restorable(path, root)}
+    excluded = {path for path in dict.fromkeys(paths) if not any(_is_restorable(path, root) for root in roots)}
     if call.saved:
         saved = structs.replace(call.saved, files=tuple(state for state in files if state.path not in excluded))
         call = structs.replace(call, saved=saved)
@@ -379,13 +380,14 @@ def _guess_changes(call: SpeculativeChanges) -> tuple[tuple[FileChange, ...], tu
 
 
 async def rollback_crashed_calls(
-    calls: Iterable[SpeculativeChanges], recorder: Recorder, store: CheckpointStore, root: str
+    calls: Iterable[SpeculativeChanges], recorder: Recorder, store: CheckpointStore, roots: Sequence[str]
 ) -> None:
     """Roll back the speculative calls that were running when the session was killed, except those a fork inherited.
 
-    The log is the only source and may come from another person, so files that no call can have changed stay.
+    `roots` are the project and the worktrees of the session's agents. The log is the only source and may come from
+    another person, so files that no call can have changed stay.
     """
     for call in calls:
         is_own = call.seq > recorder.last_inherited_seq
-        result = await _rollback_within(call, store, root) if call.saved is not None and is_own else NOTHING_RESTORED
+        result = await _rollback_within(call, store, roots) if call.saved is not None and is_own else NOTHING_RESTORED
         record_discard(recorder, call.agent, call.call, "crashed", result, completed=call.changes is not None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin.config import Config
+from odin.config.paths import WORKTREE_FOLDER
 from odin.core.client import RewindPlan
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
@@ -74,8 +75,10 @@ class SessionCheckpoints:
     async def _rollback_crashed(self, calls: Sequence[SpeculativeChanges]) -> None:
         from odin.checkpoints.rewind import rollback_crashed_calls
 
-        root = os.path.realpath(self._config.root)
-        await rollback_crashed_calls(calls, self._recorder, self._load_checkpointer().store, root)
+        state = Path(os.path.realpath(self._sessions.parent.parent))
+        trees = (state / WORKTREE_FOLDER).glob(f"*/{self._recorder.state.session}-*")
+        roots = [os.path.realpath(self._config.root), *map(str, trees)]
+        await rollback_crashed_calls(calls, self._recorder, self._load_checkpointer().store, roots)
 
     async def rewind_or_redo(self, op: Rewind | Redo) -> None:
         if isinstance(op, Rewind):

@@ -15,10 +15,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.app.sandbox import PROBE_FILE
-from odin.app.worktrees import REMOVED_FOLDER, WORKTREE_FOLDER
+from odin.app.worktrees import REMOVED_FOLDER
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
-from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER
+from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER, WORKTREE_FOLDER, find_worktree_origin
 from odin.core.errors import OdinError, UsageError
 from odin.session.index import SessionIndex
 from odin.session.store import SessionStore
@@ -76,7 +76,7 @@ class Cleanup:
         folder = resolve_folder(cwd)
         self._state = get_state_dir(env)
         self._cache = get_cache_dir(env)
-        self._store = SessionStore(self._state, find_project_root(folder, env))
+        self._store = SessionStore(self._state, find_worktree_origin(find_project_root(folder, env), self._state))
         self._key = self._store.folder.name
 
     def measure_usage(self) -> tuple[DiskUsage, ...]:

@@ -17,6 +17,7 @@ from odin.app.sessions import normalize_title
 from odin.commands.command_line import Parser, write_json, write_output
 from odin.config import get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.files import MAX_DEPTH, is_deeper_than
+from odin.config.paths import find_worktree_origin
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
 from odin.core.message import ToolCall, ToolResult
@@ -53,7 +54,8 @@ def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: s
     """Create a session from a file, completely or not at all. Raise UsageError if it holds no conversation."""
     folder = resolve_folder(cwd)
     config = load(folder, env)
-    store = SessionStore(make_private_folder(get_state_dir(env)), config.root)
+    state = make_private_folder(get_state_dir(env))
+    store = SessionStore(state, find_worktree_origin(config.root, state))
     file = Path(path).expanduser()
     start = _read_start(file)
     skipped: dict[str, int] = {}

@@ -13,6 +13,7 @@ from odin.checkpoints.rewind import CHANGED_BY_OTHERS, CHANGED_IN_BACKGROUND
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.commands.command_line import Parser, make_formatter, write_output
 from odin.config import get_current_folder, get_home_dir, get_state_dir, load, resolve_folder
+from odin.config.paths import find_worktree_origin
 from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.core.event_values import FileChange, SkippedFile
@@ -101,7 +102,7 @@ class _LockedSession:
 
     def __init__(self, request: UndoRequest) -> None:
         config = load(resolve_folder(request.cwd), os.environ, {})
-        store = SessionStore(get_state_dir(os.environ), config.root)
+        store = SessionStore(get_state_dir(os.environ), find_worktree_origin(config.root, get_state_dir(os.environ)))
         self.log = _lock_log(store, request.session or _find_latest(store, config.root))
         self.state = SessionState.fold(read_log(self.log.path), self.log.session)
         self.recorder = Recorder(self.log, self.state, EventBus())

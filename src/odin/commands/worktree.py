@@ -104,8 +104,7 @@ def _apply_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
     if args.json:
         write_json({"work": msgspec.to_builtins(work), "end": msgspec.to_builtins(end)})
     else:
-        kept = f"Removed worktree {end.name}." if end.is_removed else f"Kept worktree {end.name}: {end.path}"
-        write_output(f"{escape_control(work.describe())}\n{escape_hidden(kept)}\n")
+        write_output(f"{escape_control(work.describe())}\n{escape_hidden(end.describe())}\n")
     return 0 if work.is_complete else 1
 
 

@@ -10,6 +10,9 @@ from odin.core.errors import StateUnwritable, UsageError
 CONFIG_NAME = "odinconfig.json"
 INSTRUCTIONS_NAME = "ODIN.md"
 
+WORKTREE_FOLDER = "worktrees"
+"""The folder of git worktrees in the state folder: PROJECT/NAME."""
+
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
 LOG_FOLDER = "logs"
@@ -115,3 +118,25 @@ def _is_world_writable(folder: Path) -> bool:
         return bool(folder.stat().st_mode & stat.S_IWOTH)
     except OSError:
         return True
+
+
+def find_worktree_origin(root: str, state_dir: str | Path) -> str:
+    """Return the project of which `root` is a worktree that Odin made; `root` itself if it is none.
+
+    Sessions and checkpoints of a worktree are kept with its project, and it is trusted like its project.
+    """
+    base = Path(os.path.realpath(state_dir), WORKTREE_FOLDER)
+    here = Path(os.path.realpath(root))
+    if not here.is_relative_to(base) or len(here.relative_to(base).parts) < 2:
+        return root
+    parts = here.relative_to(base).parts
+    top = base.joinpath(*parts[:2])
+    try:
+        git_dir = (top / ".git").read_text("utf-8").removeprefix("gitdir: ").rstrip("\n")
+        is_claimed = os.path.realpath(Path(git_dir, "gitdir").read_text("utf-8").rstrip("\n")) == str(top / ".git")
+    except (OSError, ValueError):
+        return root
+    common, _, name = git_dir.rpartition("/worktrees/")
+    if not is_claimed or not name or not common.endswith("/.git"):
+        return root
+    return str(Path(os.path.realpath(common)).parent.joinpath(*parts[2:]))

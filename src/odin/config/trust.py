@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from odin.config.files import lock_file, write_atomically
-from odin.config.paths import CONFIG_NAME, get_config_dir
+from odin.config.paths import CONFIG_NAME, find_worktree_origin, get_config_dir, get_state_dir
 from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
@@ -214,7 +214,8 @@ def evaluate_trust(
     """Return whether a folder is trusted now. `config_text` is its odinconfig.json, the bytes that will be used."""
     folder = os.path.realpath(folder)
     try:
-        entry = None if once else read_trusted_folders(env).get(folder)
+        known = {} if once else read_trusted_folders(env)
+        entry = known.get(folder) or known.get(find_worktree_origin(folder, get_state_dir(env)))
     except ConfigError as error:
         return TrustStatus(folder=folder, warning=f"No folder is trusted: {error.describe()}")
     if entry is None and not once:

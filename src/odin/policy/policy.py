@@ -161,6 +161,14 @@ class Policy:
         """Return a policy that allows what this one and these limits allow."""
         return self._with(_limits=(*self._limits, limits)).with_permission_mode(self.permission_mode)
 
+    def with_root(self, root: str, cwd: str, confinement: "Confinement | None") -> "Policy":
+        """Return a policy with the same rules for an agent that works in another folder: a worktree of the project."""
+        return self._with(
+            root=paths.resolve_path(root, "/") or root,
+            cwd=paths.resolve_path(cwd, "/") or cwd,
+            _confinement=confinement,
+        )
+
     def with_write_scope(self, scope: WriteScope) -> "Policy":
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
         return self._with(write_scope=scope)

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from odin.core.event_values import Mode
+from odin.core.path_names import contains
 from odin.core.tool import SandboxProfile
 from odin.sandbox.output import BackgroundLog
 from odin.sandbox.process import RunningProcess
@@ -47,8 +48,11 @@ class SpawnRefused(Exception):
 class BackgroundProcess:
     """One background process, running or ended."""
 
-    def __init__(self, id: str, request: SpawnRequest, log: BackgroundLog, running: RunningProcess) -> None:
+    def __init__(
+        self, id: str, request: SpawnRequest, log: BackgroundLog, running: RunningProcess, runner: ProcessRunner
+    ) -> None:
         self.id = id
+        self.runner = runner
         self.request = request
         self.log = log
         self.status: BackgroundStatus = "running"
@@ -99,11 +103,19 @@ class BackgroundProcesses:
         self.listener = listener
         self.used_ids = used_ids
         self._runner = runner
+        self._runners: dict[str, ProcessRunner] = {}
         self._folder = folder
         self._count = used_ids
         self._processes: dict[str, BackgroundProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
+
+    def add_runner(self, folder: str, runner: ProcessRunner) -> None:
+        """Start processes in this folder with another runner: it is the worktree of an agent."""
+        self._runners[folder] = runner
+
+    def _find_runner(self, cwd: str) -> ProcessRunner:
+        return next((runner for folder, runner in self._runners.items() if contains(folder, cwd)), self._runner)
 
     def start(self, request: SpawnRequest) -> BackgroundProcess:
         """Start a process. Raise SpawnRefused if it is not allowed now, OSError if it cannot be started."""
@@ -114,15 +126,16 @@ class BackgroundProcesses:
                 f"{MAX_AT_ONCE} background processes are already running. Stop one with SpawnStop first."
             )
         name, log = self._create_log()
+        runner = self._find_runner(request.cwd)
         try:
-            running = self._runner.start_detached(
+            running = runner.start_detached(
                 request.command, cwd=request.cwd, sink=log, sandbox_profile=request.sandbox_profile
             )
         except BaseException:
             log.close()
             Path(log.path).unlink(missing_ok=True)
             raise
-        spawned = self._processes[name] = BackgroundProcess(name, request, log, running)
+        spawned = self._processes[name] = BackgroundProcess(name, request, log, running, runner)
         self._tasks[name] = asyncio.get_running_loop().create_task(self._watch(spawned))
         try:
             if self.listener is not None:
@@ -151,7 +164,7 @@ class BackgroundProcesses:
     async def stop(self, spawned: BackgroundProcess) -> None:
         """Terminate a process (TERM, then KILL). The agent that started it is not notified."""
         spawned.is_stop_requested = True
-        await self._runner.terminate(spawned.running)
+        await spawned.runner.terminate(spawned.running)
         watch = self._tasks.get(spawned.id)
         if watch is not None:
             await asyncio.wait([watch], timeout=_KILL_SECONDS)
@@ -167,7 +180,8 @@ class BackgroundProcesses:
         self.stop_accepting()
         if self._count == self.used_ids:
             return
-        await self._runner.close()
+        for runner in (self._runner, *self._runners.values()):
+            await runner.close()
         for name, watch in list(self._tasks.items()):
             watch.cancel()
             await asyncio.wait([watch])
@@ -180,7 +194,7 @@ class BackgroundProcesses:
                 await spawned.running.done
         except TimeoutError:
             status = "timed_out"
-            await self._runner.terminate(spawned.running)
+            await spawned.runner.terminate(spawned.running)
         if spawned.is_stop_requested or self._closed:
             status = "stopped"
         elif status == "finished" and spawned.running.code:
@@ -192,7 +206,7 @@ class BackgroundProcesses:
             return
         spawned.finish(status)
         if not spawned.has_survivors():
-            self._runner.forget(spawned.running)
+            spawned.runner.forget(spawned.running)
         self._forget_oldest()
         if self.listener is not None:
             self.listener.on_ended(spawned)

@@ -1,0 +1,123 @@
+"""Where the agents of a session work: in the project, or in a git worktree of their own.
+
+    place = await composition.places.isolate("agent-1")         # isolation: worktree
+    parts = AgentParts(composition, "agent-1", place=place)     # its tools, policy, sandbox and file cache
+    AgentDeps(recorder, parts.make_deps, place.cwd, place.root)
+    ...
+    diff = await place.collect()                                # the reviewable diff
+    work = await composition.places.apply(place, call_id)       # into the project; the user can undo it
+    end = await composition.places.end(place)                   # removes or keeps the worktree; say `end.describe()`
+
+A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its place back
+with `composition.places.reopen(name)`, where `name` is `place.worktree.name`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.app.sandbox import LazySandbox
+from odin.core.errors import OdinError
+from odin.sandbox.runner import ProcessRunner
+
+if TYPE_CHECKING:
+    from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
+    from odin.app.compose import SessionComposition
+
+_MAX_NAME = 48
+
+
+class AgentPlace(Struct, frozen=True, eq=False):
+    """A project folder, a working folder in it, and what runs commands there."""
+
+    root: str
+    cwd: str
+    runner: ProcessRunner
+    sandbox: LazySandbox
+    worktree: "AgentWorktree | None" = None
+
+    async def collect(self) -> "WorktreeDiff":
+        """Return everything that the agent changed in its worktree."""
+        return await self.get_worktree().collect()
+
+    def get_worktree(self) -> "AgentWorktree":
+        """Return the worktree. Raise OdinError for an agent that works in the project."""
+        if self.worktree is None:
+            raise OdinError("This agent works in the project itself and has no worktree.")
+        return self.worktree
+
+
+class AgentPlaces:
+    """The places of one session. `main` is the project, where agents work unless they are isolated."""
+
+    def __init__(self, composition: "SessionComposition", env: Mapping[str, str], cwd: str) -> None:
+        self._composition = composition
+        self._env = env
+        self._cwd = cwd
+        self.main = AgentPlace(composition.config.root, cwd, composition.runner, composition.sandbox)
+        self._worktrees: AgentWorktrees | None = None
+        self._places: list[AgentPlace] = []
+
+    async def isolate(self, agent: str) -> AgentPlace:
+        """Create a worktree for an agent. Raise UsageError if the project cannot have one."""
+        session = self._composition.recorder.state.session
+        name = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.|$)", "-", f"{session}-{agent}").lstrip("-._")[-_MAX_NAME:].lstrip("-._")
+        return self._make_place(await self._load_worktrees().create(name))
+
+    async def reopen(self, name: str) -> AgentPlace:
+        """Return the place of an agent that had this worktree. Raise UsageError if it was removed."""
+        known = next((place for place in self._places if place.worktree and place.worktree.name == name), None)
+        return known or self._make_place(await self._load_worktrees().open(name))
+
+    async def apply(
+        self, place: AgentPlace, call_id: str, agent: str = "", *, include_protected: bool = False
+    ) -> "AppliedWork":
+        """Merge the agent's work into the project as a change by the tool call `call_id` of `agent`."""
+        checkpoints = self._composition.checkpoints
+        return await place.get_worktree().apply(
+            lambda plan: checkpoints.write_files(plan, call_id, agent),
+            checkpoints.store,
+            include_protected=include_protected,
+        )
+
+    async def end(self, place: AgentPlace) -> "WorktreeEnd":
+        """End the processes in a worktree. Remove it if the project has all of its work; otherwise keep it."""
+        tree = place.get_worktree()
+        await place.runner.close()
+        if place in self._places:
+            self._places.remove(place)
+        return await tree.finish()
+
+    async def close(self) -> None:
+        """End the processes in all worktrees. The worktrees stay."""
+        for place in self._places:
+            await place.runner.close()
+
+    def _load_worktrees(self) -> "AgentWorktrees":
+        if self._worktrees is None:
+            from odin.app.agent_worktree import AgentWorktrees
+            from odin.app.worktrees import Worktrees
+
+            composition = self._composition
+            trees = Worktrees(self._env, composition.config, composition.options.state_dir)
+            self._worktrees = AgentWorktrees(trees, self._cwd)
+        return self._worktrees
+
+    def _make_place(self, tree: "AgentWorktree") -> AgentPlace:
+        composition = self._composition
+        config = replace(composition.config, root=tree.root)
+        folder = str(composition.folder)
+        sandbox = LazySandbox(config, self._env, state=composition.options.state_dir, visible=(folder,))
+        runner = ProcessRunner(
+            composition.folder / "outputs",
+            environ=self._env,
+            env_passthrough=config.env_passthrough,
+            sandbox=sandbox.get,
+        )
+        composition.background.add_runner(tree.path, runner)
+        place = AgentPlace(tree.root, tree.cwd, runner, sandbox, tree)
+        self._places.append(place)
+        return place

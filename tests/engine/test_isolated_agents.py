@@ -1,0 +1,176 @@
+"""Agents in worktrees of their own: apart from the project and from each other, and back with one merge."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.app.agent_places import AgentPlace, AgentPlaces
+from odin.app.agents import AgentParts
+from odin.app.compose import SessionComposition
+from odin.config import Options
+from odin.config.trust import add_trusted_folder, evaluate_trust, hash_pinned_files
+from odin.core.call_events import ToolEnded
+from odin.core.errors import OdinError, UsageError
+from odin.core.event import FilesChanged
+from odin.core.message import ToolCall
+from odin.core.op import Rewind
+from odin.core.write_scope import WriteScope
+from odin.engine.call import CallScope
+from odin.engine.limits import RepetitionGuard
+from odin.testing import say
+
+from .conftest import Start, Talk
+from .test_agent_worktree import git
+from .tree import tree_of
+
+
+class Team:
+    """Agents of one open session, each with its own parts."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self.host: SessionComposition = vars(talk.client)["_host"]
+        self.places = self.host.places
+        self._count = 0
+
+    async def act(
+        self, agent: str, place: AgentPlace, *calls: tuple[str, dict[str, Any]], scope: WriteScope | None = None
+    ) -> list[ToolEnded]:
+        """Run tool calls as this agent and return their results."""
+        parts = AgentParts(self.host, agent, scope=scope, place=place)
+        self._count += 1
+        ids = [f"{agent or 'main'}-{self._count}-{number}" for number in range(len(calls))]
+        requests = [ToolCall(call_id, *call) for call_id, call in zip(ids, calls, strict=True)]
+        turn = CallScope(agent, "edit_mode", place.cwd, place.root, RepetitionGuard())
+        await parts.make_deps("edit_mode").pipeline.run_all(requests, turn)
+        ended = {event.call_id: event for event in await self.events(ToolEnded)}
+        return [ended[call_id] for call_id in ids]
+
+    async def events(self, kind: type[Any]) -> list[Any]:
+        return [envelope.event for envelope in await self.envelopes() if isinstance(envelope.event, kind)]
+
+    async def envelopes(self) -> list[Any]:
+        last = (await self.talk.client.snapshot()).seq
+        found: list[Any] = []
+        async for envelope in self.talk.client.stream_events(after=-1):
+            found.append(envelope)
+            if envelope.seq >= last:
+                break
+        return found
+
+    async def charged(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for envelope in await self.envelopes():
+            if isinstance(envelope.event, FilesChanged):
+                assert envelope.event.shared_with == ()
+                names = {Path(change.after.path).name for change in envelope.event.changes}
+                found.setdefault(envelope.agent, set()).update(names)
+        return found
+
+
+def run(command: str) -> tuple[str, dict[str, Any]]:
+    return "ExecuteCommand", {"command": command}
+
+
+def write(path: str | Path) -> tuple[str, dict[str, Any]]:
+    return "WriteFile", {"file_path": str(path), "content": "written\n"}
+
+
+@pytest.fixture
+async def team(start: Start, workspace: Path) -> Team:
+    git(workspace, "init", "-q", "-b", "main")
+    (workspace / "a.txt").write_text("old\n")
+    git(workspace, "add", "-A")
+    git(workspace, "commit", "-q", "-m", "first")
+    talk = await start([say("ok")])
+    await talk.say("go")
+    return Team(talk)
+
+
+async def test_isolated_agents_work_apart_and_their_work_comes_back(team: Team, workspace: Path) -> None:
+    one, two = await team.places.isolate("agent-1"), await team.places.isolate("agent-2")
+    before = tree_of(workspace)
+    meet = "touch here; until [ -e {}/here ]; do sleep 0.01; done; echo {} > a.txt; git add -A"
+    ended = await asyncio.gather(  # at the same time, or neither would end
+        team.act(
+            "agent-1", one, run(meet.format(two.root, "one")), run("git commit -qm 'by one' || true"), write("w.txt")
+        ),
+        team.act("agent-2", two, run(meet.format(one.root, "two")), write(f"{two.root}/deep/v.txt")),
+    )
+    assert {event.status for events in ended for event in events} == {"success"}, ended
+    assert await team.charged() == {
+        "agent-1": {"here", "a.txt", "w.txt"},
+        "agent-2": {"here", "a.txt", "deep", "v.txt"},
+    }
+    assert tree_of(workspace) == before
+    assert (await one.collect()).describe().startswith("3 files changed")
+    work = await team.places.apply(one, "apply-1")
+    assert work.is_complete and (workspace / "a.txt").read_text() == "one\n"
+    clash = await team.places.apply(two, "apply-2")
+    assert clash.conflicts == ("a.txt",) and "deep/v.txt" in clash.applied
+    assert (await team.places.end(one)).is_removed
+    end = await team.places.end(two)
+    assert end.describe() == f"Kept worktree {two.get_worktree().name} with 3 files not applied: {two.root}"
+    await team.talk.client.submit(Rewind("p1", chat=False))
+    assert tree_of(workspace) == before
+
+
+async def test_an_isolated_agent_reaches_only_its_worktree(team: Team, workspace: Path) -> None:
+    place = await team.places.isolate("agent-1")
+    (ended,) = await team.act("agent-1", place, run(f"echo x > {workspace}/a.txt; echo y > a.txt; pwd"))
+    if place.sandbox.can_confine():
+        assert (workspace / "a.txt").read_text() == "old\n"
+    assert Path(place.root, "a.txt").read_text() == "y\n" and place.root in ended.text
+    scoped = WriteScope(("a.txt",))
+    refused, allowed = await team.act("agent-1", place, write("b.txt"), run("cat a.txt"), scope=scoped)
+    assert "b.txt is outside this agent's write scope: a.txt" in refused.text and allowed.status == "success"
+    policy = AgentParts(team.host, "agent-1", place=place).make_policy()
+    assert (policy.root, policy.cwd) == (place.root, place.cwd)
+
+
+async def test_a_process_in_the_background_belongs_to_the_worktree(team: Team) -> None:
+    place = await team.places.isolate("agent-1")
+    (ended,) = await team.act("agent-1", place, ("Spawn", {"command": "touch started; sleep 600"}))
+    assert ended.status == "success", ended.text
+    while not Path(place.root, "started").exists():
+        await asyncio.sleep(0.01)
+    (spawned,) = team.host.background.list_all()
+    await team.places.end(place)
+    async with asyncio.timeout(20):
+        while spawned.status == "running":
+            await asyncio.sleep(0.01)
+
+
+async def test_a_place_is_found_again(team: Team, workspace: Path) -> None:
+    place = await team.places.isolate("agent-1")
+    name = place.get_worktree().name
+    assert await team.places.reopen(name) is place
+    Path(place.root, "a.txt").write_text("by the agent\n")
+    await team.talk.client.close()
+    later = AgentPlaces(team.host, os.environ, str(workspace))
+    assert [file.path for file in (await (await later.reopen(name)).collect()).files] == ["a.txt"]
+    with pytest.raises(UsageError, match="No worktree"):
+        await later.reopen("gone")
+    with pytest.raises(OdinError, match="works in the project itself"):
+        await later.main.collect()
+
+
+async def test_a_worktree_is_trusted_like_its_project_and_its_sessions_are_listed_there(
+    team: Team, workspace: Path
+) -> None:
+    from odin.app.workspace import workspace_of
+
+    place = await team.places.isolate("agent-1")
+    assert not evaluate_trust(place.root, os.environ, None).trusted
+    add_trusted_folder(str(workspace), hash_pinned_files(str(workspace), None), os.environ)
+    assert evaluate_trust(place.root, os.environ, None).trusted
+    Path(place.root, ".mcp.json").write_text("{}")
+    assert evaluate_trust(place.root, os.environ, None).changed == (".mcp.json",)
+    env = dict(os.environ)
+    here, there = (workspace_of(Options(cwd=str(folder), env=env)) for folder in (workspace, place.root))
+    assert (there.config.root, there.store.folder) == (place.root, here.store.folder)
+    Path(place.root, ".git").write_text("gitdir: /nowhere\n")
+    assert workspace_of(Options(cwd=place.root, env=env)).store.folder != here.store.folder
