@@ -1,6 +1,7 @@
 """Who changed a file: the agent whose command ran, or several agents together, and never another one."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,9 +32,11 @@ class Bench:
         if names:
             self.charged.append((agent, event.shared_with, event.concurrent, names))
 
-    async def start(self, agent: str, scope: tuple[str, ...] | None = None) -> RunningCommand:
+    async def start(
+        self, agent: str, scope: tuple[str, ...] | None = None, *, is_confined: bool = True
+    ) -> RunningCommand:
         places = None if scope is None else tuple(str(self.root / name) for name in scope)
-        command = RunningCommand(f"call-{agent}", agent, places)
+        command = RunningCommand(f"call-{agent}", agent, places, is_confined=is_confined)
         await self.tracker.start(command, self.said.append, lambda listing: None)
         return command
 
@@ -166,6 +169,50 @@ async def test_commands_confined_to_other_files_neither_wait_nor_share(bench: Be
     for command in (one, two, reader):
         await bench.tracker.end(command)
     assert sorted(bench.charged) == [("a", (), False, ("src/one",)), ("b", (), False, ("docs/two",))]
+
+
+async def test_a_change_that_no_command_named_is_not_lost(bench: Bench) -> None:
+    one = await bench.start("a", ("x",), is_confined=False)
+    two = await bench.start("b", ("y",), is_confined=False)
+    confined = await bench.start("c", ("z",))
+    assert bench.said == []
+    bench.put("x")
+    bench.put("y")
+    bench.put("other")
+    for command in (one, two, confined):
+        await bench.tracker.end(command)
+    assert sorted(bench.charged) == [
+        ("a", (), False, ("x",)),
+        ("a", ("b",), False, ("other",)),
+        ("b", (), False, ("y",)),
+    ]
+
+
+async def test_a_command_that_ends_while_the_files_are_listed_has_not_ended_before(bench: Bench) -> None:
+    one = await bench.start("a", ("early", "late"))
+    bench.put("early")
+    listed, gate = threading.Event(), threading.Event()
+
+    def save(listing: object) -> None:
+        bench.put("late")
+        listed.set()
+        gate.wait(30)
+
+    other = RunningCommand("call-b", "b", (str(bench.root / "own"),))
+    starting = asyncio.ensure_future(bench.tracker.start(other, bench.said.append, save))
+    await asyncio.to_thread(listed.wait, 30)
+    ending = asyncio.ensure_future(bench.tracker.end(one))
+    await asyncio.sleep(0)
+    gate.set()
+    await starting
+    bench.put("own")
+    await ending
+    await bench.tracker.end(other)
+    assert sorted(bench.charged) == [
+        ("a", (), False, ("early",)),
+        ("a", (), False, ("late",)),
+        ("b", (), False, ("own",)),
+    ]
 
 
 async def test_an_interrupted_end_is_made_up_for(bench: Bench) -> None:

@@ -39,7 +39,7 @@ from odin.core.event_values import FileChange, FileState
 from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import find_crashed_calls
-from odin.policy.commands.analysis import is_read_only
+from odin.policy.commands.analysis import find_changed_paths, is_read_only
 from odin.policy.paths import resolve_subject
 from odin.session.history import SpeculativeChanges, UnfinishedSave
 
@@ -100,7 +100,7 @@ class Checkpointer:
                 finally:
                     self._end_edit(before, context)
             elif self._may_change_anything(tool, subject, context):
-                command = await self._start_command(context)
+                command = await self._start_command(subject.command, context)
                 try:
                     yield
                 finally:
@@ -141,12 +141,16 @@ class Checkpointer:
         data = read_regular_file(path, MAX_EDIT_BYTES)
         return "" if data is None else self.store.keep(data)
 
-    async def _start_command(self, context: ToolContext) -> RunningCommand | None:
+    async def _start_command(self, text: str, context: ToolContext) -> RunningCommand | None:
         root = os.path.realpath(context.root)
         if Path(self._home).is_relative_to(root):
             self._warn_once(f"{root} is too large to be saved before commands: undo covers only edits here.")
             return None
-        command = RunningCommand(context.call_id, context.agent, self._find_scope(context))
+        scope = self._find_scope(context)
+        is_confined = scope is not None
+        if scope is None and text:
+            scope = find_changed_paths(text, context.cwd, root)
+        command = RunningCommand(context.call_id, context.agent, scope, is_confined=is_confined)
         saved: list[CheckpointSaved] = []
 
         def save(listing: ProjectListing) -> None:

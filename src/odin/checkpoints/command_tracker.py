@@ -9,7 +9,8 @@ commands that ran in between:
   Going back to before a prompt restores them, undoing one agent's work leaves them alone.
 
 To make the second case rare, a command waits some seconds for the running commands of other agents in the same
-folder. Read-only commands, edits, and commands that the sandbox confines to other files never wait.
+folder. Read-only commands, edits, and commands that can only change other files never wait: the sandbox confines them,
+or every path they change is written out in them (`mkdir a && echo b > a/b`).
 """
 
 import asyncio
@@ -32,18 +33,23 @@ from odin.core.path_names import contains
 
 
 class RunningCommand:
-    """A call whose process may change files. `scope` are the only paths that the sandbox lets it change, if it does.
+    """A call whose process may change files. `scope` are the only paths that it can change, if they are known.
 
-    `is_background`: the call has ended, and its process still runs. `is_ended`: the process has ended too, but its
-    changes are not recorded yet.
+    `is_confined`: the sandbox enforces that; otherwise the command says so. `is_background`: the call has ended, and
+    its process still runs. `is_ended`: the process has ended too, but its changes are not recorded yet;
+    `is_interrupted`: because recording them was interrupted.
     """
 
-    def __init__(self, call_id: str, agent: str, scope: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, call_id: str, agent: str, scope: tuple[str, ...] | None = None, *, is_confined: bool = False
+    ) -> None:
         self.call_id = call_id
         self.agent = agent
         self.scope = scope
+        self.is_confined = is_confined
         self.is_background = False
         self.is_ended = False
+        self.is_interrupted = False
 
     def may_change(self, path: str) -> bool:
         return self.scope is None or any(contains(place, path) for place in self.scope)
@@ -57,7 +63,6 @@ class RunningCommand:
 class CommandTracker:
     """The commands that run in one working folder. `running` returns the ids of calls with a background process.
 
-    `has_interrupted_end`: a command has ended, and its changes are not recorded yet.
     A command waits `wait_s` for the commands of other agents, then runs beside them.
     """
 
@@ -78,7 +83,6 @@ class CommandTracker:
         self._commands: dict[str, RunningCommand] = {}
         self._listing: ProjectListing | None = None
         self._lock = asyncio.Lock()
-        self.has_interrupted_end = False
         self._is_listing = False
         self._open_edits: dict[str, FileState] = {}
         self._edited: dict[str, FileState] = {}  # by edits that ended while the project was being listed
@@ -108,7 +112,7 @@ class CommandTracker:
         try:
             await self.settle()
         except BaseException:
-            self.has_interrupted_end = self.has_interrupted_end or command.call_id in self._commands
+            command.is_interrupted = True
             raise
 
     async def settle(self) -> None:
@@ -116,6 +120,11 @@ class CommandTracker:
         async with self._lock:
             if self._commands:
                 await self._settle(keep=self._is_needed_later())
+
+    @property
+    def has_interrupted_end(self) -> bool:
+        """True if a command has ended, and recording its changes was interrupted."""
+        return any(command.is_interrupted for command in self._commands.values())
 
     async def _wait_for_others(self, command: RunningCommand, announce: Callable[[str], None]) -> None:
         deadline = asyncio.get_running_loop().time() + self.wait_s
@@ -148,8 +157,12 @@ class CommandTracker:
     async def _settle(
         self, *, keep: bool, save: Callable[[ProjectListing], None] = lambda listing: None
     ) -> ProjectListing:
-        """List the project, attribute what changed since the last listing, and drop the commands that have ended."""
+        """List the project, attribute what changed since the last listing, and drop the commands that have ended.
+
+        A command that ends while the files are being listed counts as running: they may show only a part of its work.
+        """
         earlier = self._listing
+        ended = [command for command in self._commands.values() if command.is_ended]
         self._edited.clear()
         self._is_listing = True
         try:
@@ -160,9 +173,8 @@ class CommandTracker:
         for state in touched.values():
             now.set_state(state)
         self._listing = now
-        self.has_interrupted_end = False
-        self._record_changes([change for change in changes if change.before.path not in touched])
-        self._drop_ended()
+        self._record_changes([change for change in changes if change.before.path not in touched], ended)
+        self._drop_ended(ended)
         return now
 
     def _compare(
@@ -179,19 +191,23 @@ class CommandTracker:
                 raise
             now = self._lister.list(self._root, keep=False, like=earlier, stopped=stopped)
         save(now)
-        return now, () if earlier is None else self._lister.find_changes(earlier, now)
+        changes = () if earlier is None else self._lister.find_changes(earlier, now)
+        for change in changes:  # a path that was created again after it was listed
+            now.set_state(change.after)
+        return now, changes
 
-    def _drop_ended(self) -> None:
+    def _drop_ended(self, ended: Sequence[RunningCommand]) -> None:
         running = set(self._running())
         for call_id, command in list(self._commands.items()):
-            if command.is_ended and call_id in running:
-                command.is_ended, command.is_background = False, True
-            elif command.is_ended or (command.is_background and call_id not in running):
+            if command in ended and call_id in running:
+                command.is_ended = command.is_interrupted = False
+                command.is_background = True
+            elif command in ended or (command.is_background and call_id not in running):
                 del self._commands[call_id]
         if not self._commands:
             self._listing = None
 
-    def _record_changes(self, changes: Sequence[FileChange]) -> None:
+    def _record_changes(self, changes: Sequence[FileChange], ended: Sequence[RunningCommand] = ()) -> None:
         """Record changes for the commands that can have made them, and the end of those that have ended."""
         by_owner: dict[tuple[str, tuple[str, ...]], list[FileChange]] = {}
         for change in changes:
@@ -203,12 +219,11 @@ class CommandTracker:
         for (call_id, others), owned in by_owner.items():
             owner = self._commands[call_id]
             is_open = not owner.is_background
-            if others or not owner.is_ended:
+            if others or owner not in ended:
                 self._record(FilesChanged(call_id, tuple(owned), not is_open, is_open, others), owner.agent)
-        for command in self._commands.values():
-            if command.is_ended:
-                own = by_owner.get((command.call_id, ()), ())
-                self._record(FilesChanged(command.call_id, tuple(own)), command.agent)
+        for command in ended:
+            own = by_owner.get((command.call_id, ()), ())
+            self._record(FilesChanged(command.call_id, tuple(own)), command.agent)
 
     def _find_suspects(self, path: str) -> list[RunningCommand]:
         """Return the commands that can have changed a path, the likeliest first.
@@ -216,6 +231,7 @@ class CommandTracker:
         Beside a command, background processes of the same agent are not suspected; those of other agents are.
         """
         able = [command for command in self._commands.values() if command.may_change(path)]
+        able = able or [command for command in self._commands.values() if not command.is_confined]
         front = [command for command in able if not command.is_background]
         agents = {command.agent for command in front}
         return [*front, *(command for command in able if command.is_background and command.agent not in agents)]
@@ -227,21 +243,9 @@ class CommandTracker:
         states = list(states)
         if self._listing is not None:
             found = [change for state in states if (change := self._find_earlier_change(state))]
-            if found and self._commands:
-                self._record_changes_so_far(found)
+            self._record_changes(found)
         for state in states:
             self._open_edits[state.path] = state
-
-    def _record_changes_so_far(self, changes: Sequence[FileChange]) -> None:
-        """Attribute changes while all commands count as running: none of them is ended by this."""
-        ended = [command for command in self._commands.values() if command.is_ended]
-        for command in ended:
-            command.is_ended = False
-        try:
-            self._record_changes(changes)
-        finally:
-            for command in ended:
-                command.is_ended = True
 
     def _find_earlier_change(self, now: FileState) -> FileChange | None:
         if now.path in self._open_edits or self._listing is None:

@@ -19,7 +19,15 @@ from msgspec.structs import replace
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 from odin.policy import paths
-from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellScript, ShellWord, SimpleCommand, Unparseable
+from odin.policy.commands.syntax import (
+    CommandAnalysis,
+    CommandStep,
+    ShellScript,
+    ShellWord,
+    SimpleCommand,
+    Unparseable,
+    split_names,
+)
 
 
 def is_step_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
@@ -201,6 +209,60 @@ def is_read_only(command: str, cwd: str, root: str) -> bool:
         return False
     steps = locate_steps(script, cwd, root)
     return bool(steps) and all(is_step_read_only(simple, folder, root) for simple, folder in steps or ())
+
+
+_FILE_COMMANDS = split_names("touch mkdir rmdir rm cp mv ln tee truncate chmod")
+"""Commands that change only what their arguments name."""
+
+_PLAIN_OPTION = compile_lazily(r"-[A-Za-su-z]+|-t|--[a-z-]+")
+
+
+def find_changed_paths(command: str, cwd: str, root: str) -> tuple[str, ...] | None:
+    """Return the paths that a command can change, with everything below them; None if they are not certain.
+
+    They are certain for redirected output and for simple commands such as `mkdir` and `mv`.
+    """
+    from odin.policy.commands.parser import parse_command
+
+    try:
+        script = parse_command(command)
+    except Unparseable:
+        return None
+    steps = locate_steps(script, cwd, root) if script.written_out is None else None
+    found: dict[str, None] = {}
+    for simple, folder in steps or ():
+        words = _find_changed_words(simple, folder, root)
+        for word in words if words is not None else ():
+            path = paths.resolve_path(word.text, folder)
+            if path is None or not word.literal:
+                return None
+            found[_find_first_missing(path)] = None
+        if words is None:
+            return None
+    return tuple(found) if steps else None
+
+
+def _find_changed_words(simple: SimpleCommand, folder: str, root: str) -> list[ShellWord] | None:
+    """Return the words that name what one command can change, or None."""
+    outputs = [item for item in simple.redirects if not item.op.startswith("<") and not item.is_read_only]
+    words = [item.target for item in outputs]
+    inputs = tuple(item for item in simple.redirects if item not in outputs)
+    if is_step_read_only(replace(simple, redirects=inputs), folder, root):
+        return words
+    if not simple.words or simple.words[0].text not in _FILE_COMMANDS or not simple.words[0].literal:
+        return None
+    options = [word for word in simple.words[1:] if word.text.startswith("-")]
+    if not all(_PLAIN_OPTION.fullmatch(word.text) for word in options):
+        return None
+    return [*words, *(word for word in simple.words[1:] if word not in options)]
+
+
+def _find_first_missing(path: str) -> str:
+    """Return the outermost folder above the path that does not exist, which the command may create; else the path."""
+    parent = path.rpartition("/")[0]
+    while parent and not os.path.lexists(parent):
+        path, parent = parent, parent.rpartition("/")[0]
+    return path
 
 
 class AmendedCommand(Struct, frozen=True):
