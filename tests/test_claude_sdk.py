@@ -602,3 +602,59 @@ def test_every_flag_the_sdk_may_pass_is_understood(workspace: Path) -> None:
     parsed = build_parser().parse_args(command[1:])
     assert (parsed.output_format, parsed.input_format) == ("stream-json", "stream-json")
     assert (parsed.max_turns, parsed.max_thinking_tokens, parsed.session_id) == (3, 1000, "s")
+
+
+PLAN = "1. Rename it.\n2. Test it."
+
+
+async def test_a_plan_is_put_to_the_callback_and_carried_out_in_the_same_turn(
+    configure: Configure, workspace: Path
+) -> None:
+    write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="toolu_w")
+    update = PermissionUpdate(type="setMode", mode="acceptEdits", destination="session")
+    gate = Gatekeeper(PermissionResultAllow(updated_permissions=[update]))
+    script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), write, say("Done."), say("Next.")]
+    with ScriptedServer(script) as server:
+        options = configure(server, can_use_tool=gate, permission_mode="plan")
+        async with ClaudeSDKClient(options) as client:
+            await client.query("Plan it.")
+            messages = await collect(client.receive_response())
+            await client.query("And now?")
+            assert the_result(await collect(client.receive_response())).result == "Next."
+            modes = [message.data["permissionMode"] for message in messages if isinstance(message, SystemMessage)]
+            assert modes == ["plan", "acceptEdits"]
+            assert the_result(messages).result == "Done."
+        assert "WriteFile" not in server.requests[0].tool_names
+        assert "WriteFile" in server.requests[3].tool_names, "later prompts are in edit mode, too"
+    ((name, shown, context),) = gate.asked
+    path = str(workspace.resolve() / ".odin/plans/plan-001.md")
+    assert (name, shown["plan"], shown["planFilePath"]) == ("ExitPlanMode", PLAN, path)
+    assert context.tool_use_id == "toolu_p"
+    assert (workspace / "x").read_text() == "x"
+
+
+async def test_a_plan_that_the_callback_denies_is_changed(configure: Configure, workspace: Path) -> None:
+    script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), say("What then?")]
+    with ScriptedServer(script) as server:
+        gate = Gatekeeper(PermissionResultDeny(message="too long"))
+        options = configure(server, can_use_tool=gate, permission_mode="plan")
+        messages = await collect(query(prompt="Plan it.", options=options))
+        assert "The user says: too long" in server.requests[1].results["toolu_p"]
+        assert "WriteFile" not in server.requests[1].tool_names
+    assert the_result(messages).result == "What then?"
+
+
+async def test_a_plan_that_the_callback_edits_is_saved_so(configure: Configure, workspace: Path) -> None:
+    script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), say("Done.")]
+    with ScriptedServer(script) as server:
+        gate = Gatekeeper(PermissionResultAllow(updated_input={"plan": "1. Half of it."}))
+        options = configure(server, can_use_tool=gate, permission_mode="plan")
+        await collect(query(prompt="Plan it.", options=options))
+        assert "1. Half of it." in server.requests[1].results["toolu_p"]
+    assert (workspace / ".odin/plans/plan-001.md").read_text() == "1. Half of it.\n"
+
+
+async def test_without_a_callback_the_plan_is_the_result(configure: Configure, workspace: Path) -> None:
+    with ScriptedServer([call("ExitPlanMode", {"plan": PLAN}, id="toolu_p")]) as server:
+        messages = await collect(query(prompt="Plan it.", options=configure(server, permission_mode="plan")))
+    assert the_result(messages).result == PLAN

@@ -212,7 +212,7 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: 
         ({"temperature": 9}, "temperature is ignored: it must be from 0 to 2, not 9."),
         (
             {"permission_mode": "acceptEdit"},
-            "permission_mode is ignored: it must be acceptEdits, auto, bypassPermissions, default, dontAsk or plan, "
+            "permission_mode is ignored: it must be acceptEdits, auto, bypassPermissions, default or dontAsk, "
             'not "acceptEdit". Did you mean "acceptEdits"?',
         ),
         ({"mode": "edti"}, 'mode is ignored: it must be ask, edit or plan, not "edti". Did you mean "edit"?'),
@@ -517,7 +517,7 @@ def test_a_project_may_always_be_more_careful(workspace: Path, user: Write, proj
     project(
         {
             "AllowedCommands": ["ls"],
-            "permission_mode": "plan",
+            "permission_mode": "dontAsk",
             "mode": "plan",
             "max_turns": 10,
             "max_budget_usd": 2,
@@ -527,7 +527,7 @@ def test_a_project_may_always_be_more_careful(workspace: Path, user: Write, proj
     config = load_here(workspace)
     assert config.warnings == ()
     assert config.allowed_commands == ("ls",)
-    assert (config.permission_mode, config.mode, config.max_turns) == ("plan", "plan_mode", 10)
+    assert (config.permission_mode, config.mode, config.max_turns) == ("dontAsk", "plan_mode", 10)
     assert (config.max_budget_usd, config.restrict_to_workspace) == (2, True)
 
 

@@ -33,7 +33,7 @@ from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interru
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.core.tool import Registry, Tool
-from odin.policy.modes import mode_of
+from odin.policy.modes import mode_of, split_plan_alias
 from odin.ui.callbacks import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
 from odin.ui.exit import describe_ending
 from odin.ui.stream_json.translator import StreamTranslator
@@ -538,6 +538,8 @@ def error_of(ended: TurnEnded) -> OdinError:
 
 
 def _apply_permission_defaults(options: Options, can_use_tool: CanUseTool | None) -> Options:
+    mode, permission_mode = split_plan_alias(options.mode, options.permission_mode)
+    options = msgspec.structs.replace(options, mode=mode, permission_mode=permission_mode)
     if can_use_tool is not None:
         return msgspec.structs.replace(options, can_ask=True)
     if not options.permission_mode and not options.yes:

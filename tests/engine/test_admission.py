@@ -324,11 +324,6 @@ class TestSandbox:
             (False, False)
         ]
 
-    async def test_under_the_permission_mode_plan_it_may_not_write_either(self, workspace: Path) -> None:
-        tool = self.make()
-        await Bench(workspace, tool, permission_mode="plan", answers=[YES]).call(MAKE)
-        assert [ctx.sandbox_profile.writes for _, ctx in tool.ran] == [False]
-
     async def test_it_is_asked_once_even_when_it_is_blocked_again(self, workspace: Path) -> None:
         async def deed(command: str, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("no", is_error=True, blocked="everything")

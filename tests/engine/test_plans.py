@@ -1,16 +1,23 @@
 """Plans: the model presents one, the user decides, through the whole engine."""
 
 import asyncio
+import os
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from odin.app.sessions import open_switcher
+from odin.config import Options
 from odin.core.call_events import PlanAnswered, PlanAsked, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import ModeChanged
-from odin.core.op import AnswerPlan, Interrupt
-from odin.testing import call, reply, say
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged
+from odin.core.op import AnswerPlan, AnswerQuestions, Interrupt, SetMode
+from odin.session.log import read_log
+from odin.session.store import SessionStore
+from odin.testing import ScriptedServer, call, reply, say
 from tests.engine.conftest import Start, Talk
 from tests.engine.test_questions import asked
 
@@ -225,3 +232,75 @@ async def test_other_names_of_the_tool_work(start: Start, workspace: Path):
     talk = await start([call("ExitPlanMode", {"plan": TEXT}, id="h1")])
     assert (await talk.say("Plan it.", "plan_mode")).text == TEXT
     assert list(plans_in(workspace)) == ["plan-001.md"]
+
+
+async def test_a_program_switches_the_mode_of_the_running_turn(start: Start, workspace: Path):
+    """As clients with plan mode as a permission mode do: from the next call on nothing is written."""
+    question = call("Question", {"questions": [{"header": "H", "text": "Which?"}]}, id="q")
+    write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
+    talk = await start([question, write, say("Denied.")], can_ask=True)
+    assert not await talk.client.submit(SetMode("plan_mode")), "no turn is running"
+    prompt = await talk.submit("Write.")
+    event = await asked(talk)
+    assert await talk.client.submit(SetMode("plan_mode"))
+    await talk.client.submit(AnswerQuestions(event.ask_id, (("a",),)))
+    assert (await talk.until_end(prompt)).text == "Denied."
+    assert not (workspace / "b.py").exists()
+    assert "WriteFile" not in talk.server.requests[1].tool_names
+    assert "The mode is now plan_mode." in str(talk.server.requests[1].messages[-1])
+
+
+async def test_a_session_whose_log_has_plan_as_a_permission_mode_can_be_resumed(
+    start: Start, workspace: Path, home: Path
+):
+    talk = await start([say("a"), say("b")], yes=False, can_ask=True)
+    await talk.say("Hi.")
+    info = await talk.client.get_info()
+    await talk.client.close()
+    log = SessionStore(home / ".local/state/odin", str(workspace)).path_of(info.session)
+    old = log.read_text().replace('"permission_mode":"default"', '"permission_mode":"plan"')
+    assert "plan" in old
+    *_, last = read_log(log)
+    changed = Envelope(last.seq + 1, last.ts, info.session, PermissionModeChanged("plan"))
+    log.write_text(f"{old}{msgspec.json.encode(changed).decode()}\n")
+    resumed = await start([], server=talk.server, yes=False, can_ask=True, resume=info.session)
+    assert (await resumed.client.get_info()).permission_mode == "default"
+    assert (await resumed.say("Hi.")).text == "b"
+
+
+class TestExecutePlan:
+    """A fresh session carries out a plan; without a plan nothing is switched."""
+
+    async def test_the_plan_is_the_first_prompt(self, workspace: Path, home: Path):
+        plans = workspace / ".odin" / "plans"
+        plans.mkdir(parents=True)
+        (plans / "plan-001.md").write_text("# Old\n")
+        (plans / "plan-002.md").write_text("# New\n\n1. Do it.\n")
+        with ScriptedServer([say("Done.")]) as server:
+            host = await open_switcher(Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace)))
+            before = (await host.client.get_info()).session
+            client, prompt = await host.execute_plan()
+            assert (await client.get_info()).session != before
+            assert (prompt.mode, prompt.display_text) == ("edit_mode", "Carry out .odin/plans/plan-002.md")
+            assert prompt.text.endswith("Carry it out.\n\n# New\n\n1. Do it.\n")
+            _, other = await host.execute_plan(".odin/plans/plan-001.md")
+            assert "# Old" in other.text
+            await host.close()
+
+    async def test_without_a_plan_the_session_stays(self, workspace: Path, home: Path):
+        (workspace / ".odin" / "plans" / "folder.md").mkdir(parents=True)
+        (workspace / ".odin" / "plans" / "empty.md").write_text("\n")
+        with ScriptedServer([]) as server:
+            host = await open_switcher(Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace)))
+            before = host.client
+            for name, error in {
+                "": "There is no plan in .odin/plans yet.",
+                "plan-009.md": "There is no plan .odin/plans/plan-009.md.",
+                "folder.md": ".odin/plans/folder.md is a directory, not a plan.",
+                "empty.md": "The plan .odin/plans/empty.md is empty.",
+                "/etc/passwd": "/etc/passwd is not in .odin/plans, where plans are.",
+            }.items():
+                with pytest.raises(UsageError, match=re.escape(error)):
+                    await host.execute_plan(name)
+                assert host.client is before
+            await host.close()

@@ -141,7 +141,7 @@ class TestModel:
             host = await open_switcher(Options(env=env, cwd=str(workspace), model=ONE))
             first = await _say(host.client, "a")
             await host.close()
-            host = await open_switcher(Options(env=env, cwd=str(workspace), model=TWO, permission_mode="plan"))
+            host = await open_switcher(Options(env=env, cwd=str(workspace), model=TWO, permission_mode="dontAsk"))
             await host.client.submit(SetModel(THREE))
             await host.client.submit(SetPermissionMode("acceptEdits"))
             await _say(host.client, "b")
@@ -150,7 +150,7 @@ class TestModel:
             assert (info.model, info.permission_mode) == (THREE, "acceptEdits"), "what was chosen since stays"
             await host.resume(first)
             info = await host.client.get_info()
-            assert (info.model, info.permission_mode) == (TWO, "plan"), "what the run was begun with"
+            assert (info.model, info.permission_mode) == (TWO, "dontAsk"), "what the run was begun with"
             await host.close()
 
 
@@ -172,13 +172,13 @@ class TestPermissionMode:
         talk = await begin(start, **asking)
         await talk.client.submit(SetPermissionMode("acceptEdits"))
         await talk.say("a")
-        again = await go_on(start, talk, permission_mode="plan", **asking)
-        assert (await again.client.snapshot()).permission_mode == "plan"
+        again = await go_on(start, talk, permission_mode="dontAsk", **asking)
+        assert (await again.client.snapshot()).permission_mode == "dontAsk"
         await again.say("b")
-        assert (await again.client.snapshot()).permission_mode == "plan"
+        assert (await again.client.snapshot()).permission_mode == "dontAsk"
         session = (await again.client.get_info()).session
         state = SessionState.fold(read_log(SessionStore(home / ".local/state/odin", str(workspace)).path_of(session)))
-        assert state.permissions.mode == "plan"
+        assert state.permissions.mode == "dontAsk"
         later = await go_on(start, again, **asking)
         assert (await later.client.get_info()).permission_mode == "acceptEdits"
         assert (await later.client.snapshot()).permission_mode == "acceptEdits"

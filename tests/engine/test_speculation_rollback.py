@@ -19,7 +19,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import FilesChanged, TurnEnded, Warned
-from odin.core.op import Interrupt, Rewind, SetPermissionMode
+from odin.core.op import Interrupt, Rewind, SetMode
 from odin.core.policy import CallbackHook
 from odin.testing import call, say
 from odin.testing.script import Turn
@@ -284,12 +284,12 @@ class TestWhen:
         await follow(talk, await begin(talk), gate)
         assert kit.events() == ["PostToolUse"]
 
-    async def test_a_permission_mode_that_became_stricter(self, start: Start, workspace: Path) -> None:
+    async def test_a_mode_that_became_stricter(self, start: Start, workspace: Path) -> None:
         """The rules are applied again before the call counts: a switch to plan mode takes effect."""
         gate = Gate()
         talk = await start([held(calls(write(workspace / "a", "x")), gate), say("ok")])
         prompt = await begin(talk)
-        await talk.client.submit(SetPermissionMode("plan"))
+        await talk.client.submit(SetMode("plan_mode"))
         await follow(talk, prompt, gate)
         assert not (workspace / "a").exists()
         assert reasons(talk) == [("w", "not_run")]

@@ -44,7 +44,7 @@ async def test_its_output_and_end_are_told_with_the_next_prompt(start: Start, wo
 
 async def test_no_rule_judges_it_and_nobody_is_asked(start: Start, workspace: Path) -> None:
     rules = {"ForbiddenCommands": ["touch"], "rules": ["deny Bash(*)"]}
-    talk = await start([say("ok")], yes=False, can_ask=True, permission_mode="plan", config=rules)
+    talk = await start([say("ok")], yes=False, can_ask=True, permission_mode="dontAsk", config=rules)
     await talk.client.submit(RunUserShell("r", "touch mine"))
     await finished(talk, "r")
     assert (workspace / "mine").exists()

@@ -82,4 +82,4 @@ def test_what_is_granted(
 
 def test_nothing_is_granted_where_nothing_is_changed(policy: Policy) -> None:
     assert not grants(policy, "touch ../beside/new && npm install", "ask_mode")
-    assert not grants(policy.with_permission_mode("plan"), "touch ../beside/new && npm install")
+    assert not grants(policy, "touch ../beside/new && npm install", "plan_mode")

@@ -5,7 +5,8 @@ import pytest
 from odin.core.errors import UnknownMode, UsageError
 from odin.core.event_values import Mode
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
-from odin.policy.modes import MODES, PERMISSION_MODES, mode_of, permission_mode_of, spec_of
+from odin.policy.modes import MODES, PERMISSION_MODES, mode_of, permission_mode_of, spec_of, split_plan_alias
+from tests.table import each
 
 
 class _Probe(Tool[Args]):
@@ -81,3 +82,26 @@ def test_an_unknown_permission_mode_is_rejected_with_the_known_ones():
     with pytest.raises(UsageError, match="'always'") as caught:
         permission_mode_of("always")
     assert all(mode in caught.value.hint for mode in PERMISSION_MODES)
+
+
+@each(
+    ("mode", "permission_mode", "both"),
+    [
+        ("", "", ("", "")),
+        ("ask", "acceptEdits", ("ask", "acceptEdits")),
+        ("", "plan", ("plan_mode", "default")),
+        ("plan", " Plan ", ("plan_mode", "default")),
+        ("edit", "plan", None),
+    ],
+)
+def test_plan_as_a_permission_mode_selects_plan_mode(mode: str, permission_mode: str, both: Any) -> None:
+    if both is None:
+        with pytest.raises(UsageError, match="--permission-mode plan selects plan mode, but --mode is edit"):
+            split_plan_alias(mode, permission_mode)
+    else:
+        assert split_plan_alias(mode, permission_mode) == both
+
+
+def test_plan_is_no_permission_mode() -> None:
+    with pytest.raises(UsageError, match="plan is a mode, not a permission mode"):
+        permission_mode_of("plan")

@@ -62,7 +62,6 @@ def test_for_commands(workspace: Path, command: str, rules: tuple[str, ...]) -> 
 def test_none_where_no_rule_may_answer(workspace: Path) -> None:
     assert offered(workspace, "shutdown now") == ()
     assert offered(workspace, "make", disallowed_tools=["Bash(make:*)"]) == ()
-    assert offered(workspace, "make", permission_mode="plan") == ()
     assert offered(workspace, "make /etc/x", restrict_to_workspace=True) == ()
     assert offered(workspace, "make", yes=True) == ()
 

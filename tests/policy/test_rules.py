@@ -201,14 +201,6 @@ def test_in_ask_and_plan_only_harmless_commands_run_freely(root: Path, mode: Mod
     assert judge.read("README.md") == "allow"
 
 
-def test_the_permission_mode_plan_is_plan_mode(root: Path):
-    judge = Judge(root, permission_mode="plan")
-    assert judge.edit("README.md") == "deny"
-    assert judge.run("echo hi > x") == "deny"
-    assert judge.run("make") == "ask"
-    assert judge.run("pwd") == "allow"
-
-
 def test_accept_edits_allows_edits_inside_and_nothing_else(root: Path):
     judge = Judge(root, permission_mode="acceptEdits")
     assert judge.edit("README.md") == "allow"

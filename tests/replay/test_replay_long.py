@@ -77,7 +77,7 @@ async def test_context_commands_and_continuing(start: Start, workspace: Path):
     await talk.client.submit(RemoveLastMessage())
     await talk.client.submit(Continue("c1"))
     await talk.until_end("c1")
-    await talk.client.submit(SetPermissionMode("plan"))
+    await talk.client.submit(SetPermissionMode("dontAsk"))
     await talk.say("two")
     report = await played(await recorded(talk), workspace)
     same(report)

@@ -22,7 +22,7 @@ NOT_ASKING: list[dict[str, Any]] = [
     {"yes": True},
     {"permission_mode": "bypassPermissions"},
     {"permission_mode": "dontAsk"},
-    {"permission_mode": "plan", "yes": True},
+    {"permission_mode": "dontAsk", "yes": True},
 ]
 
 EVASIONS = [

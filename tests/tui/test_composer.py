@@ -280,7 +280,7 @@ async def test_tab_changes_the_mode_of_the_next_prompt() -> None:
 async def test_ctrl_y_goes_through_the_permission_modes_but_never_to_the_bypass() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
-        for mode in ("acceptEdits", "auto", "plan", "default"):
+        for mode in ("acceptEdits", "auto", "default"):
             await stage.press("ctrl+y")
             await stage.until(lambda mode=mode: SetPermissionMode(mode) in client.submitted)
             client.play(PermissionModeChanged(mode))
@@ -297,7 +297,7 @@ async def test_ctrl_y_says_why_auto_is_not_to_be_had_and_goes_on(open_app: OpenA
         await stage.press("ctrl+y")
         await stage.shows("· acceptEdits")
         await stage.press("ctrl+y")
-        await stage.shows("auto needs a sandbox, and the sandbox", "─ edit · plan ─")
+        await stage.shows("auto needs a sandbox, and the sandbox", "─ edit ─")
 
 
 async def test_a_line_with_an_exclamation_mark_runs_at_once(open_app: OpenApp, workspace: Path) -> None:

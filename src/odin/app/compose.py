@@ -380,12 +380,8 @@ class SessionComposition:
         return self.templates.get(mode, self._main_agent.registry, self.roles.definition)
 
     def _restrict_mode(self, mode: Mode) -> Mode:
-        """Return `plan_mode` for a mode that changes files while the permission mode is `plan`, and the mode that the
-        role permits."""
-        if self.roles.definition is not None:
-            mode = self.roles.definition.restrict_mode(mode)
-        changes = self.policy.permission_mode == "plan" and spec_of(mode).allows_changes
-        return "plan_mode" if changes else mode
+        """Return the mode that the role permits."""
+        return mode if self.roles.definition is None else self.roles.definition.restrict_mode(mode)
 
     def _list_running_calls(self) -> list[str]:
         return [item.request.call_id for item in self.background.list_all() if item.status == "running"]

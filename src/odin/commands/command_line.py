@@ -215,7 +215,7 @@ def _add_model_flags(add: _AddFlag) -> None:
 
 def _add_tool_flags(add: _AddFlag) -> None:
     """Which tools run, and which need approval."""
-    add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="approve every permission request")
     add(
         "--allowedTools",

@@ -23,7 +23,7 @@ from odin.core.text import suggest_similar
 from odin.core.tool import Kind, Subject, canonical_name_of
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
-from odin.policy.modes import mode_of
+from odin.policy.modes import mode_of, split_plan_alias
 from odin.policy.policy import Policy
 from odin.tools.talk import AgentTool
 from odin.tools.web import InvalidUrl, WebFetchTool, WebSearchTool, normalize_url
@@ -149,6 +149,7 @@ def run_explain(argv: list[str]) -> int:
     args = _parse_args(argv)
     if args.mode:
         mode_of(args.mode)
+    args.mode, args.permission_mode = split_plan_alias(args.mode, args.permission_mode)
 
     explanation = explain(
         args.text,
@@ -177,7 +178,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("text", metavar="COMMAND|PATH|URL", help="the command, or the path or URL for the tool")
     add("--tool", default="Bash", metavar="NAME", help="tool name, e.g. WriteFile, Read or WebFetch (default: Bash)")
     add("--mode", default="", help="ask, plan or edit (default: edit)")
-    add("--permission-mode", default="", help="default, acceptEdits, auto, plan, dontAsk or bypassPermissions")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="as if every permission request were approved")
     add("--trust", action="store_true", help="as if this folder were trusted")
     add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")

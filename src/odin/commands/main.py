@@ -31,7 +31,7 @@ from odin.core.event_values import Mode
 from odin.core.op import Prompt
 from odin.core.text import append_piped_text, find_similar, to_valid_unicode
 from odin.core.tui_settings import TuiSettings
-from odin.policy.modes import mode_of
+from odin.policy.modes import mode_of, split_plan_alias
 
 COMMANDS = {
     "models": "models",
@@ -194,6 +194,7 @@ def _build_options(args: argparse.Namespace) -> Options:
             raise UsageError(f"Cannot read the system prompt file ({error}).") from error
     if args.mode:
         mode_of(args.mode)
+    args.mode, args.permission_mode = split_plan_alias(args.mode, args.permission_mode)
     if args.resume == "" or args.resume == PICK_SESSION:
         raise UsageError(
             "--resume needs a session ID.", "`odin sessions` lists sessions; --continue resumes the latest."

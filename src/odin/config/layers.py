@@ -88,7 +88,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 _KEY_OF = dict(zip(ConfigKeys.__struct_fields__, ConfigKeys.__struct_encode_fields__, strict=True))
 
-_MODE_RANKS = {"plan": 0, "dontAsk": 1, "default": 2, "acceptEdits": 3, "auto": 4, "bypassPermissions": 5}
+_MODE_RANKS = {"dontAsk": 0, "default": 1, "acceptEdits": 2, "auto": 3, "bypassPermissions": 4}
 
 
 def _is_subset(new: Any, old: Any) -> bool:

@@ -251,7 +251,7 @@ class _FieldReader:
                 self.report(key, f"{error} {end}")
                 usable = usable and not error.fatal
         if found.get("permission_mode") == "plan":
-            found["read_only"] = True
+            found |= {"read_only": True, "permission_mode": "default"}
         return found if usable and "name" in found else None
 
     def _read_field(self, key: str, name: str, value: Any) -> Any:

@@ -225,7 +225,7 @@ class ChecksRan(Event, frozen=True):
 
 
 class ModeChanged(Event, frozen=True):
-    """The rest of the turn runs in this mode, because the user approved a plan."""
+    """The rest of the turn runs in this mode: the user approved a plan, or a program switched the mode."""
 
     mode: Mode
 

@@ -228,6 +228,15 @@ class DefineAgents(Struct, frozen=True, tag=True):
     agents: dict[str, Any]
 
 
+class SetMode(Struct, frozen=True, tag=True):
+    """Switch the running turn to this mode, from the next tool call on. False if no turn is running.
+
+    A prompt that is sent later has its own mode.
+    """
+
+    mode: Mode
+
+
 class SetBudget(Struct, frozen=True, tag=True):
     """Set the session's budget in US dollars, from the next model request on; 0 means no limit."""
 
@@ -257,6 +266,7 @@ Op = (
     | SetPermissionMode
     | SetRole
     | DefineAgents
+    | SetMode
     | SetBudget
     | SetTitle
 )

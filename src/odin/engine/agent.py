@@ -215,6 +215,16 @@ class Agent:
         self._next = prompt
         return True
 
+    def set_mode(self, mode: Mode) -> bool:
+        """Switch the running turn to this mode; False if there is none."""
+        turn = self._turn
+        if turn is None or turn.has_ended:
+            return False
+        if turn.mode != mode:
+            turn.switch_mode(mode)
+            self.add_note(f"The mode is now {mode}.")
+        return True
+
     def add_context(self, item: ContextAdded) -> None:
         """Record a piece of context. The model reads it with the next prompt."""
         self._recorder.emit(item, self.name)

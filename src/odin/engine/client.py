@@ -55,6 +55,7 @@ from odin.core.op import (
     RunUserShell,
     SetBudget,
     SetLoop,
+    SetMode,
     SetModel,
     SetPermissionMode,
     SetRole,
@@ -366,6 +367,9 @@ class LocalClient:
             self._recorder.emit(Warned(problem))
         return True
 
+    async def _set_mode(self, op: SetMode) -> bool:
+        return self._agent.set_mode(op.mode)
+
     async def _set_budget(self, op: SetBudget) -> bool:
         self._open_session()
         self._deps.budget.set(op.usd)
@@ -529,6 +533,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     SetPermissionMode: LocalClient._set_permission_mode,
     SetRole: LocalClient._set_role,
     DefineAgents: LocalClient._define_agents,
+    SetMode: LocalClient._set_mode,
     SetBudget: LocalClient._set_budget,
     SetTitle: LocalClient._set_title,
 }

@@ -147,7 +147,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         clock.partial = output
 
     policy = deps.policy()
-    writes = spec_of(scope.mode).allows_changes and policy.permission_mode != "plan"
+    writes = spec_of(scope.mode).allows_changes
     limits = policy.write_scope
     places = limits.list_paths(policy.root) if limits.is_limited else None
     return ToolContext(
@@ -324,7 +324,7 @@ def _emit_result(event: ToolEnded, call: Call, scope: CallScope, deps: CallDeps)
         emit(ContextSummarized(_redact_text(output.summary, deps), output.covers), scope.agent)
     if output.todos is not None:
         emit(TodosChanged(output.todos), scope.agent)
-    if output.mode is not None:
+    if output.mode not in (None, scope.mode):
         emit(ModeChanged(output.mode), scope.agent)
     scope.follow(msgspec.structs.replace(output, answer=_redact_text(output.answer, deps)))
     for file in deps.take_seen_files():

@@ -25,7 +25,7 @@ from odin.core.errors import (
     ProviderError,
     UnreadableCall,
 )
-from odin.core.event import AnyEvent, NoteAdded, TurnEnded, TurnStarted, Warned
+from odin.core.event import AnyEvent, ModeChanged, NoteAdded, TurnEnded, TurnStarted, Warned
 from odin.core.event_values import CachedFile, ExitReason, Mode, Verification
 from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
@@ -225,6 +225,10 @@ class AgentTurn:
     def mode(self) -> Mode:
         """The mode of the turn now. It changes when the user approves a plan."""
         return self._scope.mode
+
+    def switch_mode(self, mode: Mode) -> None:
+        self._scope.mode = mode
+        self._emit(ModeChanged(mode))
 
     async def run(self) -> TurnEnded:
         """Run to the end and return it. Raise CancelledError only after the end has been recorded."""

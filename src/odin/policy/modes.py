@@ -14,7 +14,7 @@ from odin.core.event_values import Mode
 from odin.core.text import list_choices, suggest_similar
 from odin.core.tool import Kind, Tool
 
-PermissionMode = Literal["default", "acceptEdits", "auto", "plan", "dontAsk", "bypassPermissions"]
+PermissionMode = Literal["default", "acceptEdits", "auto", "dontAsk", "bypassPermissions"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 
@@ -67,6 +67,8 @@ _PERMISSION_BY_NAME = {name.lower(): name for name in PERMISSION_MODES}
 
 def permission_mode_of(text: str) -> PermissionMode:
     """Return the permission mode with this name, in any case. Raises UsageError if it is unknown."""
+    if is_plan_alias(text):
+        raise UsageError("plan is a mode, not a permission mode.", "Use --mode plan, /plan, or the setting mode.")
     mode = _PERMISSION_BY_NAME.get(text.strip().lower().replace("-", "").replace("_", ""))
     if mode is None:
         raise UsageError(
@@ -74,3 +76,20 @@ def permission_mode_of(text: str) -> PermissionMode:
             f"Use {list_choices(PERMISSION_MODES)}.",
         )
     return cast("PermissionMode", mode)
+
+
+def is_plan_alias(permission_mode: str) -> bool:
+    """True for `plan`, which other agents have as a permission mode. It selects plan mode."""
+    return permission_mode.strip().lower() == PLAN.short_name
+
+
+def split_plan_alias(mode: str, permission_mode: str) -> tuple[str, str]:
+    """Return the mode and the permission mode that two flags select, of which the second may be `plan`.
+
+    Raise UsageError if the flags contradict each other.
+    """
+    if not is_plan_alias(permission_mode):
+        return mode, permission_mode
+    if mode and spec_of(mode) is not PLAN:
+        raise UsageError(f"--permission-mode plan selects plan mode, but --mode is {mode}.", "Use only one of them.")
+    return PLAN.mode, "default"

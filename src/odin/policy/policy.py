@@ -44,7 +44,7 @@ from odin.policy.commands.analysis import (
     is_too_long_to_scan,
 )
 from odin.policy.commands.syntax import CommandAnalysis
-from odin.policy.modes import ASK, PLAN, PermissionMode, permission_mode_of, spec_of
+from odin.policy.modes import ASK, PermissionMode, permission_mode_of, spec_of
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import is_private_url
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
@@ -198,8 +198,8 @@ class Policy:
         return name_call(self._make_call(name, kind, subject, mode))
 
     def find_grants(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> SandboxGrants:
-        """Return what the sandbox lets this command do if the user approves it. In the mode `plan` that is nothing."""
-        if kind != "execute" or self.permission_mode == "plan":
+        """Return what the sandbox lets this command do if the user approves it."""
+        if kind != "execute":
             return NO_GRANTS
         from odin.policy.grants import find_grants
 
@@ -240,7 +240,7 @@ class Policy:
         return self._with(rule_set=rules)._judge(call).action == "allow"
 
     def _make_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> PolicyCall:
-        spec = PLAN if self.permission_mode == "plan" else spec_of(mode)
+        spec = spec_of(mode)
         if spec.allows_changes and any(limits.read_only for limits in self._limits):
             spec = ASK
         analysis = analyze_command(subject.command) if subject.command else None

@@ -36,12 +36,14 @@ from odin.core.errors import ProviderError
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
+    AnyEvent,
     Compacted,
     ContextAdded,
     ContextSummarized,
     Envelope,
     FilesChanged,
     MessageRemoved,
+    ModeChanged,
     PermissionModeChanged,
     PromptChanged,
     PromptDropped,
@@ -70,6 +72,7 @@ from odin.core.op import (
     Redo,
     RemoveLastMessage,
     Rewind,
+    SetMode,
     SetPermissionMode,
     SetRole,
 )
@@ -119,6 +122,19 @@ def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
 
 def actions_of(envelopes: Sequence[Envelope]) -> list[UserAction]:
     return _ActionReader(envelopes).read_all()
+
+
+def _setting_op_of(event: AnyEvent) -> Op | None:
+    """Return the op that changed a setting of the session. One that the replay has changed by itself does nothing."""
+    match event:
+        case PermissionModeChanged(mode=permission_mode):
+            return SetPermissionMode(permission_mode)
+        case RoleChanged(role=role):
+            return SetRole(role)
+        case ModeChanged(mode=mode):
+            return SetMode(mode)
+        case _:
+            return None
 
 
 class _ActionReader:
@@ -218,8 +234,8 @@ class _ActionReader:
             return Rewind(event.turn, event.files, event.chat)
         if isinstance(event, Redone):
             return Redo()
-        if isinstance(event, PermissionModeChanged | RoleChanged):
-            return SetPermissionMode(event.mode) if isinstance(event, PermissionModeChanged) else SetRole(event.role)
+        if (setting := _setting_op_of(event)) is not None:
+            return setting
         if isinstance(event, RuleAdded) and (event.text, event.action) not in self._answered:
             return AddRule(event.text, event.action, "session")
         if isinstance(event, RuleRemoved):

@@ -62,8 +62,11 @@ from odin.session.conversation import MainConversation, ReadLog
 from odin.session.history import FileHistory, RecordedChange, results_of
 from odin.session.thread import SubAgentThreads, Thread
 
-_RESTRICTIVE_MODES = ("plan", "dontAsk")
+_RESTRICTIVE_MODES = ("dontAsk",)
 """Modes that allow less than the default mode."""
+
+_FORMER_MODES = {"plan": "default"}
+"""Permission modes of older logs, and what they mean now: `plan` is only a mode."""
 
 _UNMENTIONED_MODES = ("", "default", "bypassPermissions", *_RESTRICTIVE_MODES)
 """Modes not mentioned on resume; `bypassPermissions` is never restored anyway."""
@@ -131,7 +134,7 @@ class SessionPermissions:
             case SessionOpened():
                 self._open(event)
             case PermissionModeChanged():
-                self.mode = self.chosen_mode = event.mode
+                self.mode = self.chosen_mode = _FORMER_MODES.get(event.mode, event.mode)
             case RuleAdded() if event.scope == "session":  # stays until removed, even after a rewind
                 self.rules = (*self._list_rules_without(event), (event.text, event.action))
             case RuleRemoved() if event.scope == "session":
@@ -148,7 +151,8 @@ class SessionPermissions:
         if self.chosen_mode == "bypassPermissions":
             self.chosen_mode = ""
         configured = str(event.config.get("permission_mode") or "default")
-        self.mode = event.permission_mode or self.chosen_mode or configured
+        mode = event.permission_mode or self.chosen_mode or configured
+        self.mode = _FORMER_MODES.get(mode, mode)
 
     def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[tuple[str, RuleAction], ...]:
         return tuple(rule for rule in self.rules if rule != (event.text, event.action))

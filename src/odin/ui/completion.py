@@ -56,7 +56,7 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "mouse": ("on", "off"),
     "vim": ("on", "off"),
     "theme": ("auto", "dark", "light"),
-    "permissions": ("default", "acceptEdits", "auto", "plan", "dontAsk"),
+    "permissions": ("default", "acceptEdits", "auto", "dontAsk"),
     "compact": ("cancel",),
     "show": ("model", "mode", "sandbox", "rules", "context"),
     "list": ("models", "sessions", "rules", "commands", "tools"),

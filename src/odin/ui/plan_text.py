@@ -15,6 +15,10 @@ SDK_PLAN_TOOL = "ExitPlanMode"
 """SDK clients see a plan as a permission request for a tool of this name."""
 
 
+SDK_PLAN_MODE = "plan"
+"""SDK clients see plan mode as a permission mode of this name."""
+
+
 class PlanChoice(Struct, frozen=True):
     """One answer to a plan. `short` is its label where there is little room."""
 

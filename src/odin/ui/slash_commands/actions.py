@@ -85,7 +85,7 @@ def find_rule(rules: Sequence[RuleLine], text: str) -> RuleLine:
 
 
 BYPASS = "bypassPermissions"
-PERMISSION_MODES = "default, acceptEdits, auto, plan, dontAsk, bypassPermissions"
+PERMISSION_MODES = "default, acceptEdits, auto, dontAsk, bypassPermissions"
 
 
 class PermissionModeSwitch:

@@ -12,8 +12,9 @@ from typing import Any, cast
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
-from odin.core.op import DefineAgents, SetModel, SetPermissionMode, SetRole
+from odin.core.op import DefineAgents, SetMode, SetModel, SetPermissionMode, SetRole
 from odin.core.policy import CallbackHook
+from odin.ui.plan_text import SDK_PLAN_MODE
 from odin.ui.stream_json.permissions import apply_update
 
 Raw = dict[str, Any]
@@ -126,7 +127,7 @@ class ControlRequests:
         warn: Callable[[str], None],
     ) -> None:
         self.mode: Mode = mode
-        self._first_mode: Mode = mode
+        self._working_mode: Mode = "edit_mode" if mode == "plan_mode" else mode
         self._client = client
         self._info = info
         self._hooks = hooks
@@ -204,10 +205,11 @@ class ControlRequests:
         return {}
 
     async def _set_permission_mode(self, request: Raw) -> Raw:
-        """Set the permission mode. `plan` also switches following prompts to plan mode, as in other agents."""
+        """Set the permission mode. SDK clients have plan mode as a permission mode, so `plan` switches to that."""
         mode = str(request.get("mode"))
-        await self._client.submit(SetPermissionMode(mode))
-        self.mode = "plan_mode" if mode == "plan" else self._first_mode
+        await self._client.submit(SetPermissionMode("default" if mode == SDK_PLAN_MODE else mode))
+        self.mode = "plan_mode" if mode == SDK_PLAN_MODE else self._working_mode
+        await self._client.submit(SetMode(self.mode))
         return {"mode": mode}
 
     async def _set_model(self, request: Raw) -> Raw:

@@ -20,7 +20,7 @@ from odin.core.call_events import (
 )
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
-from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
+from odin.core.event import Envelope, ModeChanged, PromptDropped, PromptInjected, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
@@ -235,6 +235,8 @@ class _StreamServer:
             if self._interrupts_next:
                 self._interrupts_next = False
                 await self._client.submit(Interrupt("keep"))
+        elif isinstance(event, ModeChanged) and not envelope.agent:
+            self._controls.mode = event.mode
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
             self._code = 0 if event.reason == "interrupted" else exit_code_of(event)

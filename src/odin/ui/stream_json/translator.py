@@ -32,6 +32,7 @@ from odin.core.event import (
     ChecksRan,
     Compacted,
     Envelope,
+    ModeChanged,
     ModelChanged,
     PermissionModeChanged,
     RoleChanged,
@@ -42,6 +43,7 @@ from odin.core.event import (
 from odin.core.event_values import Event, ExitReason, Mode
 from odin.core.message import ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 from odin.ui.exit import describe_ending
+from odin.ui.plan_text import SDK_PLAN_MODE
 
 Raw = dict[str, Any]
 
@@ -299,7 +301,7 @@ class StreamTranslator:
             cwd=info.cwd,
             model=self._model,
             tools=list(info.tools),
-            permissionMode=self._permission_mode,
+            permissionMode=self._sdk_mode_of(mode),
             mode=mode,
             role=self._role,
             sandbox=info.sandbox,
@@ -315,6 +317,10 @@ class StreamTranslator:
             notice=info.notice,
             warnings=list(info.warnings),
         )
+
+    def _sdk_mode_of(self, mode: Mode) -> str:
+        """Return the permission mode as SDK clients know it; plan mode is one of theirs."""
+        return SDK_PLAN_MODE if mode == "plan_mode" else self._permission_mode
 
     def make_note(self, subtype: str, **fields: Any) -> Raw:
         """Return a system message."""
@@ -503,6 +509,10 @@ class StreamTranslator:
                 yield self.make_note("compact_boundary", compact_metadata=metadata, parent_tool_use_id=parent)
             case ChecksRan():
                 yield self.make_note("checks", verification=to_builtins(event.verification), continues=event.continues)
+            case ModeChanged() if not agent:
+                yield self.make_note(
+                    "status", status=None, permissionMode=self._sdk_mode_of(event.mode), mode=event.mode
+                )
             case Warned():
                 yield self.make_note("warning", text=event.text)
             case HookRan() if event.outcome != "silent":

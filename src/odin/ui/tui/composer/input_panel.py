@@ -176,7 +176,7 @@ class SubmitQueue:
         return ()
 
 
-PERMISSION_CYCLE = ("default", "acceptEdits", "auto", "plan")
+PERMISSION_CYCLE = ("default", "acceptEdits", "auto")
 """The permission modes a key cycles through. Bypassing permissions requires the command /yolo."""
 
 
