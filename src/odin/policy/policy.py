@@ -92,7 +92,7 @@ class AgentLimits(Struct, frozen=True):
     read_only: bool = False
 
     def restrict_permission_mode(self, mode: PermissionMode) -> PermissionMode:
-        if self.permission_mode == "dontAsk" and mode != "plan":
+        if self.permission_mode == "dontAsk":
             return "dontAsk"
         if self.permission_mode not in _LIMITED_MODES or mode not in _LIMITED_MODES:
             return mode
