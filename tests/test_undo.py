@@ -47,6 +47,23 @@ def test_a_long_list_is_cut_and_says_so(run_odin: Run, workspace: Path) -> None:
     assert list(workspace.iterdir()) == []
 
 
+def test_the_work_of_one_agent_is_undone(run_odin: Run, here: Here, workspace: Path) -> None:
+    task = call("AgentTool", {"description": "d", "prompt": "write b"})
+    script = [
+        *(call("WriteFile", {"file_path": str(workspace / "a"), "content": "a"}), task),
+        *(call("WriteFile", {"file_path": str(workspace / "b"), "content": "b"}), say("done"), say("done")),
+    ]
+    with ScriptedServer(script) as server:
+        assert run_odin("-p", "go", "-y", env=server.env("anthropic")).returncode == 0
+    code, _, said = here("undo", "--agent", "agent-7")
+    assert code == 2 and "agent-7 has changed no files since that prompt. Agents that have: main, agent-1." in said
+    assert here("undo", "--agent", "main", "--chat")[0] == 2
+    assert here("undo", "--agent", "agent-1")[1] == 'Went back to before "go" in the files of agent-1.\nremoved   b\n'
+    assert [path.name for path in workspace.iterdir()] == ["a"]
+    assert here("undo", "--agent", "main", "--dry-run")[1].endswith("would be removed   a\n")
+    assert here("redo")[0] == 0 and (workspace / "b").exists()
+
+
 def test_undo_and_redo_a_prompt(run_odin: Run, here: Here, file: Path) -> None:
     with ScriptedServer([*edits(file, ("one", "two")), say("I know nothing.")]) as server:
         env = server.env("anthropic")

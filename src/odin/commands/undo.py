@@ -28,10 +28,14 @@ from odin.session.store import SessionStore
 REDO_DIRECTION = "to before the undo"
 _MAX_LINES = 50
 _PROMPT_CHARS = 60
+MAIN_AGENT = "main"
 
 
 class UndoRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of one run. `to` is the ID of a prompt, or its number counted from the last."""
+    """The options of one run. `to` is the ID of a prompt, or its number counted from the last.
+
+    `agent` limits it to the files that one agent changed.
+    """
 
     cwd: str = ""
     session: str = ""
@@ -41,6 +45,7 @@ class UndoRequest(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     dry_run: bool = False
     json: bool = False
+    agent: str = ""
 
 
 class UndoRow(msgspec.Struct, frozen=True):
@@ -123,6 +128,16 @@ class _LockedSession:
             )
         return turns[-int(to)]
 
+    def find_agent(self, name: str, turn: str) -> str:
+        """Return the agent of this name that has changed files since a prompt. Raise UsageError if there is none."""
+        changes = self.state.list_changes_since(turn) or ()
+        agents = sorted({agent for change in changes for agent in change.agents})
+        agent = "" if name == MAIN_AGENT else name
+        if agent not in agents:
+            named = ", ".join(agent or MAIN_AGENT for agent in agents) or "none"
+            raise UsageError(f"{name} has changed no files since that prompt.", f"Agents that have: {named}.")
+        return agent
+
 
 def _find_latest(store: SessionStore, root: str) -> str:
     try:
@@ -164,8 +179,10 @@ async def undo(request: UndoRequest) -> tuple[str, int]:
     session = _LockedSession(request)
     try:
         turn = session.find_prompt(request.to)
-        op = Rewind(turn.id, files=request.files, chat=request.chat, force=request.force)
+        agent = session.find_agent(request.agent, turn.id) if request.agent else None
+        op = Rewind(turn.id, files=request.files, chat=request.chat, force=request.force, only_agent=agent)
         way = f'to before "{_shorten_prompt(turn.body or "(continued)")}"'
+        way += f" in the files of {request.agent}" if request.agent else ""
         if request.dry_run:
             plan = await session.rewinder.plan(op)
             return _build_report(session, way, plan.changes, plan.kept, request.chat, dry_run=True).render_answer(
@@ -248,11 +265,14 @@ def run_undo(argv: list[str]) -> int:
     add("--list", action="store_true", help="list the prompts that can be undone")
     add("--files", action="store_true", help="restore only the files")
     add("--chat", action="store_true", help="rewind only the conversation")
+    add("--agent", default="", metavar="NAME", help="restore only the files that this agent changed (main, agent-1, …)")
     args = vars(parser.parse_args(argv))
     from odin.ui.terminal import escape_control
 
-    both = args["files"] == args["chat"]
-    args["files"], args["chat"] = both or args["files"], both or args["chat"]
+    if args["agent"] and args["chat"]:
+        raise UsageError("--agent and --chat cannot be combined.", "The work of one agent is undone in its files.")
+    both = args["files"] == args["chat"] and not args["agent"]
+    args["files"], args["chat"] = both or args["files"] or bool(args["agent"]), both or args["chat"]
     if args.pop("list"):
         return write_output(escape_control(list_prompts(UndoRequest(**args))))
     text, code = asyncio.run(undo(UndoRequest(**args)))
