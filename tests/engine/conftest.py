@@ -64,6 +64,17 @@ class Talk:
                 if isinstance(envelope.event, kind):
                     return
 
+    async def heard_until_now(self, kind: type[Any]) -> list[Any]:
+        """All recorded events of a kind."""
+        last = (await self.client.snapshot()).seq
+        found: list[Any] = []
+        async for envelope in self.client.stream_events(after=-1):
+            if isinstance(envelope.event, kind):
+                found.append(envelope.event)
+            if envelope.seq >= last:
+                break
+        return found
+
     async def until_live(self, kind: type[AnyEvent]) -> None:
         """Read events until such an event comes."""
         async with asyncio.timeout(30):

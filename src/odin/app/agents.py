@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from odin.engine.turn import RequestTemplate, TurnDeps
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
-from odin.policy.policy import Policy
+from odin.policy.policy import AgentLimits, Policy
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
@@ -98,6 +99,15 @@ class RequestTemplates:
                 system = (*system, f"# Role: {agent.name}\n{agent.prompt}")
             self._templates[key] = RequestTemplate(self._models.provider, info, system, specs)
         return self._templates[key]
+
+    def with_models(self, models: ModelSelector) -> "RequestTemplates":
+        """Return templates with the same instructions for an agent that has a model of its own."""
+        if models is self._models:
+            return self
+        derived = copy(self)
+        derived._models = models
+        derived._templates = {}
+        return derived
 
     def mark_stale(self) -> None:
         """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
@@ -174,11 +184,17 @@ class AgentParts:
         *more: Tool[Any],
         scope: WriteScope | None = None,
         place: AgentPlace | None = None,
+        definition: "AgentDefinition | None" = None,
+        templates: RequestTemplates | None = None,
     ) -> None:
         self._composition = composition
         self._agent = agent
         self.place = place or composition.places.main
         self._scope = scope or WriteScope()
+        self._type = definition
+        self._templates = templates or composition.templates
+        self.fallback = composition.fallback
+        self.limits: AgentLimits | None = None
         config = composition.config
         self.files = FileCache(
             config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
@@ -244,6 +260,8 @@ class AgentParts:
         policy, place = self._composition.roles.restrict(self._composition.policy), self.place
         if place.worktree is not None:
             policy = policy.with_root(place.root, place.cwd, place.sandbox)
+        if self.limits is not None:
+            policy = policy.restrict(self.limits)
         return policy.with_write_scope(self._scope) if self._scope.is_limited else policy
 
     def _describe_sandbox(self) -> str:
@@ -279,12 +297,12 @@ class AgentParts:
             pipeline=self._pipeline,
             limits=composition.limits,
             retry=composition.retry,
-            template=lambda mode: composition.templates.get(mode, self.registry, self._definition),
+            template=lambda mode: self._templates.get(mode, self.registry, self._definition),
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,
             compaction=self._compaction,
-            switch_to_fallback=composition.fallback.try_next,
+            switch_to_fallback=self.fallback.try_next,
             waited_s=lambda: composition.approvals.waited_s,
             take_late_warning=lambda: composition.take_late_warning(self.place.runner),
             make_verifier=partial(composition.make_verifier, self._pipeline),
@@ -292,8 +310,8 @@ class AgentParts:
 
     @property
     def _definition(self) -> "AgentDefinition | None":
-        """The role of the main agent."""
-        return None if self._agent else self._composition.roles.definition
+        """The type of a sub-agent, or the role of the main agent."""
+        return self._type if self._agent else self._composition.roles.definition
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
         seen = self.take_new_files()

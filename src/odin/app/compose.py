@@ -22,6 +22,7 @@ from odin.app.policy import (
 )
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
+from odin.app.team import TeamFactory
 from odin.app.workspace import (
     GitContext,
     OpenedLog,
@@ -51,12 +52,13 @@ from odin.engine.call import BeforeStep, CallScope, TurnCalls
 from odin.engine.client import ClientDeps, LocalClient
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookTasks
+from odin.engine.job_notifier import JobNotifier
 from odin.engine.limits import CostBudget
 from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
 from odin.engine.stream import RetryPolicy, SmallModel, give_title
-from odin.engine.sub_agents import JobNotifier, SubAgentRunner
+from odin.engine.team import Team
 from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
 from odin.models.selection import InitialModel, ModelFallback, ModelSelector, choose_initial_model
@@ -135,11 +137,11 @@ class SessionComposition:
     ) -> None:
         self.options = options
         self.config = workspace.config
-        self._env = workspace.env
-        self._cwd = workspace.cwd
+        self.env = workspace.env
+        self.cwd = workspace.cwd
         self._log = opened.log
         self.folder = opened.log.path.parent
-        self._models = models
+        self.models = models
         self._initial_model = choice
         self.custom = custom
         self.roles = roles
@@ -163,7 +165,7 @@ class SessionComposition:
 
     def _set_up_permissions(self, opened: OpenedLog) -> None:
         """Sandbox, hooks, approvals, rules, policy and redaction."""
-        config, env, state = self.config, self._env, self.recorder.state
+        config, env, state = self.config, self.env, self.recorder.state
         self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=(str(self.folder),))
         self.runner = ProcessRunner(
             self.folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
@@ -181,7 +183,7 @@ class SessionComposition:
         self.rule_set = load_rule_set(config, env, self._grants.rules)
         self.rules = RuleChanges(self.rule_set, self.recorder)
         self.policy = policy_of(
-            config, self.options, self._cwd, self.rule_set, self._grants.permission, str(self.folder), self.sandbox
+            config, self.options, self.cwd, self.rule_set, self._grants.permission, str(self.folder), self.sandbox
         )
         self.redact = build_redactor(config, env, opened.past)
 
@@ -201,26 +203,21 @@ class SessionComposition:
 
     def _set_up_processes(self) -> None:
         """Background processes, sub-agents and checkpoints of files."""
-        self._job_notifier = JobNotifier(self.recorder, self.redact)
+        self.job_notifier = JobNotifier(self.recorder, self.redact)
         self.background = BackgroundProcesses(
             self.runner,
             self.folder / "spawn-logs",
             used_ids=self.recorder.state.sub_agents.spawn_count,
-            listener=self._job_notifier,
+            listener=self.job_notifier,
         )
-        self._sub_agents = SubAgentRunner(
-            recorder=self.recorder,
-            deps_for=lambda mode, name: AgentParts(self, name).make_deps(mode),
-            cwd=self._cwd,
-            root=self.config.root,
-            notifier=self._job_notifier,
-        )
-        self.places = AgentPlaces(self, self._env, self._cwd)
+        self.places = AgentPlaces(self, self.env, self.cwd)
+        self._team_factory = TeamFactory(self)
+        self.team: Team = self._team_factory.make_team()
         self.checkpoints = SessionCheckpoints(
             self.config,
             self.recorder,
             self._log.path,
-            str(get_home_dir(self._env)),
+            str(get_home_dir(self.env)),
             running=self._list_running_calls,
             forget=lambda: self._main_agent.forget(),
             can_confine=self.sandbox.can_confine,
@@ -228,42 +225,42 @@ class SessionComposition:
 
     def _set_up_models(self) -> None:
         """The main model's prompts, the small model, compaction, fallback models and web access."""
-        config, models = self.config, self._models
-        self.templates = RequestTemplates(config, self.options, self._cwd, models, self.custom.system_prompt)
+        config, models = self.config, self.models
+        self.templates = RequestTemplates(config, self.options, self.cwd, models, self.custom.system_prompt)
         self.small_model = SmallModel(models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
-            config, self.recorder, self.budget, self.folder, self._cwd, models.connect_other, self.custom.compactor
+            config, self.recorder, self.budget, self.folder, self.cwd, models.connect_other, self.custom.compactor
         )
         self.fallback = ModelFallback(models, config.fallback_model, self.recorder)
         models.on_warning = lambda text: self.recorder.emit(Warned(text))
-        self.web = WebAccess(config.web, self._env)
+        self.web = WebAccess(config.web, self.env)
 
     def _set_up_agents(self) -> None:
         """The main agent's parts, with the files the earlier run had read."""
         self.writers = LastWriters()
         self.hook_tasks = HookTasks()
-        self._main_agent = AgentParts(self, "", AgentTool(self._sub_agents.run))
+        self._main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
         state = self.recorder.state
         self._main_agent.restore(state.files, state.conversation.files_out_of_view)
         self._file_finder: FileFinder | None = None
         self._verification: SessionVerification | None = None
 
     def _make_client(self, resumed: bool) -> LocalClient:
-        config, attachments = self.config, self._make_attachments()
+        config, attachments = self.config, self.make_attachments(self._main_agent)
         agent = Agent(
-            AgentDeps(self.recorder, self._make_main_deps, self._cwd, config.root, attachments),
+            AgentDeps(self.recorder, self._make_main_deps, self.cwd, config.root, attachments, self.team.post),
             delivery=config.queue.delivery,
             one_at_a_time=config.queue.steering == "one-at-a-time",
-            mode_for=self._restrict_mode,
+            mode_for=self.restrict_mode,
             on_idle=self._main_agent.hooks.report_idle,
             on_steered=lambda: self.approvals.cancel_for_agent(""),
         )
-        self._job_notifier.register(agent)
+        self.team.set_main(agent)
         self._git_context = GitContext(
-            config.root, self._env, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
+            config.root, self.env, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
         )
         deps = ClientDeps(
-            agent=agent,
+            team=self.team,
             recorder=self.recorder,
             approvals=self.approvals,
             rules=self.rules,
@@ -273,7 +270,7 @@ class SessionComposition:
             compaction=self.compaction.with_template(self._get_template),
             checkpoints=self.checkpoints,
             background=self.background,
-            user_shell=UserShell(self.runner, self.recorder, self.redact, self._cwd, agent.add_context),
+            user_shell=UserShell(self.runner, self.recorder, self.redact, self.cwd, self._team_factory.add_context),
             expander=CommandExpander(self._load_command_library, self.recorder, trusted=config.trust.trusted),
             attachments=attachments,
         )
@@ -281,8 +278,8 @@ class SessionComposition:
 
     def _make_opened_event(self, resumed: bool) -> SessionOpened:
         return SessionOpened(
-            cwd=to_valid_unicode(self._cwd),
-            model=self._models.ref,
+            cwd=to_valid_unicode(self.cwd),
+            model=self.models.ref,
             version=__version__,
             resumed=resumed,
             instructions=self.templates.instructions.text,
@@ -300,10 +297,10 @@ class SessionComposition:
             HookFacts(
                 id=self._log.session,
                 transcript=str(self._log.path),
-                cwd=self._cwd,
+                cwd=self.cwd,
                 root=self.config.root,
                 permission_mode=lambda: self.policy.permission_mode,
-                model=lambda: self._models.ref,
+                model=lambda: self.models.ref,
             ),
             runner=self.runner,
             emit=self.recorder.emit,
@@ -323,21 +320,21 @@ class SessionComposition:
         per_day = config.max_budget_usd_per_day
         return CostBudget(self.recorder, usual=usual, chosen=chosen, earlier=earlier, per_day=per_day, today=today)
 
-    def _make_attachments(self) -> AttachmentReader:
+    def make_attachments(self, parts: AgentParts) -> AttachmentReader:
         return AttachmentReader(
             AttachmentDeps(
-                cwd=self._cwd,
+                cwd=self.cwd,
                 root=self.config.root,
-                home=str(get_home_dir(self._env)),
+                home=str(get_home_dir(self.env)),
                 session=self._log.session,
                 folder=self.folder,
-                files=self._main_agent.files,
+                files=parts.files,
                 runner=self.runner,
                 policy=lambda: self.policy,
                 redact=self.redact,
-                take_new_files=self._main_agent.take_new_files,
-                context_window=lambda: self._models.info.context,
-                sees_images=lambda: self._models.info.images,
+                take_new_files=parts.take_new_files,
+                context_window=lambda: self.models.info.context,
+                sees_images=lambda: self.models.info.images,
             )
         )
 
@@ -354,7 +351,7 @@ class SessionComposition:
 
         root, declared = self.config.root, self.config.declared.get("commands", ())
         project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
-        user = CommandFolder(str(get_config_dir(self._env) / USER_FOLDER), "user")
+        user = CommandFolder(str(get_config_dir(self.env) / USER_FOLDER), "user")
         configured = (
             ConfiguredCommands(item.value, "project config" if layer == "project" else "user config", item.source)
             for layer in ("project", "user")
@@ -379,7 +376,7 @@ class SessionComposition:
     def _get_template(self, mode: Mode) -> RequestTemplate:
         return self.templates.get(mode, self._main_agent.registry, self.roles.definition)
 
-    def _restrict_mode(self, mode: Mode) -> Mode:
+    def restrict_mode(self, mode: Mode) -> Mode:
         """Return the mode that the role permits."""
         return mode if self.roles.definition is None else self.roles.definition.restrict_mode(mode)
 
@@ -392,25 +389,25 @@ class SessionComposition:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
 
     def describe_session(self) -> SessionInfo:
-        mode = self._restrict_mode(mode_of(self.config.mode))
+        mode = self.restrict_mode(mode_of(self.config.mode))
         return SessionInfo(
             session=self._log.session,
-            cwd=self._cwd,
-            model=self._models.ref,
+            cwd=self.cwd,
+            model=self.models.ref,
             version=__version__,
             mode=mode,
             permission_mode=self.policy.permission_mode,
             tools=tuple(tool.name for tool in self._main_agent.registry.list_offered(spec_of(mode).allows_tool)),
-            notice=self._models.notice,
+            notice=self.models.notice,
             sandbox=self.sandbox.describe(),
             budget_usd=self.budget.limit,
             warnings=tuple(self._list_warnings()),
             model_chosen=self._initial_model.chosen,
-            branch=branch_of(self._cwd),
+            branch=branch_of(self.cwd),
             confirm_timeout_s=self.config.confirm_timeout_s,
             question_timeout_s=self.config.question_timeout_s,
-            log_file=str(crash_log_path(self._env)),
-            sees_images=self._models.info.images,
+            log_file=str(crash_log_path(self.env)),
+            sees_images=self.models.info.images,
             root=self.config.root,
             role=self.roles.name,
         )
@@ -419,7 +416,7 @@ class SessionComposition:
         yield from (*self.config.warnings, *self.rule_set.warnings, *self.hooks.warnings)
         single = (
             self.templates.instructions.warning,
-            self._models.warning,
+            self.models.warning,
             self.web.warning,
             self.sandbox.describe_problem(),
             self._explain_unusable_auto(self.policy.permission_mode),
@@ -454,20 +451,20 @@ class SessionComposition:
         return msgspec.structs.replace(report, compacting=self.compaction.is_running)
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
-        return await self._models.list_available(servers)
+        return await self.models.list_available(servers)
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]:
         if self._file_finder is None:
             from odin.tools.file_finder import FileFinder
 
-            self._file_finder = FileFinder(self._cwd, recent=lambda: self.recorder.state.files, env=self._env)
+            self._file_finder = FileFinder(self.cwd, recent=lambda: self.recorder.state.files, env=self.env)
         return await self._file_finder(words, limit)
 
     async def set_model(self, ref: str, *, check: bool) -> str:
-        self.redact.add_secrets(read_stored_keys(self._env))
-        note = await self._models.check_name(ref) if check else ""
-        model = await self._models.choose(ref)
-        self._models.notice = note or self._models.notice
+        self.redact.add_secrets(read_stored_keys(self.env))
+        note = await self.models.check_name(ref) if check else ""
+        model = await self.models.choose(ref)
+        self.models.notice = note or self.models.notice
         self._initial_model = InitialModel(chosen=True)
         return model
 
@@ -517,12 +514,12 @@ class SessionComposition:
 
         The built-in planner would take a reminder for a prompt.
         """
-        if self.config.verify.mode == "off" or self._models.info.provider == "offline":
+        if self.config.verify.mode == "off" or self.models.info.provider == "offline":
             return None
         if self._verification is None:
             from odin.app.verification import SessionVerification
 
-            self._verification = SessionVerification(self.config, self._env, self.recorder, self.approvals)
+            self._verification = SessionVerification(self.config, self.env, self.recorder, self.approvals)
         return self._verification.make_verifier(pipeline, turn, scope, calls)
 
     def make_loop_mode(self, agent: str) -> "LoopMode":
@@ -547,4 +544,4 @@ class SessionComposition:
         await self.places.close()
         await self.checkpoints.close()
         await self.web.close()
-        await self._models.close()
+        await self.models.close()

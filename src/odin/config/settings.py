@@ -35,6 +35,20 @@ class CheckpointSettings(Struct, frozen=True, kw_only=True):
 _DELIVERIES: dict[str, Delivery] = {"sequential": "queue", "merge": "merge", "steer": "steer"}
 
 
+class TeamSettings(Struct, frozen=True, kw_only=True):
+    """Limits of delegated work."""
+
+    max_running: Annotated[int, Meta(description="Sub-agents that may work at the same time.", ge=1, le=100)] = 10
+    max_children: Annotated[int, Meta(description="Open tasks one agent may have given out.", ge=1, le=100)] = 10
+    max_depth: Annotated[
+        int, Meta(description="How deep tasks may be nested. 1: only the main agent delegates.", ge=1, le=5)
+    ] = 1
+    idle_s: Annotated[
+        float,
+        Meta(description="Seconds until a sub-agent that stopped without ending its task is reminded.", ge=0),
+    ] = 120.0
+
+
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """A prompt joins the running turn only if both have the same mode; otherwise it waits for its own turn."""
 
@@ -236,6 +250,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, ProviderSettings])
     web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
+    agents: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
     queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
     verify: Annotated[
         VerifySettings, describe("Whether the project's checks run before a turn that changed files ends.")

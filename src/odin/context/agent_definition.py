@@ -35,6 +35,10 @@ BUILDER = DEFAULT_ROLE
 PLANNER = "planner"
 
 
+_TASK_TOOLS = frozenset({"Report", "Complete", "Escalate"})
+"""With these a sub-agent talks to its owner and ends its task. It has them whatever tools its type names."""
+
+
 class AgentDefinition(Struct, frozen=True, kw_only=True):
     """One agent. `prompt` is added to the system prompt. `tools` None means every tool of the mode.
 
@@ -75,6 +79,8 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     def has_tool(self, tool: str) -> bool:
         """True if this agent has the tool with this name."""
         name = canonical_name_of(tool)
+        if name in _TASK_TOOLS:
+            return True
         return name not in self.denied_tools and (self.tools is None or name in self.tools)
 
     def restrict_mode(self, mode: Mode) -> Mode:

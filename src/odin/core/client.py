@@ -28,6 +28,7 @@ from odin.core.event_values import (
 from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine
+from odin.core.team import TaskRecord, TaskState
 
 
 class ToolUse(Struct, frozen=True):
@@ -67,14 +68,34 @@ class QueuedPrompt(Struct, frozen=True):
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     paused: bool = False
+    agent: str = ""
 
 
 class SubAgentRecord(Struct, frozen=True):
+    """A live sub-agent. `owner` is the agent that started it; `state` is that of its task.
+
+    `context_tokens` and `context_limit` say how full its context window is; `unread` counts mail it has not read.
+    """
+
     id: str
     task: str
     mode: Mode
     todos: tuple[Todo, ...] = ()
     description: str = ""
+    owner: str = ""
+    type: str = ""
+    task_id: str = ""
+    call_id: str = ""
+    model: str = ""
+    state: TaskState = "running"
+    state_changed_at: float = 0.0
+    context_tokens: int = 0
+    context_limit: int = 0
+    message_count: int = 0
+    unread: int = 0
+    urgent: int = 0
+    summary: str = ""
+    artifact: str = ""
 
 
 class ContextItem(Struct, frozen=True):
@@ -112,6 +133,9 @@ class Snapshot(Struct, frozen=True):
     context_limit: int
     message_count: int
     role: str = DEFAULT_ROLE
+    tasks: tuple[TaskRecord, ...] = ()
+    unread_mail: int = 0
+    team_working: bool = False
 
 
 class SessionInfo(Struct, frozen=True):

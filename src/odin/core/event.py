@@ -57,6 +57,7 @@ from odin.core.event_values import (
     Verification,
 )
 from odin.core.message import Attachment, Image, Usage
+from odin.core.team import MailSent, TaskChanged, TaskCreated
 
 # --- the session ---
 
@@ -172,7 +173,8 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
     """A prompt left the queue and its turn began.
 
     `notes` and `images` are what the model reads besides the text, including the attached and mentioned files.
-    `continues`: no new prompt; the model is asked again with the conversation as it is.
+    `continues`: no new prompt; the model is asked again with the conversation as it is. `mail` are the ids of the mail
+    that the text and the notes deliver.
     """
 
     id: str
@@ -183,6 +185,7 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
     display_text: str = ""
     images: tuple[Image, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    mail: tuple[str, ...] = ()
 
 
 class TurnEnded(Event, frozen=True):
@@ -253,10 +256,14 @@ class LoopPrompted(Event, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class NoteAdded(Event, frozen=True):
-    """A note for the model was added to the newest message: something changed since the last request."""
+class NoteAdded(Event, frozen=True, omit_defaults=True):
+    """A note for the model was added to the newest message: something changed since the last request.
+
+    `mail` are the ids of the mail that it delivers.
+    """
 
     text: str
+    mail: tuple[str, ...] = ()
 
 
 class ContextAdded(Event, frozen=True):
@@ -386,13 +393,22 @@ class Redone(Event, frozen=True):
 
 
 class AgentStarted(Event, frozen=True):
-    """A sub-agent began to work on `task`; `description` is its short name. `call_id` is the call that started it."""
+    """A sub-agent began to work on `task`; `description` is its short name. `call_id` is the call that started it.
+
+    `owner` is the agent that made the call; "" is the main agent. `task_id` is the delegated task, if it is one.
+    `continues` is an ended agent whose conversation this one continues.
+    """
 
     id: str
     task: str
     mode: Mode
     description: str = ""
     call_id: str = ""
+    owner: str = ""
+    agent_type: str = ""
+    task_id: str = ""
+    model: str = ""
+    continues: str = ""
 
 
 class AgentEnded(Event, frozen=True):
@@ -495,6 +511,9 @@ AnyEvent = (
     | SpawnFinished
     | AgentStarted
     | AgentEnded
+    | TaskCreated
+    | TaskChanged
+    | MailSent
     | Warned
     | RateLimitUpdated
     | SessionSwitched

@@ -1,4 +1,4 @@
-"""Ops: what a front end can ask of a session."""
+"""Ops: what a front end can ask of a session. `agent` names the agent that an op is for; "" is the main agent."""
 
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ class Prompt(Struct, frozen=True, tag=True):
     delivery: Delivery | None = None
     attachments: tuple[Attachment, ...] = ()
     display_text: str = ""
+    agent: str = ""
 
 
 class ChangePrompt(Struct, frozen=True, tag=True):
@@ -42,12 +43,14 @@ class ChangePrompt(Struct, frozen=True, tag=True):
     delivery: Delivery | None = None
     display_text: str = ""
     attachments: tuple[Attachment, ...] | None = None
+    agent: str = ""
 
 
 class DropPrompt(Struct, frozen=True, tag=True):
     """Remove a queued prompt. False if it is unknown or has started."""
 
     id: str
+    agent: str = ""
 
 
 QueuePolicy = Literal["pause", "keep", "inject", "drop"]
@@ -56,9 +59,13 @@ QueuePolicy = Literal["pause", "keep", "inject", "drop"]
 
 
 class Interrupt(Struct, frozen=True, tag=True):
-    """Stop the running turn with its tool calls, sub-agents and processes. False if no turn is running."""
+    """Stop the running turn with its tool calls and processes. False if nothing is running.
+
+    Interrupting the main agent also stops all sub-agents. Interrupting a sub-agent stops only its own turn.
+    """
 
     queue: QueuePolicy = "pause"
+    agent: str = ""
 
 
 class Continue(Struct, frozen=True, tag=True):
@@ -66,6 +73,7 @@ class Continue(Struct, frozen=True, tag=True):
 
     id: str
     mode: Mode | None = None
+    agent: str = ""
 
 
 class SetLoop(Struct, frozen=True, tag=True):
@@ -92,6 +100,7 @@ class RunUserShell(Struct, frozen=True, tag=True):
 
     id: str
     command: str
+    agent: str = ""
 
 
 class Compact(Struct, frozen=True, tag=True):
@@ -99,10 +108,13 @@ class Compact(Struct, frozen=True, tag=True):
 
     focus: str = ""
     profile: CompactionProfile = "auto"
+    agent: str = ""
 
 
 class CancelCompaction(Struct, frozen=True, tag=True):
     """Cancel a summary that is being written or waits to be applied. False if there is none."""
+
+    agent: str = ""
 
 
 class SetTitle(Struct, frozen=True, tag=True):
@@ -197,6 +209,7 @@ class AddContext(Struct, frozen=True, tag=True):
     content: str
     path: str = ""
     command: str = ""
+    agent: str = ""
 
 
 class SetModel(Struct, frozen=True, tag=True):
@@ -204,6 +217,7 @@ class SetModel(Struct, frozen=True, tag=True):
 
     model: str
     check: bool = False
+    agent: str = ""
 
 
 class SetPermissionMode(Struct, frozen=True, tag=True):

@@ -179,12 +179,14 @@ class ToolContext(Struct, frozen=True):
 
 
 class SubAgentTask(Struct, frozen=True):
-    """A task for a sub-agent. `call_id` is the tool call that gives it."""
+    """A task for a sub-agent. `call_id` is the tool call that gives it, `owner` the agent that makes the call."""
 
     description: str
     prompt: str
     mode: Mode
     call_id: str = ""
+    owner: str = ""
+    type: str = ""
 
 
 AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]
@@ -267,6 +269,10 @@ class Tool(ABC, Generic[A]):
     """Offered to models by default. Other tools still run when a model calls them by name."""
     argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Pairs of argument names: as used by other agents, and as used here."""
+
+    def is_offered(self) -> bool:
+        """Return True if the tool is offered now. A tool that acts on something waits until that exists."""
+        return self.offered
 
     @property
     def runs_alone(self) -> bool:
@@ -534,7 +540,7 @@ class Registry:
         return tuple(tool for tool in self._tools.values() if self._is_offered(tool) and visible(tool))
 
     def _is_offered(self, tool: Tool[Any]) -> bool:
-        return not self.is_disabled(tool.name) and (tool.offered or tool.name in self._opted_in)
+        return not self.is_disabled(tool.name) and (tool.is_offered() or tool.name in self._opted_in)
 
     def build_openai_definitions(self) -> list[dict[str, Any]]:
         """Return the offered tools in the OpenAI function format."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from odin.context.system_prompt import describe_environment, format_today
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
-from odin.core.event import ContextAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
 from odin.engine.call import CallScope
@@ -47,6 +47,33 @@ class LoopController(Protocol):
     def is_own_prompt(self, prompt_id: str) -> bool: ...
 
 
+class TakenMail(Struct, frozen=True):
+    """Mail as one text for the model, with the ids to record with it."""
+
+    text: str = ""
+    ids: tuple[str, ...] = ()
+
+
+class Mailbox(Protocol):
+    """The mail of the session's agents."""
+
+    def take(self, agent: str) -> TakenMail:
+        """Return all mail for this agent that was not taken yet, the most urgent first."""
+        ...
+
+    def should_wake(self, agent: str) -> bool:
+        """True if this agent has mail that an idle agent should read now."""
+        ...
+
+
+class NoMail:
+    def take(self, agent: str) -> TakenMail:
+        return TakenMail()
+
+    def should_wake(self, agent: str) -> bool:
+        return False
+
+
 class AgentDeps(Struct, frozen=True):
     """`deps_for` makes the collaborators of a turn in one mode: tools and system prompt are chosen for every prompt."""
 
@@ -55,6 +82,7 @@ class AgentDeps(Struct, frozen=True):
     cwd: str
     root: str
     attachments: Attachments = NoAttachments()
+    mailbox: Mailbox = NoMail()
 
 
 class Agent:
@@ -62,7 +90,8 @@ class Agent:
 
     `delivery` and `one_at_a_time` (one steering prompt per request) are the settings of its queue. `mode_for` may
     restrict the mode a prompt asks for. `on_idle` is called when everything is answered, `on_steered` when a steering
-    prompt arrives. The main agent of a resumed session begins with the queued prompts and context of the earlier run.
+    prompt arrives. The main agent of a resumed session begins with the queued prompts and context of the earlier run; a
+    sub-agent begins in `mode`.
     """
 
     def __init__(
@@ -75,6 +104,7 @@ class Agent:
         mode_for: Callable[[Mode], Mode] = lambda mode: mode,
         on_idle: Callable[[TurnEnded], None] = lambda ended: None,
         on_steered: Callable[[], None] = lambda: None,
+        mode: Mode | None = None,
     ) -> None:
         self.name = name
         self._deps = deps
@@ -86,7 +116,7 @@ class Agent:
         self._on_idle = on_idle
         self._on_steered = on_steered
         left = deps.recorder.state if not name else None
-        self._queue = PromptQueue(left.queue if left else ())
+        self._queue = PromptQueue(item for item in deps.recorder.state.queue if item.agent == name)
         self._next: Prompt | Continue | None = None
         self._turn: AgentTurn | None = None
         self._turn_task: asyncio.Task[TurnEnded] | None = None
@@ -94,10 +124,11 @@ class Agent:
         self._interrupt_next: LeftoverQueue | None = None
         self._interrupted_at = 0.0
         self._runner: asyncio.Task[None] | None = None
-        self._last_mode: Mode | None = None
+        self._last_mode: Mode | None = mode
         self._last_date = ""
         self._context = [item.note for item in left.conversation.unsent_context] if left else []
         self._notifications: list[Prompt] = []
+        self._mail_of_prompt: dict[str, tuple[str, ...]] = {}
         self.is_held = False
         """While True the agent starts no turn by itself."""
         self._self_started_turns = 0
@@ -180,6 +211,25 @@ class Agent:
         self._self_started_turns += 1
         self._self_started_ids.add(notification.id)
         self._start_prompt(notification)
+
+    def wake(self) -> None:
+        """Start a turn for new mail if the agent is idle. A busy one reads it with its next request."""
+        if not self.is_busy and not self.is_held and (prompt := self._make_mail_prompt()) is not None:
+            self._start_prompt(prompt)
+
+    def _make_mail_prompt(self) -> Prompt | None:
+        if self.is_held or not self._deps.mailbox.should_wake(self.name):
+            return None
+        taken = self._deps.mailbox.take(self.name)
+        prompt = Prompt(taken.ids[0], taken.text, self._current_mode)
+        self._mail_of_prompt[prompt.id] = taken.ids
+        self._self_started_ids.add(prompt.id)
+        return prompt
+
+    @property
+    def _current_mode(self) -> Mode:
+        """The mode of the latest turn; sub-agents have their own."""
+        return (self._last_mode if self.name else None) or self._recorder.state.mode
 
     def take_notifications(self) -> list[Prompt]:
         """Return the notifications the model has not read yet, and forget them."""
@@ -276,14 +326,6 @@ class Agent:
         """True while an interrupted turn still has time to clean up."""
         return time.monotonic() - self._interrupted_at < CANCEL_AGAIN_AFTER_S
 
-    async def run_prompt(self, prompt: Prompt) -> TurnEnded:
-        """Run one prompt in the calling task and return its end. (For sub-agents.)"""
-        self._turn = self._prepare_turn(prompt)
-        try:
-            return await self._turn.run()
-        finally:
-            self._turn = None
-
     async def stop(self) -> None:
         """Abort the running turn. Queued prompts stay in the log for the next run of the session."""
         self.is_held = True
@@ -299,7 +341,7 @@ class Agent:
 
     async def _run_all(self) -> None:
         ended: TurnEnded | None = None
-        while (prompt := self._take_next() or self._make_notification_prompt(ended)) is not None:
+        while (prompt := self._take_next() or self._make_own_prompt(ended)) is not None:
             self._turn = turn = self._prepare_turn(prompt)
             if self._interrupt_next is not None and self._steering is not None:
                 turn.is_interrupted = True
@@ -326,15 +368,14 @@ class Agent:
         taken, self._next = self._next, None
         return taken or self._queue.take()
 
-    def _make_notification_prompt(self, ended: TurnEnded | None) -> Prompt | None:
-        """Return a prompt made of notifications that came too late for the last turn, if that turn ended well."""
-        if (
-            self.is_held
-            or not self._notifications
-            or self._self_started_turns >= MAX_SELF_STARTED_TURNS
-            or ended is None
-            or ended.reason != "end_turn"
-        ):
+    def _make_own_prompt(self, ended: TurnEnded | None) -> Prompt | None:
+        """Return a prompt made of what came too late for the last turn, if that turn ended well."""
+        if self.is_held or ended is None or ended.reason != "end_turn":
+            return None
+        return self._make_notification_prompt() or self._make_mail_prompt()
+
+    def _make_notification_prompt(self) -> Prompt | None:
+        if not self._notifications or self._self_started_turns >= MAX_SELF_STARTED_TURNS:
             return None
         self._self_started_turns += 1
         notifications = self.take_notifications()
@@ -343,13 +384,22 @@ class Agent:
         return Prompt(last.id, "\n\n".join(item.text for item in notifications), last.mode)
 
     def _prepare_turn(self, prompt: Prompt | Continue) -> AgentTurn:
-        mode = self._mode_for(prompt.mode or self._recorder.state.mode)
+        mode = self._mode_for(prompt.mode or self._current_mode)
         continues = isinstance(prompt, Continue)
         text, shown, attached = (
             ("", "", ()) if isinstance(prompt, Continue) else (prompt.text, prompt.display_text, prompt.attachments)
         )
+        notes = self._collect_notes(mode, continues)
+        mail = self._deps.mailbox.take(self.name)
         started = TurnStarted(
-            prompt.id, text, mode, self._collect_notes(mode, continues), continues, shown, attachments=attached
+            prompt.id,
+            text,
+            mode,
+            (*notes, mail.text) if mail.text else notes,
+            continues,
+            shown,
+            attachments=attached,
+            mail=(*self._mail_of_prompt.pop(prompt.id, ()), *mail.ids),
         )
 
         def fits(other: Mode) -> bool:
@@ -380,10 +430,12 @@ class Agent:
             on_ended=self._on_turn_ended,
         )
 
-    def _take_unsent(self) -> str:
-        """Return context and notifications that arrived during the turn, for its next request."""
+    def _take_unsent(self) -> NoteAdded | None:
+        """Return context, notifications and mail that arrived during the turn, for its next request."""
         context, self._context = self._context, []
-        return "\n\n".join([*context, *(item.text for item in self.take_notifications())])
+        mail = self._deps.mailbox.take(self.name)
+        parts = [*context, *(item.text for item in self.take_notifications()), *filter(None, [mail.text])]
+        return NoteAdded("\n\n".join(parts), mail.ids) if parts else None
 
     def _collect_notes(self, mode: Mode, continues: bool) -> tuple[str, ...]:
         """Return the notes for a new prompt: changes of environment, date and mode, and unsent context."""

@@ -63,13 +63,13 @@ from odin.core.op import (
 )
 from odin.core.policy import CallbackHook, Redact, RuleLine
 from odin.core.text import to_valid_unicode_all
-from odin.engine.agent import Agent
 from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.event_bus import Subscription, stream_named, validate_names
 from odin.engine.hooks import TurnHooks
 from odin.engine.limits import CostBudget
 from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
 from odin.engine.recorder import Recorder
+from odin.engine.team import Team
 from odin.engine.user_shell import UserShell
 from odin.sandbox.background import BackgroundProcesses
 
@@ -105,7 +105,7 @@ class ManualCompaction(Protocol):
 class ClientDeps(Struct, frozen=True):
     """The engine's parts of one session."""
 
-    agent: Agent
+    team: Team
     recorder: Recorder
     approvals: Approvals
     rules: RuleChanges
@@ -174,7 +174,8 @@ class LocalClient:
     def __init__(self, deps: ClientDeps, host: SessionHost, opened: SessionOpened) -> None:
         self._deps = deps
         self._host = host
-        self._agent = deps.agent
+        self._team = deps.team
+        self._agent = deps.team.main
         self._recorder = deps.recorder
         self._user_shell = deps.user_shell
         self._opened: SessionOpened | None = opened
@@ -200,8 +201,9 @@ class LocalClient:
             self._open_session()
             await self._recover()
             await self._host.refresh_surroundings()
-            self._add_role_note()
-            self._agent.submit(op)
+            if not op.agent:
+                self._add_role_note()
+            self._team.submit(op)
         return True
 
     def _add_role_note(self) -> None:
@@ -221,7 +223,7 @@ class LocalClient:
             op = await self._accept_attachments(op)
             self._open_session()
             await self._recover()
-            return self._agent.change_prompt(op)
+            return self._team.get(op.agent).change_prompt(op)
 
     async def _accept_attachments(self, op: ChangePrompt) -> ChangePrompt:
         """A changed prompt may mention other files."""
@@ -238,18 +240,24 @@ class LocalClient:
     async def _drop_prompt(self, op: DropPrompt) -> bool:
         if self._recorder.state.queue:
             self._open_session()
-        return self._agent.drop_prompt(op.id)
+        return self._team.get(op.agent).drop_prompt(op.id)
 
     async def _continue(self, op: Continue) -> bool:
         async with self._op_lock:
             self._open_session()
             await self._recover()
-            self._agent.continue_turn(op)
+            self._team.get(op.agent).continue_turn(op)
+            self._team.mark_active(op.agent)
         return True
 
     async def _interrupt(self, op: Interrupt) -> bool:
+        """Stop one agent; for the main agent all of them, with their tasks."""
+        if op.agent:
+            return self._team.get(op.agent).interrupt(op.queue)
         stopped = self._user_shell.interrupt()
-        return self._agent.interrupt(op.queue) or stopped
+        interrupted = self._agent.interrupt(op.queue)
+        cancelled = await self._team.stop_delegated("You interrupted the main agent.")
+        return interrupted or cancelled or stopped
 
     async def _set_loop(self, op: SetLoop) -> bool:
         if op.agent:
@@ -270,7 +278,8 @@ class LocalClient:
 
     async def _add_context(self, op: AddContext) -> bool:
         self._open_session()
-        self._agent.add_context(ContextAdded(self._deps.redact(op.content).text, op.path, op.command))
+        added = ContextAdded(self._deps.redact(op.content).text, op.path, op.command)
+        self._team.get(op.agent).add_context(added)
         return True
 
     async def _run_user_shell(self, op: RunUserShell) -> bool:
@@ -293,7 +302,7 @@ class LocalClient:
     async def _rewind_or_redo(self, op: Rewind | Redo) -> bool:
         """Only an idle session can go back or forward, and no turn starts meanwhile."""
         async with self._op_lock:
-            if self._agent.is_busy:
+            if self._team.is_busy:
                 raise SessionBusy("Wait for it or interrupt it, then rewind.")
             if self._recorder.state.seq >= 0:
                 self._open_session()
@@ -446,11 +455,12 @@ class LocalClient:
             start = {"cwd": run.cwd, "model": run.model, "permission_mode": run.permission_mode}
             start["role"] = run.role or DEFAULT_ROLE
             snapshot = msgspec.structs.replace(snapshot, **start, sub_agents=())
-        paused = self._agent.paused_prompts
+        paused = self._agent.paused_prompts.union(*(agent.paused_prompts for agent in self._team.list_agents()))
         queue = tuple(
             msgspec.structs.replace(item, paused=True) if item.id in paused else item for item in snapshot.queue
         )
-        return msgspec.structs.replace(snapshot, executing=self._agent.is_busy, queue=queue)
+        working = self._team.is_working
+        return msgspec.structs.replace(snapshot, executing=self._agent.is_busy, queue=queue, team_working=working)
 
     async def get_info(self) -> SessionInfo:
         return self._host.describe_session()
@@ -500,7 +510,8 @@ class LocalClient:
         deps = self._deps
         deps.background.stop_accepting()
         await deps.approvals.close()
-        await deps.agent.stop()
+        await self._agent.stop()
+        await deps.team.close()
         await deps.compaction.close()
         await deps.user_shell.close()
         await deps.background.close()

@@ -185,7 +185,7 @@ class AgentTurn:
         scope: CallScope,
         *,
         steering: Steering,
-        take_unsent: Callable[[], str],
+        take_unsent: Callable[[], NoteAdded | None],
         by_user: bool,
         attach: Callable[[], Awaitable[AttachedContent]] | None,
         on_ended: Callable[[TurnEnded], bool],
@@ -389,8 +389,8 @@ class AgentTurn:
         files = self._deps.take_fresh_files()
         if files:
             self._emit(NoteAdded(describe_cached_files(files)))
-        if unsent := self._take_unsent():
-            self._emit(NoteAdded(unsent))
+        if (unsent := self._take_unsent()) is not None:
+            self._emit(unsent)
         await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
         await self._deps.hooks.fire_before_request(self._scope.mode)
         template = self._make_template()

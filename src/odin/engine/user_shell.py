@@ -40,7 +40,7 @@ class UserShell:
         recorder: Recorder,
         redact: Redact,
         cwd: str,
-        add_context: Callable[[ContextAdded], None],
+        add_context: Callable[[ContextAdded, str], None],
     ) -> None:
         self._runner = runner
         self._recorder = recorder
@@ -102,7 +102,8 @@ class UserShell:
     def _add_output(self, op: RunUserShell, text: str) -> None:
         command, content = self._redact(op.command).text, self._redact(text).text
         with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
-            self._add_context(ContextAdded(to_valid_unicode(content), command=to_valid_unicode(command), id=op.id))
+            added = ContextAdded(to_valid_unicode(content), command=to_valid_unicode(command), id=op.id)
+            self._add_context(added, op.agent)
 
 
 _OUTPUT_CHARS = 20_000

@@ -30,7 +30,7 @@ from odin.core.call_events import (
     UsageRecorded,
     UsageTotals,
 )
-from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, TurnRecord
+from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, SubAgentRecord, TurnRecord
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -60,7 +60,8 @@ from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog
 from odin.session.history import FileHistory, RecordedChange, results_of
-from odin.session.thread import SubAgentThreads, Thread
+from odin.session.team import SubAgentThreads, TaskBoard
+from odin.session.thread import Thread
 
 _RESTRICTIVE_MODES = ("dontAsk",)
 """Modes that allow less than the default mode."""
@@ -189,22 +190,30 @@ class PromptQueueState:
         event = envelope.event
         match event:
             case PromptQueued():
-                self._prompts[event.id] = _queued_prompt_of(event, envelope.ts)
+                self._prompts[event.id] = _queued_prompt_of(event, envelope.ts, envelope.agent)
             case PromptChanged() if event.id in self._prompts:
-                self._prompts[event.id] = _queued_prompt_of(event, self._prompts[event.id].timestamp)
+                queued = self._prompts[event.id]
+                self._prompts[event.id] = _queued_prompt_of(event, queued.timestamp, queued.agent)
             case PromptDropped() | PromptInjected():
                 self._prompts.pop(event.id, None)
-            case TurnStarted() if not envelope.agent:
-                self._prompts.pop(event.id, None)
+            case TurnStarted() if event.id in self._prompts and self._prompts[event.id].agent == envelope.agent:
+                del self._prompts[event.id]
             case _:
                 pass
 
 
-def _queued_prompt_of(event: PromptQueued | PromptChanged, queued_at: float) -> QueuedPrompt:
+def _queued_prompt_of(event: PromptQueued | PromptChanged, queued_at: float, agent: str) -> QueuedPrompt:
     """The user sees and edits the typed text; the expanded text for the model is kept next to it."""
     expanded = event.text if event.display_text else ""
     return QueuedPrompt(
-        event.id, event.display_text or event.text, event.mode, queued_at, event.delivery, expanded, event.attachments
+        event.id,
+        event.display_text or event.text,
+        event.mode,
+        queued_at,
+        event.delivery,
+        expanded,
+        event.attachments,
+        agent=agent,
     )
 
 
@@ -333,7 +342,8 @@ class SessionState:
         self.loop = LoopModeState()
         self._agent_loops: dict[str, LoopModeState] = {}
         self.conversation = MainConversation(read_log, self.file_history.mark)
-        self.sub_agents = SubAgentThreads()
+        self.sub_agents = SubAgentThreads(read_log)
+        self.board = TaskBoard()
         self.permissions = SessionPermissions()
         self.totals = SessionTotals()
         self._queued_prompts = PromptQueueState()
@@ -356,6 +366,7 @@ class SessionState:
         self.conversation.apply(envelope)
         self.conversation.record_file_changes(self.file_history.apply(envelope))
         self.sub_agents.apply(envelope)
+        self.board.apply(envelope)
         self._queued_prompts.apply(envelope)
         self.permissions.apply(event)
         self.loop.apply(envelope)
@@ -444,7 +455,7 @@ class SessionState:
             executing=conversation.is_executing,
             messages=self.turns,
             queue=self.queue,
-            sub_agents=self.sub_agents.records,
+            sub_agents=self._describe_sub_agents(),
             context=tuple(conversation.context),
             custom_instructions=self.instructions,
             config=msgspec.to_builtins(self.config),
@@ -460,6 +471,31 @@ class SessionState:
             context_limit=conversation.limit,
             message_count=len(self.build_history()) if conversation.turns else -1,
             role=self.role,
+            tasks=tuple(self.board.tasks.values()),
+            unread_mail=len(self.board.list_mail("")),
+        )
+
+    def _describe_sub_agents(self) -> tuple[SubAgentRecord, ...]:
+        """Return the live sub-agents with the state of their tasks and their unread mail."""
+        return tuple(self._describe_sub_agent(record) for record in self.sub_agents.records)
+
+    def _describe_sub_agent(self, record: SubAgentRecord) -> SubAgentRecord:
+        mail = self.board.list_mail(record.id)
+        record = msgspec.structs.replace(
+            record,
+            message_count=len(self.build_history(record.id)),
+            unread=len(mail),
+            urgent=sum(item.priority != "notify" for item in mail),
+        )
+        task = self.board.tasks.get(record.task_id)
+        if task is None:
+            return record
+        return msgspec.structs.replace(
+            record,
+            state=task.state,
+            state_changed_at=task.state_changed_at,
+            summary=task.summary,
+            artifact=task.artifacts[-1] if task.artifacts else "",
         )
 
 

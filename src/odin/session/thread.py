@@ -1,4 +1,4 @@
-"""The conversation of one agent as the messages its model receives, and the threads of all sub-agents.
+"""The conversation of one agent as the messages its model receives.
 
 A thread is a fold over the agent's events. At any prefix of the log its history is valid for every provider: each tool
 call is followed by exactly one result, in the order of the calls.
@@ -7,22 +7,16 @@ call is followed by exactly one result, in the order of the calls.
 from collections.abc import Iterable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from odin.core.call_events import Replied, ReplyDiscarded, SpawnStarted, TodosChanged, ToolEnded, ToolStarted
-from odin.core.client import SubAgentRecord
+from odin.core.call_events import Replied, ReplyDiscarded, ToolEnded, ToolStarted
 from odin.core.event import (
-    AgentEnded,
-    AgentStarted,
     AnyEvent,
     Compacted,
     ContextSummarized,
-    Envelope,
     MessageRemoved,
     NoteAdded,
     PromptInjected,
     ResultsPruned,
-    SessionOpened,
     TurnEnded,
     TurnStarted,
 )
@@ -241,72 +235,3 @@ class Thread:
     def interruption_text_of(self, call_id: str) -> str:
         """The result text for an open call whose turn is over."""
         return INTERRUPTED if call_id in self._started_calls else NOT_STARTED
-
-
-_THREAD_EVENTS = (
-    TurnStarted,
-    TurnEnded,
-    Replied,
-    ToolStarted,
-    ToolEnded,
-    NoteAdded,
-    ReplyDiscarded,
-    PromptInjected,
-    MessageRemoved,
-    ContextSummarized,
-    ResultsPruned,
-    Compacted,
-)
-
-
-class SubAgentThreads:
-    """The running sub-agents with their threads.
-
-    `agent_count` and `spawn_count` are the highest numbers used for sub-agents and background processes, for new ids.
-    """
-
-    def __init__(self) -> None:
-        self.agent_count = 0
-        self.spawn_count = 0
-        self.threads: dict[str, Thread] = {}
-        self._records: dict[str, SubAgentRecord] = {}
-
-    @property
-    def records(self) -> tuple[SubAgentRecord, ...]:
-        return tuple(self._records.values())
-
-    def thread_of(self, agent: str) -> Thread:
-        thread = self.threads.get(agent)
-        if thread is None:
-            thread = self.threads[agent] = Thread()
-        return thread
-
-    def apply(self, envelope: Envelope) -> None:
-        event, agent = envelope.event, envelope.agent
-        if agent:
-            self.agent_count = max(self.agent_count, _number_of(agent))
-            if isinstance(event, _THREAD_EVENTS):
-                self.thread_of(agent).apply(event)
-        match event:
-            case SessionOpened():
-                self._records.clear()
-            case AgentStarted():
-                self.agent_count = max(self.agent_count + 1, _number_of(event.id))
-                self._records[event.id] = SubAgentRecord(
-                    event.id, event.task, event.mode, description=event.description
-                )
-            case AgentEnded():
-                self._records.pop(event.id, None)
-                self.threads.pop(event.id, None)
-            case TodosChanged() if agent in self._records:
-                self._records[agent] = replace(self._records[agent], todos=event.todos)
-            case SpawnStarted():
-                self.spawn_count = max(self.spawn_count, _number_of(event.id))
-            case _:
-                pass
-
-
-def _number_of(name: str) -> int:
-    """The number at the end of an id. Counting by it keeps new ids unique even if the log lost a line."""
-    number = name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0

@@ -250,6 +250,9 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
     def __init__(self, background: BackgroundProcesses) -> None:
         self._background = background
 
+    def is_offered(self) -> bool:
+        return bool(self._background.list_all())
+
     def title_of(self, args: SpawnStatusArgs) -> str:
         return args.id
 
@@ -309,6 +312,9 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
 
     def __init__(self, background: BackgroundProcesses) -> None:
         self._background = background
+
+    def is_offered(self) -> bool:
+        return bool(self._background.list_all())
 
     @property
     def side_effect(self) -> SideEffect:

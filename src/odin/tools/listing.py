@@ -167,7 +167,7 @@ class NewestFiles:
 
 class GlobArgs(Args, frozen=True):
     pattern: Annotated[str, Meta(description="e.g. src/**/*.{ts,tsx}")]
-    path: Annotated[str | None, Meta(description="Default: working directory")] = None
+    path: str | None = None
 
 
 class GlobTool(FileTool[GlobArgs]):

@@ -148,13 +148,13 @@ def _field_name_of(key: str, fields: dict[str, Any]) -> str:
 
 
 class AgentArgs(Args, frozen=True):
-    description: Annotated[str, Meta(min_length=1)]
-    prompt: Annotated[str, Meta(min_length=1)]
+    description: str
+    prompt: str
 
 
 class AgentTool(Tool[AgentArgs]):
-    """Give a wide search or a side task to a sub-agent with its own context and your tools. You get its one final
-    answer, so say exactly what to report."""
+    """Give a wide search or a side task to a sub-agent with its own context, and wait. You get its one final answer, so
+    say exactly what to report."""
 
     name: ClassVar[str] = "AgentTool"
     kind: ClassVar[Kind] = "talk"
@@ -172,8 +172,12 @@ class AgentTool(Tool[AgentArgs]):
     def title_of(self, args: AgentArgs) -> str:
         return args.description
 
+    def refusal_of(self, args: AgentArgs) -> str:
+        has_task = args.description.strip() and args.prompt.strip()
+        return "" if has_task else "The sub-agent needs a description and a prompt."
+
     async def run(self, args: AgentArgs, ctx: ToolContext) -> ToolOutput:
-        ended = await self._run(SubAgentTask(args.description, args.prompt, ctx.mode, ctx.call_id))
+        ended = await self._run(SubAgentTask(args.description, args.prompt, ctx.mode, ctx.call_id, ctx.agent))
         note = f"sub-agent: {args.description}"
         if ended.reason == "end_turn":
             return ToolOutput(text=ended.text, note=note)

@@ -198,7 +198,7 @@ class DeleteArgs(Args, frozen=True):
 
 
 class DeleteTool(FileTool[DeleteArgs]):
-    """Delete files and symbolic links, each by its name. No directories."""
+    """Delete files and symbolic links. No directories."""
 
     name = "Delete"
     kind = "edit"

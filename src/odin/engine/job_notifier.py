@@ -1,28 +1,23 @@
-"""Sub-agents, and notifications about ended background processes.
+"""Notifications about ended background processes.
 
-A sub-agent works on one task with the tools of its mode and cannot start sub-agents. When a background process ends,
-the agent that started it is notified: a busy agent with its next request, an idle one by a turn of its own.
+When one ends, the agent that started it is notified: a busy agent with its next request, an idle one by a turn of its
+own. Notifications that a sub-agent did not read go to the main agent.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 
 from odin.core.call_events import SpawnFinished, SpawnStarted
 from odin.core.errors import OdinError
-from odin.core.event import AgentEnded, AgentStarted, TurnEnded
-from odin.core.event_values import ExitReason, Mode
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
-from odin.core.tool import SubAgentTask
-from odin.engine.agent import Agent, AgentDeps
+from odin.engine.agent import Agent
 from odin.engine.recorder import Recorder
-from odin.engine.turn import TurnDeps
 from odin.sandbox.background import BackgroundProcess
 from odin.sandbox.process import describe_exit
 
 
 class JobNotifier:
-    """Routes notifications to the running agents. Those a sub-agent did not read go to the main agent."""
+    """Routes notifications to the running agents."""
 
     def __init__(self, recorder: Recorder, redact: Redact = redact_nothing) -> None:
         self._recorder = recorder
@@ -89,48 +84,3 @@ def _describe_end(spawned: BackgroundProcess, output: str) -> str:
     else:
         more = f"The end of its output:\n{output}" if output else "It printed nothing."
     return f"Background process {spawned.name}{starter} {outcome}. {more}"
-
-
-REPORTED_CHARS = 2000
-"""Characters of the answer in `AgentEnded`. The whole answer is the result of the call that started the sub-agent."""
-
-
-class SubAgentRunner:
-    """`deps_for(mode, name)` makes the collaborators of one sub-agent."""
-
-    def __init__(
-        self,
-        *,
-        recorder: Recorder,
-        deps_for: Callable[[Mode, str], TurnDeps],
-        cwd: str,
-        root: str,
-        notifier: JobNotifier,
-    ) -> None:
-        self._recorder = recorder
-        self._notifier = notifier
-        self._deps_for = deps_for
-        self._cwd = cwd
-        self._root = root
-
-    async def run(self, task: SubAgentTask) -> TurnEnded:
-        """Run one task and return its end. The sub-agent is removed from the state however it ends."""
-        name = self._make_name()
-        agent = Agent(
-            AgentDeps(self._recorder, lambda chosen: self._deps_for(chosen, name), self._cwd, self._root), name
-        )
-        reason: ExitReason = "aborted"
-        text = ""
-        self._recorder.emit(AgentStarted(name, task.prompt, task.mode, task.description, task.call_id))
-        self._notifier.register(agent)
-        try:
-            ended = await agent.run_prompt(Prompt(name, task.prompt, task.mode))
-            reason, text = ended.reason, ended.text[:REPORTED_CHARS]
-            return ended
-        finally:
-            self._recorder.emit(AgentEnded(name, reason, text))
-            self._notifier.unregister(agent)
-
-    def _make_name(self) -> str:
-        """Return a name that no agent of this session has had, also before a resume."""
-        return f"agent-{self._recorder.state.sub_agents.agent_count + 1}"

@@ -1,0 +1,134 @@
+"""Makes the sub-agents of a session: their parts, tools, prompts and models, from their types."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odin.app.agents import AgentParts
+from odin.app.roles import limits_of
+from odin.core.event import ContextAdded, TurnEnded
+from odin.core.text import to_valid_unicode
+from odin.core.tool import Tool
+from odin.engine.agent import Agent, AgentDeps
+from odin.engine.delegation import TaskDesk
+from odin.engine.team import AgentSpec, Team, TeamLimits
+from odin.models.selection import ModelFallback, ModelSelector
+from odin.policy.write_scope import parse_write_scope
+from odin.tools.delegation import (
+    CancelTool,
+    CompleteTool,
+    DelegateTool,
+    EscalateTool,
+    NotifyTool,
+    ReportTool,
+)
+
+if TYPE_CHECKING:
+    from odin.app.compose import SessionComposition
+
+DEFAULT_TYPE = "general"
+
+_BUILTIN_TYPES = ("explore", "general")
+
+
+class TeamFactory:
+    """Makes the team of a session and its sub-agents. It is also the team's list of agent types."""
+
+    def __init__(self, composition: "SessionComposition") -> None:
+        self._composition = composition
+        self._models: dict[str, ModelSelector] = {}
+
+    def make_team(self) -> Team:
+        composition = self._composition
+        settings = composition.config.agents
+        idle_s = 0.0 if composition.options.headless else settings.idle_s
+        limits = TeamLimits(settings.max_running, settings.max_children, settings.max_depth, idle_s)
+        return Team(composition.recorder, self, composition.job_notifier, self._save_artifact, limits)
+
+    # --- types of sub-agents ---
+
+    def list_types(self) -> tuple[str, ...]:
+        """Return the names of the types. Their definitions are loaded only if there are others than Odin's own."""
+        composition = self._composition
+        if not composition.roles.has_own_agents:
+            return _BUILTIN_TYPES
+        return tuple(item.name for item in composition.load_agents().list_types())
+
+    def check_type(self, name: str) -> str:
+        return self._composition.load_agents().find_type(name or DEFAULT_TYPE).name
+
+    def isolation_of(self, name: str) -> str:
+        isolation = self._composition.load_agents().find_type(name).isolation
+        return "" if isolation == "none" else isolation
+
+    # --- sub-agents ---
+
+    async def make_agent(self, spec: AgentSpec, on_idle: Callable[[TurnEnded], None]) -> Agent:
+        composition = self._composition
+        definition = composition.load_agents().find_type(spec.type or DEFAULT_TYPE)
+        models = await self._choose_model(spec.name, definition.model)
+        templates = composition.templates.with_models(models)
+        tools = self.make_tools(spec.name, spec.depth) if spec.task_id else ()
+        scope = spec.scope
+        if definition.write_scope and not scope.is_limited:
+            scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
+        parts = AgentParts(composition, spec.name, *tools, scope=scope, definition=definition, templates=templates)
+        parts.limits = limits_of(definition, "sub-agent type")
+        if models is not composition.models:
+            parts.fallback = ModelFallback(models, composition.config.fallback_model, composition.recorder)
+        return Agent(
+            AgentDeps(
+                composition.recorder,
+                parts.make_deps,
+                composition.cwd,
+                composition.config.root,
+                composition.make_attachments(parts),
+                composition.team.post,
+            ),
+            spec.name,
+            delivery=composition.config.queue.delivery,
+            one_at_a_time=composition.config.queue.steering == "one-at-a-time",
+            mode_for=lambda mode: definition.restrict_mode(composition.restrict_mode(mode)),
+            on_idle=on_idle,
+            on_steered=lambda: composition.approvals.cancel_for_agent(spec.name),
+            mode=spec.mode,
+        )
+
+    async def release(self, name: str) -> None:
+        """Release what was made for an agent that has ended."""
+        models = self._models.pop(name, None)
+        if models is not None:
+            await models.close()
+
+    def make_tools(self, agent: str, depth: int = 0) -> tuple[Tool[Any], ...]:
+        """Return the delegation tools of one agent. Only an agent that may have tasks of its own gets Delegate."""
+        composition = self._composition
+        desk = TaskDesk(composition.team, composition.recorder, agent, self, composition.config.root)
+        owns = depth < composition.team.limits.depth
+        as_owner = (DelegateTool(desk), NotifyTool(desk), CancelTool(desk)) if owns else ()
+        return (*as_owner, ReportTool(desk), CompleteTool(desk), EscalateTool(desk)) if agent else as_owner
+
+    async def _choose_model(self, agent: str, ref: str) -> ModelSelector:
+        """Return the models of an agent: the session's, or its own if its type names a model."""
+        composition = self._composition
+        if ref in ("", "inherit"):
+            return composition.models
+        models = ModelSelector(composition.config, composition.env, eager=composition.options.reach_out)
+        self._models[agent] = models
+        try:
+            await models.choose(ref)
+        except BaseException:
+            await self.release(agent)
+            raise
+        return models
+
+    def add_context(self, item: ContextAdded, agent: str) -> None:
+        """Give the output of a user's command to the agent it was for, or to the main agent if that has ended."""
+        team = self._composition.team
+        live = {member.name for member in team.list_agents()}
+        team.get(agent if agent in live else "").add_context(item)
+
+    def _save_artifact(self, name: str, text: str) -> str:
+        path = self._composition.folder / "artifacts" / name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(to_valid_unicode(text), encoding="utf-8")
+        return name

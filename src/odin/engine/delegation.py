@@ -1,0 +1,238 @@
+"""Delegated tasks as one agent sees them: it gives out tasks, writes to their agents, and ends its own task.
+
+Only the direct owner of a task may write to it or cancel it. Refusals are answers the model can act on: a status such
+as `scope_conflict` with a sentence, or a UsageError.
+"""
+
+from typing import Protocol
+
+from odin.core.errors import UsageError
+from odin.core.team import (
+    ACTIVE_STATES,
+    MailPriority,
+    MailSent,
+    ReportKind,
+    TaskChanged,
+    TaskCreated,
+    TaskHandle,
+    TaskRecord,
+    TaskReport,
+    TaskRequest,
+)
+from odin.core.text import join_some
+from odin.core.write_scope import WriteScope
+from odin.engine.recorder import Recorder
+from odin.engine.team import AgentSpec, Team
+from odin.policy.write_scope import parse_write_scope
+
+_MAX_NAMED = 10
+
+_REPORT_PRIORITIES: dict[ReportKind, MailPriority] = {
+    "progress": "notify",
+    "blocked": "urgent",
+    "decision_required": "urgent",
+    "risk_alert": "urgent",
+    "direction_change_request": "urgent",
+}
+
+
+class AgentTypes(Protocol):
+    """The types of sub-agents."""
+
+    def list_types(self) -> tuple[str, ...]: ...
+
+    def check_type(self, name: str) -> str:
+        """Return the name of the type; "" is the default type. Raise UsageError that lists the types."""
+        ...
+
+    def isolation_of(self, name: str) -> str:
+        """Return `worktree` if agents of this type work in a worktree of their own, else ""."""
+        ...
+
+
+class TaskDesk:
+    """Delegation for one agent (see `core.team.Delegation`) in the project at `root`."""
+
+    def __init__(self, team: Team, recorder: Recorder, agent: str, types: AgentTypes, root: str) -> None:
+        self._team = team
+        self._recorder = recorder
+        self._agent = agent
+        self._types = types
+        self._root = root
+
+    def list_types(self) -> tuple[str, ...]:
+        return self._types.list_types()
+
+    # --- as an owner ---
+
+    async def delegate(self, request: TaskRequest) -> TaskHandle:
+        """Start a sub-agent for a new task and return at once."""
+        if not request.description.strip():
+            raise UsageError("The task has no description.", "Say what the sub-agent should do and report.")
+        kind = self._types.check_type(request.type)
+        scope = parse_write_scope(
+            self._root, files=request.files, path_prefixes=request.path_prefixes, read_only=request.read_only
+        )
+        if (refusal := self._find_refusal(request, scope)) is not None:
+            return refusal
+        own = self._team.find_task(self._agent)
+        number = self._recorder.state.board.task_count + 1
+        created = TaskCreated(
+            f"adhoc-{number}",
+            kind,
+            request.description,
+            request.mode,
+            owner=self._agent,
+            owner_task=own.id if own is not None else "",
+            call_id=request.call_id,
+            plan_task=request.plan_task,
+            key=request.key,
+            scope=scope,
+            depth=self._team.depth_of(self._agent) + 1,
+            isolation=self._types.isolation_of(kind),
+        )
+        self._recorder.emit(created, self._agent)
+        agent = await self._start_agent(self._recorder.state.board.tasks[created.id], request.description)
+        return TaskHandle("running", created.id, agent, "Its result arrives later as mail. Go on with other work.")
+
+    def _find_refusal(self, request: TaskRequest, scope: WriteScope) -> TaskHandle | None:
+        limits, tasks = self._team.limits, self._recorder.state.board.tasks.values()
+        if self._team.depth_of(self._agent) >= limits.depth:
+            return TaskHandle(
+                "depth_limit_reached", message="Sub-agents of this depth may not delegate. Do it yourself."
+            )
+        if sum(task.state in ACTIVE_STATES for task in tasks) >= limits.agents:
+            return TaskHandle(
+                "agent_limit_reached", message=f"{limits.agents} agents are running. Wait until one of them is done."
+            )
+        if sum(not task.is_ended for task in self._list_own_tasks()) >= limits.children:
+            return TaskHandle(
+                "child_limit_reached", message=f"You have {limits.children} open tasks. Wait for one, or cancel one."
+            )
+        for task in tasks:
+            if not task.is_ended and request.key and task.key == request.key:
+                return TaskHandle(
+                    "already_exists", task.id, task.agent, f"{task.id} does this already. Use Notify to change it."
+                )
+            if not task.is_ended and task.state != "idle" and task.scope.conflicts_with(scope):
+                return TaskHandle(
+                    "scope_conflict",
+                    task.id,
+                    task.agent,
+                    f"{task.id} may change the same files. Wait for it, or narrow the write scope.",
+                )
+        return None
+
+    def has_tasks(self) -> bool:
+        return bool(self._list_own_tasks())
+
+    async def notify(self, task_id: str, message: str) -> TaskHandle:
+        _require_text(message)
+        task = self._get_own_task(task_id)
+        if task.state in ("failed", "cancelled"):
+            raise UsageError(f"{task.id} is {task.state} and cannot be continued.", "Delegate a new task.")
+        if task.agent not in {agent.name for agent in self._team.list_agents()}:
+            return await self._continue_task(task, message)
+        self._team.write_to(task, self._write(task, task.agent, message))
+        return TaskHandle("running", task.id, task.agent, "It reads the message with its next request.")
+
+    async def _continue_task(self, task: TaskRecord, message: str) -> TaskHandle:
+        """Start a new agent that takes over the conversation of the last one."""
+        limits, tasks = self._team.limits, self._recorder.state.board.tasks.values()
+        if sum(other.state in ACTIVE_STATES for other in tasks) >= limits.agents:
+            return TaskHandle("agent_limit_reached", task.id, message=f"{limits.agents} agents are running. Try later.")
+        text = message if task.agent else f"{task.description}\n\n{message}"
+        agent = await self._start_agent(task, text, continues=task.agent)
+        return TaskHandle("running", task.id, agent, "A new agent continues the task.")
+
+    async def cancel(self, task_id: str, reason: str) -> TaskHandle:
+        task = self._get_own_task(task_id)
+        if task.is_ended:
+            return TaskHandle(task.state, task.id, task.agent, f"{task.id} had already ended.")
+        await self._team.cancel_task(task, reason or "Its owner cancelled it.")
+        return TaskHandle("cancelled", task.id, task.agent)
+
+    async def _start_agent(self, task: TaskRecord, message: str, continues: str = "") -> str:
+        name = self._team.make_name(task.type)
+        spec = AgentSpec(
+            name,
+            message,
+            task.mode,
+            task.description,
+            task.type,
+            task.id,
+            task.owner,
+            task.call_id,
+            task.depth,
+            task.scope,
+            task.isolation,
+            continues,
+        )
+        try:
+            await self._team.start(spec)
+        except Exception as error:
+            self._recorder.emit(
+                TaskChanged(task.id, "failed", reason=f"Its agent could not start: {error}"), self._agent
+            )
+            raise
+        self._recorder.emit(TaskChanged(task.id, "running", name), name)
+        self._team.post.send(self._write(task, name, message))
+        return name
+
+    def _write(self, task: TaskRecord, recipient: str, message: str) -> MailSent:
+        return self._team.post.write(
+            self._agent,
+            recipient,
+            "message",
+            message,
+            task_id=task.id,
+            priority="urgent",
+            in_reply_to=task.last_mail if task.state == "waiting_main" else "",
+        )
+
+    def _list_own_tasks(self) -> list[TaskRecord]:
+        own = self._team.find_task(self._agent)
+        return self._recorder.state.board.list_children(self._agent, own.id if own is not None else "")
+
+    def _get_own_task(self, task_id: str) -> TaskRecord:
+        task = self._recorder.state.board.tasks.get(task_id)
+        own = self._list_own_tasks()
+        if task is not None and any(item.id == task.id for item in own):
+            return task
+        names = join_some((item.id for item in own), _MAX_NAMED)
+        hint = f"Your tasks: {names}." if names else "You have no tasks."
+        if task is None:
+            raise UsageError(f"There is no task {task_id!r}.", hint)
+        raise UsageError(f"{task_id} belongs to {task.owner or 'the main agent'}; only its owner may do this.", hint)
+
+    # --- as a sub-agent ---
+
+    def report(self, message: str, kind: ReportKind) -> TaskHandle:
+        _require_text(message)
+        task = self._team.find_task(self._agent)
+        if task is None:
+            raise UsageError("You have no delegated task to report about.", "Answer with text instead.")
+        self._team.report(task, self._agent, message, kind, _REPORT_PRIORITIES[kind])
+        return TaskHandle(task.state, task.id, self._agent, "Your owner gets the message.")
+
+    def complete(self, completion: TaskReport) -> TaskHandle:
+        if not completion.summary.strip():
+            raise UsageError("Complete needs a summary.", "Say what was done.")
+        self._team.set_completion(self._agent, completion)
+        return TaskHandle("completed", self._own_task_id)
+
+    def ask_owner(self, question: str) -> TaskHandle:
+        if not question.strip():
+            raise UsageError("Escalate needs a question.", "Say what your owner should decide.")
+        self._team.set_question(self._agent, question)
+        return TaskHandle("waiting_main", self._own_task_id, message="Your owner's answer continues your work.")
+
+    @property
+    def _own_task_id(self) -> str:
+        task = self._team.find_task(self._agent)
+        return task.id if task is not None else ""
+
+
+def _require_text(message: str) -> None:
+    if not message.strip():
+        raise UsageError("The message is empty.", "Write what the other agent should know.")

@@ -1,0 +1,503 @@
+"""The agents of a session: the main agent, and sub-agents that work on tasks.
+
+A sub-agent is an agent like the main one: it has its own queue, can be prompted, steered and interrupted, and ends when
+its task does. AgentTool waits for its sub-agent. Delegate returns at once; the result comes later as mail. A delegated
+task ends when its agent calls Complete. An agent that stops without it is nudged after a while, and fails after some
+nudges.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from odin.core.errors import AgentShutdown, UsageError
+from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
+from odin.core.event_values import ExitReason, Mode
+from odin.core.op import Interrupt, Prompt
+from odin.core.team import (
+    MailKind,
+    MailPriority,
+    MailSent,
+    TaskChanged,
+    TaskRecord,
+    TaskReport,
+    TaskState,
+)
+from odin.core.text import join_some
+from odin.core.tool import SubAgentTask
+from odin.core.write_scope import WriteScope
+from odin.engine.agent import Agent
+from odin.engine.job_notifier import JobNotifier
+from odin.engine.mail import PostOffice
+from odin.engine.recorder import Recorder
+
+REPORTED_CHARS = 2000
+"""Characters of the answer in `AgentEnded`. The whole answer is the result of the call that started the sub-agent."""
+
+REMINDER = (
+    "You stopped without calling Complete or Escalate. If the task is done, call Complete with a summary. If you need "
+    "a decision of your owner, call Escalate. Otherwise go on."
+)
+
+_MAX_NAMED = 10
+
+
+class TeamLimits(Struct, frozen=True):
+    """`agents` may run at the same time, `children` are the tasks of one owner that have not ended.
+
+    `depth` is how deep tasks may be nested; 1: only the main agent delegates. An agent that stops without Complete is
+    nudged after `idle_s` seconds, at most `nudges` times.
+    """
+
+    agents: int = 10
+    children: int = 10
+    depth: int = 1
+    idle_s: float = 120.0
+    nudges: int = 3
+
+
+class AgentSpec(Struct, frozen=True):
+    """A sub-agent to make. `depth` counts the owners above it, `continues` is an ended agent it takes over from."""
+
+    name: str
+    task: str
+    mode: Mode
+    description: str = ""
+    type: str = ""
+    task_id: str = ""
+    owner: str = ""
+    call_id: str = ""
+    depth: int = 1
+    scope: WriteScope = WriteScope()
+    isolation: str = ""
+    continues: str = ""
+
+
+class _Member:
+    """A live sub-agent. `done` is for the call that waits for it; a delegated agent has none.
+
+    `completion` and `question` are what it said with Complete or Escalate in its latest turn.
+    """
+
+    def __init__(self, spec: AgentSpec, agent: Agent, done: "asyncio.Future[TurnEnded] | None") -> None:
+        self.spec = spec
+        self.agent = agent
+        self.done = done
+        self.completion: TaskReport | None = None
+        self.question = ""
+        self.nudges = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class AgentMaker(Protocol):
+    async def make_agent(self, spec: AgentSpec, on_idle: Callable[[TurnEnded], None]) -> Agent:
+        """Make a sub-agent; `on_idle` is called when it has nothing more to do."""
+        ...
+
+    async def release(self, name: str) -> None:
+        """Release what was made for an agent that has ended."""
+        ...
+
+
+class Team:
+    """The live agents. `save` writes an artifact (see `PostOffice`)."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        maker: AgentMaker,
+        notifier: JobNotifier,
+        save: Callable[[str, str], str],
+        limits: TeamLimits,
+    ) -> None:
+        self.limits = limits
+        self.post = PostOffice(recorder, save, self._wake)
+        self._recorder = recorder
+        self._maker = maker
+        self._notifier = notifier
+        self._main: Agent | None = None
+        self._members: dict[str, _Member] = {}
+        self._last_number = 0
+        self._ending: set[asyncio.Task[None]] = set()
+
+    # --- agents by name ---
+
+    def set_main(self, agent: Agent) -> None:
+        self._main = agent
+        self._notifier.register(agent)
+
+    @property
+    def main(self) -> Agent:
+        assert self._main is not None
+        return self._main
+
+    def get(self, name: str) -> Agent:
+        """Return the live agent with this name; "" is the main agent. Raise UsageError if there is none."""
+        if not name:
+            return self.main
+        member = self._members.get(name)
+        if member is None:
+            running = join_some(self._members, _MAX_NAMED)
+            hint = f"Running agents: {running}." if running else "No sub-agent is running."
+            raise UsageError(f"There is no running agent {name!r}.", hint)
+        return member.agent
+
+    def list_agents(self) -> tuple[Agent, ...]:
+        """Return the live sub-agents."""
+        return tuple(member.agent for member in self._members.values())
+
+    def find_task(self, agent: str) -> TaskRecord | None:
+        """Return the task that this live agent works on."""
+        member = self._members.get(agent)
+        return None if member is None else self._recorder.state.board.tasks.get(member.spec.task_id)
+
+    def depth_of(self, agent: str) -> int:
+        return self._members[agent].spec.depth if agent in self._members else 0
+
+    @property
+    def is_busy(self) -> bool:
+        """True if any agent works, main or not."""
+        return self.main.is_busy or self.is_working
+
+    @property
+    def is_working(self) -> bool:
+        """True while delegated work goes on, or while its results wait for the main agent."""
+        working = any(member.agent.is_busy or member.timer is not None for member in self._members.values())
+        return working or self.post.is_waking or bool(self._ending)
+
+    def submit(self, prompt: Prompt) -> None:
+        """Give a prompt to the agent it names."""
+        self.get(prompt.agent).submit(prompt)
+        self.mark_active(prompt.agent)
+
+    def mark_active(self, name: str) -> None:
+        """Note that an agent got something new to do."""
+        member = self._members.get(name)
+        if member is None:
+            return
+        member.stop_timer()
+        member.nudges = 0
+        self._set_running(member)
+
+    def _set_running(self, member: _Member) -> None:
+        task = self._recorder.state.board.tasks.get(member.spec.task_id)
+        if task is not None and task.state != "running":
+            self._recorder.emit(TaskChanged(task.id, "running", member.spec.name), member.spec.name)
+
+    def _wake(self, name: str) -> None:
+        agent = self._main if not name else (self._members[name].agent if name in self._members else None)
+        if agent is not None:
+            agent.wake()
+
+    # --- starting and ending sub-agents ---
+
+    def make_name(self, kind: str = "") -> str:
+        """Return a name that no agent of this session has had, also before a resume."""
+        self._last_number = max(self._last_number, self._recorder.state.sub_agents.agent_count) + 1
+        return f"{kind or 'agent'}-{self._last_number}"
+
+    async def run(self, task: SubAgentTask) -> TurnEnded:
+        """Run one task to its end. The sub-agent ends with the call, however that ends. (For AgentTool.)"""
+        spec = AgentSpec(
+            self.make_name(task.type),
+            task.prompt,
+            task.mode,
+            task.description,
+            task.type,
+            owner=task.owner,
+            call_id=task.call_id,
+            depth=self.depth_of(task.owner) + 1,
+        )
+        member = await self.start(spec, asyncio.get_running_loop().create_future())
+        assert member.done is not None
+        reason: ExitReason = "aborted"
+        text = ""
+        try:
+            member.agent.submit(Prompt(spec.name, task.prompt, task.mode, agent=spec.name))
+            ended = await member.done
+            reason, text = ended.reason, ended.text
+            return ended
+        finally:
+            try:
+                await member.agent.stop()
+            finally:
+                self._remove(member, reason, text)
+
+    async def start(self, spec: AgentSpec, done: "asyncio.Future[TurnEnded] | None" = None) -> _Member:
+        """Make a sub-agent and record that it started. It has no prompt yet."""
+        agent = await self._maker.make_agent(spec, lambda ended: self._on_idle(spec.name, ended))
+        member = self._members[spec.name] = _Member(spec, agent, done)
+        self._recorder.emit(
+            AgentStarted(
+                spec.name,
+                spec.task,
+                spec.mode,
+                spec.description,
+                spec.call_id,
+                owner=spec.owner,
+                agent_type=spec.type,
+                task_id=spec.task_id,
+                continues=spec.continues,
+            )
+        )
+        self._notifier.register(agent)
+        return member
+
+    def _remove(self, member: _Member, reason: ExitReason, text: str) -> None:
+        """Record the end of a sub-agent and forget it. Its thread stays in the log."""
+        name = member.spec.name
+        if self._members.pop(name, None) is None:
+            return
+        member.stop_timer()
+        self._drop_queue(name)
+        self._end_later(self._maker.release(name))
+        self._recorder.emit(AgentEnded(name, reason, text[:REPORTED_CHARS]))
+        self._notifier.unregister(member.agent)
+
+    def _drop_queue(self, name: str) -> None:
+        """Report prompts that the ended agent did not answer."""
+        for item in [item for item in self._recorder.state.queue if item.agent == name]:
+            self._recorder.emit(PromptDropped(item.id), name)
+            self._recorder.emit(Warned(f"{name} has ended and did not answer: {item.body}"))
+
+    # --- what a delegated agent does when it stops ---
+
+    def _on_idle(self, name: str, ended: TurnEnded) -> None:
+        member = self._members.get(name)
+        if member is None:
+            return
+        if member.done is not None:
+            if not member.done.done():
+                member.done.set_result(ended)
+            return
+        task = self.find_task(name)
+        if task is None or task.is_ended:
+            return
+        if member.completion is not None:
+            self._settle_completion(member, task)
+        elif member.question:
+            self._ask_owner(member, task)
+        else:
+            self._handle_stop(member, task, ended)
+
+    def _handle_stop(self, member: _Member, task: TaskRecord, ended: TurnEnded) -> None:
+        """The agent stopped without Complete or Escalate: nudge it later, or give up."""
+        if ended.reason == "aborted":
+            return
+        if ended.reason == "interrupted":
+            mail = self._write_report(member, task, "The user interrupted it. Notify continues it.", "blocked")
+            self._change(member, task, "idle", reason="The user interrupted it.", mail=mail)
+        elif ended.reason != "end_turn":
+            why = f"It stopped early ({ended.reason}): {ended.error}".strip()
+            self._fail(member, task, why)
+        elif member.nudges >= self.limits.nudges:
+            self._fail(member, task, f"It stopped without Complete and ignored {member.nudges} reminders.", ended.text)
+        else:
+            self._change(member, task, "idle", summary=ended.text, stall="It stopped without calling Complete.")
+            delay = self.limits.idle_s
+            member.timer = asyncio.get_running_loop().call_later(delay, self._send_reminder, member)
+
+    def _send_reminder(self, member: _Member) -> None:
+        member.timer = None
+        if member.agent.is_busy or member.spec.name not in self._members:
+            return
+        member.nudges += 1
+        self._set_running(member)
+        member.agent.notify(Prompt(f"{member.spec.name}-nudge-{member.nudges}", REMINDER, member.spec.mode))
+
+    def _ask_owner(self, member: _Member, task: TaskRecord) -> None:
+        question, member.question = member.question, ""
+        mail = self.post.write(
+            member.spec.name,
+            self._find_owner(task),
+            "decision_required",
+            question,
+            task_id=task.id,
+            priority="interrupt",
+            needs_reply=True,
+        )
+        self._change(member, task, "waiting_main", reason=question, mail=mail)
+
+    def _settle_completion(self, member: _Member, task: TaskRecord) -> None:
+        """End the task, or wait for the joined tasks that the agent has delegated itself."""
+        completion = member.completion
+        assert completion is not None
+        open_tasks = [child for child in self._list_children(task) if child.joined and not child.is_ended]
+        if open_tasks:
+            if task.state != "waiting_descendant":
+                waits = f"It waits for {join_some((child.id for child in open_tasks), _MAX_NAMED)}."
+                self._change(member, task, "waiting_descendant", summary=completion.summary, reason=waits)
+            return
+        mail = self._write_report(member, task, format_completion(completion), "completed")
+        self._change(
+            member, task, "completed", summary=completion.summary, reason="Completed.", completion=completion, mail=mail
+        )
+        self._finish(member, "end_turn", completion.summary)
+
+    def _fail(self, member: _Member, task: TaskRecord, why: str, said: str = "") -> None:
+        text = f"{why}\nIt said last: {said}" if said else why
+        mail = self._write_report(member, task, f"The task failed. {text}", "blocked", urgent=True)
+        self._change(member, task, "failed", reason=why, mail=mail)
+        self._finish(member, "error", why)
+
+    def _write_report(
+        self, member: _Member, task: TaskRecord, text: str, kind: MailKind, *, urgent: bool = False
+    ) -> MailSent:
+        return self.post.write(
+            member.spec.name,
+            self._find_owner(task),
+            kind,
+            text,
+            task_id=task.id,
+            priority="urgent" if urgent else "notify",
+        )
+
+    def _change(
+        self,
+        member: _Member,
+        task: TaskRecord,
+        state: TaskState,
+        *,
+        summary: str = "",
+        reason: str = "",
+        stall: str = "",
+        completion: TaskReport | None = None,
+        mail: MailSent | None = None,
+    ) -> None:
+        changed = TaskChanged(task.id, state, member.spec.name, summary, reason, stall, completion, mail)
+        self._recorder.emit(changed, member.spec.name)
+        if mail is not None:
+            self.post.announce(mail)
+
+    def _finish(self, member: _Member, reason: ExitReason, text: str) -> None:
+        """End an agent whose task has ended, and let its owner's task end if that waits for it."""
+        self._remove(member, reason, text)
+        self._end_later(self._settle_owner(member))
+
+    async def _settle_owner(self, member: _Member) -> None:
+        await member.agent.stop()
+        owner = self._members.get(member.spec.owner)
+        task = None if owner is None else self.find_task(member.spec.owner)
+        if owner is not None and task is not None and task.state == "waiting_descendant" and not owner.agent.is_busy:
+            self._settle_completion(owner, task)
+
+    def _end_later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _find_owner(self, task: TaskRecord) -> str:
+        """Return the agent that mail about this task goes to: its owner, or main if that has ended."""
+        owner_task = self._recorder.state.board.tasks.get(task.owner_task)
+        owner = owner_task.agent if owner_task is not None else task.owner
+        return owner if owner in self._members else ""
+
+    def _list_children(self, task: TaskRecord) -> list[TaskRecord]:
+        return self._recorder.state.board.list_children(task.agent, task.id)
+
+    # --- for the delegation of tasks ---
+
+    def set_completion(self, agent: str, completion: TaskReport) -> None:
+        """Remember what the agent says about its finished task. The task ends with the agent's turn."""
+        member = self._require_member(agent)
+        if member.question:
+            member.question = ""
+            raise UsageError("Complete and Escalate exclude each other.", "Call only one of them.")
+        member.completion = completion
+
+    def set_question(self, agent: str, question: str) -> None:
+        """Remember the agent's question to its owner. It is sent when the agent's turn ends."""
+        member = self._require_member(agent)
+        if member.completion is not None:
+            member.completion = None
+            raise UsageError("Complete and Escalate exclude each other.", "Call only one of them.")
+        member.question = question
+
+    def _require_member(self, agent: str) -> _Member:
+        member = self._members.get(agent)
+        if member is None or not member.spec.task_id:
+            raise UsageError("Only a sub-agent with a delegated task can do this.", "Answer with text instead.")
+        member.nudges = 0
+        return member
+
+    def report(self, task: TaskRecord, agent: str, text: str, kind: MailKind, priority: MailPriority) -> None:
+        """Send what an agent reports while it works to its owner."""
+        mail = self.post.write(agent, self._find_owner(task), kind, text, task_id=task.id, priority=priority)
+        self.post.send(mail)
+
+    def write_to(self, task: TaskRecord, mail: MailSent) -> None:
+        """Send mail to the live agent of this task."""
+        self.post.send(mail)
+        self.mark_active(task.agent)
+
+    async def cancel_task(self, task: TaskRecord, reason: str) -> None:
+        """Stop the agent of this task and those of the tasks below it. The task can not be continued."""
+        for child in self._list_children(task):
+            if not child.is_ended:
+                await self.cancel_task(child, reason)
+        await self._end_task(task, "cancelled", reason)
+
+    async def close_agent(self, name: str, reason: str) -> None:
+        """End a live sub-agent. Its task stays and can be continued."""
+        task = self.find_task(name)
+        if task is None:
+            self.get(name).interrupt("drop")
+            return
+        await self._end_task(task, "idle", reason)
+
+    async def _end_task(self, task: TaskRecord, state: TaskState, reason: str) -> None:
+        member = self._members.get(task.agent)
+        self._recorder.emit(TaskChanged(task.id, state, reason=reason), task.agent)
+        if member is not None:
+            member.stop_timer()
+            await member.agent.stop()
+            self._remove(member, "interrupted", reason)
+
+    async def stop_delegated(self, reason: str) -> bool:
+        """Cancel every task that has not ended and has a live agent. False if there is none."""
+        tasks = [
+            task for name in tuple(self._members) if (task := self.find_task(name)) is not None and not task.is_ended
+        ]
+        for task in tasks:
+            current = self._recorder.state.board.tasks[task.id]
+            if not current.is_ended:
+                await self.cancel_task(current, reason)
+        return bool(tasks)
+
+    def interrupt(self, op: Interrupt) -> bool:
+        return self.get(op.agent).interrupt(op.queue)
+
+    async def close(self) -> None:
+        """Stop all sub-agents because the session is closed. Their tasks can be continued in the next run."""
+        self.post.close()
+        for member in tuple(self._members.values()):
+            member.stop_timer()
+            if member.done is None:
+                await member.agent.stop()
+                try:
+                    self._remove(member, "aborted", "")
+                except AgentShutdown:
+                    break
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+def format_completion(completion: TaskReport) -> str:
+    """Return a completed task's report as text."""
+    lists = {
+        "Files changed": completion.files_changed,
+        "Verified with": completion.verification_run,
+        "Limitations": completion.remaining_limitations,
+        "Risks": completion.known_risks,
+        "Recommended next": completion.follow_up_recommended,
+        "Artifacts": completion.artifacts,
+    }
+    lines = [f"{title}: {'; '.join(items)}" for title, items in lists.items() if items]
+    return "\n".join([completion.summary, *lines])

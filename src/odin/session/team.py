@@ -1,0 +1,265 @@
+"""The sub-agents of a session with their threads, the delegated tasks, and the mail that is not delivered yet."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from odin.core.call_events import (
+    Replied,
+    ReplyDiscarded,
+    SpawnStarted,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
+from odin.core.client import SubAgentRecord
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    Compacted,
+    ContextSummarized,
+    Envelope,
+    MessageRemoved,
+    NoteAdded,
+    PromptInjected,
+    ResultsPruned,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.team import ACTIVE_STATES, MailSent, TaskChanged, TaskCreated, TaskRecord
+from odin.session.conversation import ReadLog
+from odin.session.thread import Thread
+
+_THREAD_EVENTS = (
+    TurnStarted,
+    TurnEnded,
+    Replied,
+    ToolStarted,
+    ToolEnded,
+    NoteAdded,
+    ReplyDiscarded,
+    PromptInjected,
+    MessageRemoved,
+    ContextSummarized,
+    ResultsPruned,
+    Compacted,
+)
+
+_CUT_OFF = "The session ended while an agent worked on it."
+
+
+class SubAgentThreads:
+    """The live sub-agents with their threads. The thread of an ended one is read from the log if it is continued.
+
+    `agent_count` and `spawn_count` are the highest numbers used for sub-agents and background processes, for new ids.
+    """
+
+    def __init__(self, read_log: ReadLog | None = None) -> None:
+        self.agent_count = 0
+        self.spawn_count = 0
+        self.threads: dict[str, Thread] = {}
+        self._records: dict[str, SubAgentRecord] = {}
+        self._read_log = read_log
+
+    @property
+    def records(self) -> tuple[SubAgentRecord, ...]:
+        return tuple(self._records.values())
+
+    def get(self, agent: str) -> SubAgentRecord | None:
+        return self._records.get(agent)
+
+    def thread_of(self, agent: str) -> Thread:
+        thread = self.threads.get(agent)
+        if thread is None:
+            thread = self.threads[agent] = Thread()
+        return thread
+
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        if agent:
+            self.agent_count = max(self.agent_count, _number_of(agent))
+            if isinstance(event, _THREAD_EVENTS):
+                self.thread_of(agent).apply(event)
+        match event:
+            case SessionOpened():
+                self._records.clear()
+            case AgentStarted():
+                self._start(event, envelope.ts)
+            case AgentEnded():
+                self._records.pop(event.id, None)
+                self.threads.pop(event.id, None)
+            case TodosChanged() if agent in self._records:
+                self._records[agent] = replace(self._records[agent], todos=event.todos)
+            case UsageRecorded() if agent in self._records and event.purpose == "main" and not event.estimated:
+                self._records[agent] = replace(
+                    self._records[agent],
+                    context_tokens=event.usage.total,
+                    context_limit=event.context_window,
+                    model=event.model,
+                )
+            case SpawnStarted():
+                self.spawn_count = max(self.spawn_count, _number_of(event.id))
+            case _:
+                pass
+
+    def _start(self, event: AgentStarted, started: float) -> None:
+        self.agent_count = max(self.agent_count + 1, _number_of(event.id))
+        if event.continues:
+            self.threads[event.id] = self._load_thread(event.continues)
+        self._records[event.id] = SubAgentRecord(
+            event.id,
+            event.task,
+            event.mode,
+            description=event.description,
+            owner=event.owner,
+            type=event.agent_type,
+            task_id=event.task_id,
+            call_id=event.call_id,
+            model=event.model,
+            state_changed_at=started,
+        )
+
+    def _load_thread(self, agent: str) -> Thread:
+        """Return the thread of an ended agent, folded from the log again."""
+        thread = Thread()
+        for envelope in self._read_log() if self._read_log is not None else ():
+            event = envelope.event
+            if isinstance(event, AgentStarted) and event.id == agent and event.continues:
+                thread = self._load_thread(event.continues)
+            elif envelope.agent == agent and isinstance(event, _THREAD_EVENTS):
+                thread.apply(event)
+        return thread
+
+
+def _number_of(name: str) -> int:
+    """The number at the end of an id. Counting by it keeps new ids unique even if the log lost a line."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+class TaskBoard:
+    """The delegated tasks, and the mail that has not been delivered. Counts are the highest numbers used, for new ids.
+
+    A task whose agent was cut off by the end of the session is idle: its owner can continue it.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, TaskRecord] = {}
+        self.mail: dict[str, MailSent] = {}
+        self.task_count = 0
+        self.mail_count = 0
+        self._turn = ""
+
+    def list_mail(self, recipient: str) -> list[MailSent]:
+        """Return the undelivered mail for this agent, oldest first."""
+        return [mail for mail in self.mail.values() if mail.recipient == recipient]
+
+    def list_children(self, owner: str, owner_task: str) -> list[TaskRecord]:
+        """Return the tasks of this owner. A sub-agent owns those of its task, whichever agent worked on it."""
+        return [
+            task
+            for task in self.tasks.values()
+            if (task.owner_task == owner_task if owner_task else not task.owner_task and task.owner == owner)
+        ]
+
+    def apply(self, envelope: Envelope) -> None:
+        event = envelope.event
+        match event:
+            case TurnStarted():
+                if not envelope.agent:
+                    self._turn = event.id
+                self._deliver(event.mail)
+            case NoteAdded():
+                self._deliver(event.mail)
+            case TaskCreated():
+                self._create(event, envelope.ts)
+            case TaskChanged() if event.id in self.tasks:
+                self._change(event, envelope.ts)
+            case MailSent():
+                self._send(event, envelope.ts)
+            case SessionOpened():
+                self._cut_off(envelope.ts)
+            case _:
+                pass
+
+    def _deliver(self, ids: Iterable[str]) -> None:
+        for mail in ids:
+            self.mail.pop(mail, None)
+
+    def _create(self, event: TaskCreated, now: float) -> None:
+        self.task_count = max(self.task_count, _number_of(event.id))
+        self.tasks[event.id] = TaskRecord(
+            event.id,
+            event.agent_type,
+            event.description,
+            event.mode,
+            owner=event.owner,
+            owner_task=event.owner_task,
+            call_id=event.call_id,
+            plan_task=event.plan_task,
+            key=event.key,
+            scope=event.scope,
+            depth=event.depth,
+            joined=event.joined,
+            isolation=event.isolation,
+            created_turn=self._turn,
+            updated_turn=self._turn,
+            created_at=now,
+            updated_at=now,
+            state_changed_at=now,
+        )
+
+    def _change(self, event: TaskChanged, now: float) -> None:
+        task = self.tasks[event.id]
+        agents = task.agents if not event.agent or event.agent in task.agents else (*task.agents, event.agent)
+        if event.mail is not None:
+            self._send(event.mail, now)
+            task = self.tasks[event.id]
+        self.tasks[event.id] = replace(
+            task,
+            state=event.state,
+            agent=event.agent or task.agent,
+            agents=agents,
+            summary=event.summary or task.summary,
+            completion=event.completion or (task.completion if event.state != "running" else None),
+            artifacts=event.completion.artifacts if event.completion else task.artifacts,
+            stall=event.stall,
+            closed_reason=event.reason if event.state in ("completed", "failed", "cancelled") else "",
+            updated_turn=self._turn,
+            updated_at=now,
+            state_changed_at=now if event.state != task.state else task.state_changed_at,
+        )
+
+    def _send(self, event: MailSent, now: float) -> None:
+        self.mail_count = max(self.mail_count, _number_of(event.id))
+        if event.kind == "progress":
+            for old in [old for old in self.list_mail(event.recipient) if old.kind == "progress"]:
+                if old.sender == event.sender:
+                    del self.mail[old.id]
+        self.mail[event.id] = event
+        task = self.tasks.get(event.task_id)
+        if task is None:
+            return
+        if event.kind == "message":
+            task = replace(
+                task,
+                last_reply=event.id,
+                last_reply_to=event.in_reply_to,
+                last_reply_kind=event.kind,
+                last_reply_summary=event.text[:REPLY_SUMMARY_CHARS],
+            )
+        else:
+            artifacts = (*task.artifacts, event.artifact) if event.artifact else task.artifacts
+            task = replace(task, last_mail=event.id, artifacts=artifacts)
+        self.tasks[task.id] = replace(task, updated_turn=self._turn, updated_at=now)
+
+    def _cut_off(self, now: float) -> None:
+        for task in self.tasks.values():
+            if task.state in ACTIVE_STATES:
+                self.tasks[task.id] = replace(task, state="idle", stall=_CUT_OFF, updated_at=now, state_changed_at=now)
+
+
+REPLY_SUMMARY_CHARS = 240
+"""Characters of an owner's reply that the task record keeps."""
