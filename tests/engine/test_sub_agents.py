@@ -36,7 +36,7 @@ async def test_a_sub_agent_has_the_tools_of_its_mode_but_no_sub_agent(start: Sta
     ended = await talk.say("what is here?", mode)
     assert (ended.reason, ended.text) == ("end_turn", "It is empty.")
     main, sub = offered(talk.server.requests[0]), offered(talk.server.requests[1])
-    assert main - sub == {"AgentTool", "Delegate"}
+    assert main - sub - {"Handoff"} == {"AgentTool", "Delegate"}
     assert ("WriteFile" in sub) == (mode == "edit_mode")
     assert "what is here?" not in talk.server.requests[1].body.decode()
     (result,) = [event for event in talk.all(ToolEnded) if event.call_id == "t"]

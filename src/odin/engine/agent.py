@@ -141,6 +141,11 @@ class Agent:
         running = self._turn is not None and not self._turn.has_ended
         return running or self._next is not None or self._queue.has_due
 
+    @property
+    def is_active(self) -> bool:
+        """True while the agent is busy or has not reported yet that it is idle."""
+        return self.is_busy or (self._runner is not None and not self._runner.done())
+
     def submit(self, prompt: Prompt) -> None:
         """Start or queue a prompt. Nothing is awaited between check and start, so two prompts never run at once."""
         if not prompt.text.strip() and not prompt.attachments:

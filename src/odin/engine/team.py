@@ -169,8 +169,9 @@ class Team:
     @property
     def is_working(self) -> bool:
         """True while delegated work goes on, or while its results wait for the main agent."""
-        working = any(member.agent.is_busy or member.timer is not None for member in self._members.values())
-        return working or self.post.is_waking or bool(self._ending)
+        working = any(member.agent.is_active or member.timer is not None for member in self._members.values())
+        reads_mail = self.main.is_active and self.post.should_wake("")
+        return working or reads_mail or self.post.is_waking or bool(self._ending)
 
     def submit(self, prompt: Prompt) -> None:
         """Give a prompt to the agent it names."""
