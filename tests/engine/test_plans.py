@@ -13,7 +13,7 @@ from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.call_events import PlanAnswered, PlanAsked, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, ModeChanged, PermissionModeChanged
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged
 from odin.core.op import AnswerPlan, AnswerQuestions, Interrupt, SetMode
 from odin.session.log import read_log
 from odin.session.store import SessionStore
@@ -268,6 +268,55 @@ async def test_a_session_whose_log_has_plan_as_a_permission_mode_can_be_resumed(
     assert (await resumed.say("Hi.")).text == "b"
 
 
+class TestPlannerRole:
+    """The planner hands its plans to other roles, in any mode."""
+
+    async def test_an_approved_plan_makes_it_the_builder(self, start: Start, workspace: Path):
+        write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
+        talk = await start([present(), write, say("Done.")], can_ask=True, role="planner")
+        prompt = await talk.submit("Plan it.")
+        event = await decide(talk, "approve")
+        assert (await talk.until_end(prompt)).text == "Done."
+        assert event.roles == ("builder",)
+        first, second = talk.server.requests[:2]
+        assert "Handoff" in first.tool_names and "# Role: planner" in str(first.json["system"])
+        assert "Handoff" not in second.tool_names and "# Role: planner" not in str(second.json["system"])
+        assert "Your role is now builder, the mode is edit_mode: carry out the plan." in second.results["h1"]
+        assert [event.role for event in talk.all(RoleChanged)] == ["builder"]
+        assert (workspace / "b.py").exists()
+
+    async def test_what_cannot_be_handed_over(self, start: Start, workspace: Path):
+        script = [present("own", role="Planner"), present("none", role="cook"), say("I see.")]
+        talk = await start(script, can_ask=True, role="planner")
+        await talk.say("Plan it.")
+        assert result_of(talk, "own").text == "You have the role planner yourself. Hand the plan to builder."
+        assert result_of(talk, "none").text == "There is no role 'cook'. Use builder."
+        assert not plans_in(workspace)
+
+    async def test_roles_of_agent_files_can_carry_it_out(self, start: Start, home: Path):
+        folder = home / ".config" / "odin" / "agents"
+        folder.mkdir(parents=True)
+        (folder / "writer.md").write_text("---\nname: writer\nmode: main\ndescription: Writes.\n---\nWrite.\n")
+        talk = await start([present(role="writer"), say("Done.")], can_ask=True, role="planner")
+        prompt = await talk.submit("Plan it.")
+        event = await decide(talk, "approve_new_session", role="builder")
+        await talk.until_end(prompt)
+        assert event.roles == ("writer", "builder")
+        assert "A new session in the role builder carries it out." in result_of(talk).text
+        assert (await talk.client.get_info()).role == "planner", "this session keeps its role"
+
+    async def test_a_role_in_plan_mode_keeps_itself(self, start: Start, home: Path):
+        folder = home / ".config" / "odin" / "agents"
+        folder.mkdir(parents=True)
+        (folder / "writer.md").write_text("---\nname: writer\nmode: main\ndescription: Writes.\n---\nWrite.\n")
+        talk = await start([present(), say("Done.")], can_ask=True, role="writer")
+        prompt = await talk.submit("Plan it.", "plan_mode")
+        event = await decide(talk, "approve")
+        assert (await talk.until_end(prompt)).text == "Done."
+        assert event.roles == ("writer", "builder")
+        assert not talk.all(RoleChanged)
+
+
 class TestExecutePlan:
     """A fresh session carries out a plan; without a plan nothing is switched."""
 
@@ -277,14 +326,20 @@ class TestExecutePlan:
         (plans / "plan-001.md").write_text("# Old\n")
         (plans / "plan-002.md").write_text("# New\n\n1. Do it.\n")
         with ScriptedServer([say("Done.")]) as server:
-            host = await open_switcher(Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace)))
+            options = Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace), role="planner")
+            host = await open_switcher(options)
             before = (await host.client.get_info()).session
             client, prompt = await host.execute_plan()
             assert (await client.get_info()).session != before
             assert (prompt.mode, prompt.display_text) == ("edit_mode", "Carry out .odin/plans/plan-002.md")
             assert prompt.text.endswith("Carry it out.\n\n# New\n\n1. Do it.\n")
-            _, other = await host.execute_plan(".odin/plans/plan-001.md")
-            assert "# Old" in other.text
+            assert (await client.get_info()).role == "builder"
+            other, old = await host.execute_plan(".odin/plans/plan-001.md", "planner")
+            assert "# Old" in old.text
+            assert (await other.get_info()).role == "planner"
+            with pytest.raises(UsageError, match="There is no role 'cook'"):
+                await host.execute_plan("", "cook")
+            assert host.client is other
             await host.close()
 
     async def test_without_a_plan_the_session_stays(self, workspace: Path, home: Path):

@@ -129,12 +129,12 @@ def test_init_says_what_the_session_is_and_follows_its_changes() -> None:
     assert (init["model"], init["cwd"], init["permissionMode"], init["mode"]) == (
         "anthropic/m",
         "/w",
-        "default",
+        "plan",
         "plan_mode",
     )
     assert init["tools"] == ["LS", "Read"]
     assert init["mcp_servers"] == init["slash_commands"] == []
-    assert (later["model"], later["mode"]) == ("openai/n", "ask_mode")
+    assert (later["model"], later["mode"], later["permissionMode"]) == ("openai/n", "ask_mode", "default")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,10 @@ class RequestTemplates:
         It is made once, so that the cached prefix of requests never changes.
         """
         mode = mode if agent is None else agent.restrict_mode(mode)
-        offered = registry.list_offered(spec_of(mode).allows_tool)
+        spec, named = spec_of(mode), () if agent is None else agent.tools or ()
+        offered = registry.list_offered(
+            lambda tool: spec.allows_kind(tool.kind) if tool.name in named else spec.allows_tool(tool)
+        )
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
         own = () if agent is None else (agent.name, agent.prompt)
@@ -224,7 +227,7 @@ class AgentParts:
             list_collected=lambda: composition.recorder.state.list_collected(agent),
             ask_user=self._ask_questions if composition.approvals.can_ask else None,
             ask_plan=self._ask_plan if composition.approvals.can_ask else None,
-            handoff_roles=None if agent else HandoffRoles,
+            handoff_roles=None if agent else self._list_handoff_roles,
             background=composition.background,
             hooks=hooks,
         )
@@ -276,8 +279,16 @@ class AgentParts:
         return await self._composition.approvals.ask_questions(call_id, questions, self._agent)
 
     async def _ask_plan(self, call_id: str, plan: PlanProposal) -> AnswerPlan:
-        clean = replace(plan, text=self._composition.redact(plan.text).text)
-        return await self._composition.approvals.ask_plan(call_id, clean, self._agent)
+        composition = self._composition
+        clean = replace(plan, text=composition.redact(plan.text).text)
+        answer = await composition.approvals.ask_plan(call_id, clean, self._agent)
+        if answer.decision == "approve":
+            await composition.switch_role(answer.role)
+        return answer
+
+    def _list_handoff_roles(self) -> HandoffRoles:
+        roles = self._composition.roles
+        return HandoffRoles(roles.name, roles.list_executors(), roles.only_plans)
 
     def restore(self, files: Iterable[CachedFile], out_of_view: Mapping[str, str]) -> None:
         """Restore the files that an earlier run had read. The model already has their content."""

@@ -40,7 +40,7 @@ from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AgentSummary, AvailableModel, ContextReport, ServerScope, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, SessionOpened, Warned
+from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened, Warned
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.policy import CallbackHook
 from odin.core.provider import Compactor, ModelInfo, Provider
@@ -473,6 +473,14 @@ class SessionComposition:
         if self.roles.warning:
             self.recorder.emit(Warned(self.roles.warning))
         return changed
+
+    async def switch_role(self, name: str) -> None:
+        """Switch the main agent to a role that carries out a plan, and record it."""
+        role, model = await self.set_role(name)
+        if role:
+            self.recorder.emit(RoleChanged(role))
+        if model:
+            self.recorder.emit(ModelChanged(model))
 
     def define_agents(self, agents: dict[str, Any]) -> tuple[str, ...]:
         return self.roles.define_agents(agents)

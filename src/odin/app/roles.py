@@ -150,6 +150,15 @@ class SessionRoles:
     def name(self) -> str:
         return DEFAULT_ROLE if self.definition is None else self.definition.name
 
+    @property
+    def only_plans(self) -> bool:
+        """True if the role hands its plans to others: it names the tool for that."""
+        return self.definition is not None and _only_plans(self.definition)
+
+    def list_executors(self) -> tuple[str, ...]:
+        """Return the names of the roles that can carry out a plan, the default one first."""
+        return tuple(item.name for item in self.load_agents().list_roles() if not _only_plans(item))
+
     async def open(self, past: Sequence[Envelope], given: str, *, keep_model: bool) -> None:
         """Begin with the role that this run names (`given`), else with that of the earlier run.
 
@@ -217,3 +226,7 @@ class SessionRoles:
         except OdinError as error:
             about = f"The model {wanted} of the role {definition.name} cannot be used: {error.describe()}"
             self.warning = f"{about} Continuing with {self._models.ref}."
+
+
+def _only_plans(definition: "AgentDefinition") -> bool:
+    return definition.tools is not None and definition.has_tool("Handoff")

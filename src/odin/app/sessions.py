@@ -31,6 +31,7 @@ from odin.core.client import (
 )
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionNotFound, UsageError
 from odin.core.event import SessionSwitched, TitleSet
+from odin.core.event_values import DEFAULT_ROLE
 from odin.core.op import Prompt, SetTitle
 from odin.core.text import to_valid_unicode
 from odin.engine.client import LocalClient
@@ -170,9 +171,13 @@ class SessionSwitcher:
         return self._client
 
     async def open_new(self) -> Client:
+        return await self._open_fresh()
+
+    async def _open_fresh(self, role: str = "") -> Client:
         async with self._switch_lock:
             await self._require_idle()
             options = await self._strip_session_options(keep=True)
+            options = replace(options, role=role) if role else options
             opened = replace(open_log(self._store, options, self._cwd), source="clear")
             return await self._switch("new", options, opened)
 
@@ -207,7 +212,7 @@ class SessionSwitcher:
         name = to_valid_unicode(f"{PLANS}/{Path(found.path).name}")
         text = to_valid_unicode(f"The user approved this plan ({name}). Carry it out.\n\n{found.text}")
         prompt = Prompt(os.urandom(6).hex(), text, "edit_mode", display_text=f"Carry out {name}")
-        return await self.open_new(), prompt
+        return await self._open_fresh(role or DEFAULT_ROLE), prompt
 
     async def list_sessions(self) -> tuple[SessionSummary, ...]:
         return await asyncio.to_thread(self._project_sessions.list_sessions)

@@ -114,7 +114,7 @@ _PLANNER = """\
 You plan changes; you do not make them. Look at the code until you know what has to change, then present a plan: the \
 goal, findings with `path:line`, numbered steps that name each file, risks, and how to verify the result. Ask about \
 what only the user can decide. Write nothing but the plan; edits and commands that change something need the user's \
-approval."""
+approval. Save and present the plan with Handoff; the user approves it or asks for changes."""
 
 _PLANNER_TOOLS = (
     "LS",
@@ -124,6 +124,7 @@ _PLANNER_TOOLS = (
     "ExecuteCommand",
     "TodoWrite",
     "Question",
+    "Handoff",
     "WebFetch",
     "WebSearch",
     "ContextSummarizer",

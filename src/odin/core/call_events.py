@@ -311,7 +311,7 @@ class QuestionsAnswered(Event, frozen=True):
 class PlanAsked(Event, frozen=True):
     """The model presents a plan, saved in the file `path`, and waits for the user's decision.
 
-    `roles` can carry it out in a new session, the suggested one first.
+    `roles` can carry it out, the suggested one first.
     """
 
     ask_id: str
@@ -323,7 +323,7 @@ class PlanAsked(Event, frozen=True):
 
 
 class PlanAnswered(Event, frozen=True):
-    """The decision about a plan. `comment` is for the model, `role` carries it out in a new session.
+    """The decision about a plan. `comment` is for the model, `role` carries out an approved plan.
 
     `text` is the plan as the user edited it, or "".
     """

@@ -228,7 +228,8 @@ class Approvals:
             self._stop_waiting()
             del self._open_plans[asked.ask_id]
             role = answer.role or next(iter(asked.roles), "")
-            answer = msgspec.structs.replace(answer, role=role if answer.decision == "approve_new_session" else "")
+            approved = answer.decision in ("approve", "approve_new_session")
+            answer = msgspec.structs.replace(answer, role=role if approved else "")
             edited = answer.text if answer.text != asked.text else ""
             self._recorder.emit(
                 PlanAnswered(

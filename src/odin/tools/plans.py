@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache, hash_bytes, take_fingerprint
 from odin.core.errors import ExternalModification
+from odin.core.event_values import DEFAULT_ROLE
 from odin.core.op import AnswerPlan
 from odin.core.text import list_choices, to_valid_unicode
 from odin.core.tool import Args, AskPlan, PlanProposal, ToolContext, ToolOutput
@@ -22,7 +23,6 @@ from odin.policy.paths import name_in, open_folder, open_parent
 from odin.tools.files import FileTool, Refusal, to_printable
 
 PLANS = ".odin/plans"
-DEFAULT_ROLE = "builder"
 MAX_BYTES = 200_000
 _MAX_ATTEMPTS = 1000
 _NUMBERED = re.compile(r"plan-(\d{1,9})\.md")
@@ -144,27 +144,34 @@ def _encode(text: str) -> bytes:
 
 
 class HandoffRoles(Struct, frozen=True):
-    """The role of the agent, and all roles."""
+    """The role of the agent, and the roles that can carry out plans.
+
+    `only_plans`: the role of the agent is not one of them; it hands its plans to others, in any mode.
+    """
 
     current: str = DEFAULT_ROLE
     names: tuple[str, ...] = (DEFAULT_ROLE,)
+    only_plans: bool = False
 
-    def list_targets(self, role: str, *, in_plan_mode: bool) -> tuple[str, ...]:
-        """Return the roles that can carry out a plan, the chosen one first; without a choice builder.
+    def list_targets(self, role: str) -> tuple[str, ...]:
+        """Return the roles that can carry out a plan, the chosen one first.
 
-        The own role can in plan mode only, which ends with the plan. Raise Refusal if the chosen role cannot.
+        Without a choice that is the own role, which plans in plan mode only, or else builder. Raise Refusal if the
+        chosen role cannot carry it out.
         """
-        chosen = role.strip() or DEFAULT_ROLE
-        others = [name for name in self.names if in_plan_mode or name != self.current]
-        if chosen not in others and role.strip():
-            if chosen == self.current:
-                raise Refusal(f"You have the role {chosen} yourself. Hand the plan to another role: {_list(others)}.")
-            raise Refusal(f"There is no role {chosen!r}. Use {_list(others)}.")
-        return tuple(sorted(others, key=lambda name: (name != chosen, name != DEFAULT_ROLE)))
+        default = DEFAULT_ROLE if self.only_plans else self.current
+        names = {name.casefold(): name for name in self.names}
+        given = role.strip()
+        if given and given.casefold() not in names:
+            if given.casefold() == self.current.casefold():
+                raise Refusal(f"You have the role {self.current} yourself. Hand the plan to {_list(names)}.")
+            raise Refusal(f"There is no role {given!r}. Use {_list(names)}.")
+        chosen = names.get(given.casefold(), default)
+        return tuple(sorted(names.values(), key=lambda name: (name != chosen, name != DEFAULT_ROLE)))
 
 
-def _list(names: list[str]) -> str:
-    return list_choices(names) if names else "none is available"
+def _list(names: dict[str, str]) -> str:
+    return list_choices(list(names.values()))
 
 
 class HandoffArgs(Args, frozen=True):
@@ -197,10 +204,10 @@ class HandoffTool(FileTool[HandoffArgs]):
         return args.title or Plan(args.plan_path or "the last plan", args.plan).title
 
     async def work(self, args: HandoffArgs, ctx: ToolContext) -> ToolOutput:
-        roles, in_plan_mode = self._roles(), ctx.mode == "plan_mode"
-        if not in_plan_mode and roles.current == DEFAULT_ROLE:
+        roles = self._roles()
+        if ctx.mode != "plan_mode" and not roles.only_plans:
             raise Refusal("Plans are presented in plan mode. Here, do the work yourself.")
-        targets = roles.list_targets(args.role, in_plan_mode=in_plan_mode)
+        targets = roles.list_targets(args.role)
         plan = self._save(args, ctx) if args.plan.strip() else self._folder.read(args.plan_path, ctx.cwd)
         proposal = PlanProposal(to_valid_unicode(plan.path), plan.title, plan.text, targets)
         name = os.path.relpath(plan.path, ctx.cwd)
@@ -212,7 +219,7 @@ class HandoffTool(FileTool[HandoffArgs]):
             return _end_turn(plan, f"The plan is saved as {name}. The user did not answer in time.", name)
         if answer.text.strip() and answer.text.strip() != plan.text.strip():
             plan = self._save_edited(plan, answer.text)
-        return _describe_answer(plan, answer, name, edited=plan.text != proposal.text)
+        return _describe_answer(plan, answer, name, edited=plan.text != proposal.text, role=_role_after(answer, roles))
 
     def _save(self, args: HandoffArgs, ctx: ToolContext) -> Plan:
         text = args.plan.strip()
@@ -250,7 +257,12 @@ def _note(name: str) -> str:
     return to_printable(f"Presented the plan {name}")
 
 
-def _describe_answer(plan: Plan, answer: AnswerPlan, name: str, *, edited: bool) -> ToolOutput:
+def _role_after(answer: AnswerPlan, roles: HandoffRoles) -> str:
+    """Return the new role of the agent that carries out the plan here; "" if it stays the same."""
+    return answer.role if answer.decision == "approve" and answer.role != roles.current else ""
+
+
+def _describe_answer(plan: Plan, answer: AnswerPlan, name: str, *, edited: bool, role: str) -> ToolOutput:
     comment = f" The user says: {answer.comment.strip()}" if answer.comment.strip() else ""
     if edited:
         comment += f" The user edited the plan. It now reads:\n\n{plan.text}"
@@ -263,5 +275,6 @@ def _describe_answer(plan: Plan, answer: AnswerPlan, name: str, *, edited: bool)
         wanted = comment or " Improve it, or ask what to change."
         text = f"The user wants changes to the plan {name}.{wanted} Present the changed plan with plan_path={name}."
         return ToolOutput(text=to_printable(text), note=_note(name), view=plan.text, plan_path=plan.path)
-    text = f"The user approved the plan {name}. The mode is now edit_mode: carry out the plan.{comment}"
+    now = f"Your role is now {role}, the mode is edit_mode" if role else "The mode is now edit_mode"
+    text = f"The user approved the plan {name}. {now}: carry out the plan.{comment}"
     return ToolOutput(text=to_printable(text), note=_note(name), view=plan.text, mode="edit_mode", plan_path=plan.path)
