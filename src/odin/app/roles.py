@@ -153,11 +153,11 @@ class SessionRoles:
     @property
     def only_plans(self) -> bool:
         """True if the role hands its plans to others: it names the tool for that."""
-        return self.definition is not None and _only_plans(self.definition)
+        return self.definition is not None and _is_planning_only(self.definition)
 
     def list_executors(self) -> tuple[str, ...]:
         """Return the names of the roles that can carry out a plan, the default one first."""
-        return tuple(item.name for item in self.load_agents().list_roles() if not _only_plans(item))
+        return tuple(item.name for item in self.load_agents().list_roles() if not _is_planning_only(item))
 
     async def open(self, past: Sequence[Envelope], given: str, *, keep_model: bool) -> None:
         """Begin with the role that this run names (`given`), else with that of the earlier run.
@@ -228,5 +228,5 @@ class SessionRoles:
             self.warning = f"{about} Continuing with {self._models.ref}."
 
 
-def _only_plans(definition: "AgentDefinition") -> bool:
+def _is_planning_only(definition: "AgentDefinition") -> bool:
     return definition.tools is not None and definition.has_tool("Handoff")

@@ -219,7 +219,7 @@ class HandoffTool(FileTool[HandoffArgs]):
             return _end_turn(plan, f"The plan is saved as {name}. The user did not answer in time.", name)
         if answer.text.strip() and answer.text.strip() != plan.text.strip():
             plan = self._save_edited(plan, answer.text)
-        return _describe_answer(plan, answer, name, edited=plan.text != proposal.text, role=_role_after(answer, roles))
+        return _describe_answer(plan, answer, name, edited=plan.text != proposal.text, role=_new_role_of(answer, roles))
 
     def _save(self, args: HandoffArgs, ctx: ToolContext) -> Plan:
         text = args.plan.strip()
@@ -257,7 +257,7 @@ def _note(name: str) -> str:
     return to_printable(f"Presented the plan {name}")
 
 
-def _role_after(answer: AnswerPlan, roles: HandoffRoles) -> str:
+def _new_role_of(answer: AnswerPlan, roles: HandoffRoles) -> str:
     """Return the new role of the agent that carries out the plan here; "" if it stays the same."""
     return answer.role if answer.decision == "approve" and answer.role != roles.current else ""
 
