@@ -96,6 +96,17 @@ async def test_everything_comes_back_as_one_diff(yard: Yard) -> None:
     assert await yard.trees.list_worktrees() == []
 
 
+async def test_a_change_of_the_same_size_in_the_same_second_is_seen(yard: Yard) -> None:
+    git(yard.root, "config", "core.trustctime", "false")
+    git(yard.root, "config", "core.checkstat", "minimal")
+    tree, root = await yard.create()
+    at = (root / "b.txt").stat().st_mtime
+    (root / "b.txt").write_text("c\n")
+    for file in (root / "b.txt", Path(git(root, "rev-parse", "--path-format=absolute", "--git-path", "index").strip())):
+        os.utime(file, (at, at))
+    assert (await tree.collect()).describe() == "1 file changed, +1 −1: b.txt"
+
+
 async def test_a_three_way_merge_with_what_the_project_changed_meanwhile(yard: Yard) -> None:
     for name in ("gone", "edited", "both-gone", "same"):
         (yard.root / name).write_text("x\n")

@@ -244,7 +244,9 @@ class Worktrees:
         with tempfile.TemporaryDirectory(prefix="odin-index-") as folder:
             index = Path(folder, "index")
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(Path(place.git_dir, "index"), index)
+                shutil.copy2(
+                    Path(place.git_dir, "index"), index
+                )  # its time tells git which files to compare by content
             env = {"GIT_INDEX_FILE": str(index)}
             await self.run_git("add", "--all", "--", ":/", place=place, extra_env=env)
             return (await self.run_git("write-tree", place=place, extra_env=env)).decode().strip()
