@@ -64,6 +64,9 @@ class PlayedClient:
         for event in past:
             self.play(event)
 
+    async def is_working(self) -> bool:
+        return False
+
     def play(self, *events: AnyEvent, agent: str = "", after: float = 1.0) -> None:
         for event in events:
             self._now += after

@@ -335,6 +335,10 @@ class Client(Protocol):
         """Return the agent definitions: the roles, the default one first, then the other types of sub-agents."""
         ...
 
+    async def is_working(self) -> bool:
+        """Return True while any agent works, or the result of delegated work waits to be read."""
+        ...
+
     async def get_loop_status(self) -> LoopStatus: ...
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:

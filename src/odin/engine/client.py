@@ -477,6 +477,9 @@ class LocalClient:
     async def list_agents(self) -> tuple[AgentSummary, ...]:
         return self._host.list_agents()
 
+    async def is_working(self) -> bool:
+        return self._team.is_busy
+
     async def get_loop_status(self) -> LoopStatus:
         return self._loop_mode.get_status() if self._loop_mode is not None else self._recorder.state.loop.status
 

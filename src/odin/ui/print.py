@@ -131,6 +131,30 @@ async def run_json(
     return await run.deliver(ended, out, (escape_json(data) if out.isatty() else data) + b"\n")
 
 
+_IDLE_CHECK_S = 0.5
+"""How often it is checked whether delegated work has ended without another event."""
+
+
+async def stream_until_idle(
+    events: AsyncIterator[Envelope], is_waiting: Callable[[], bool], client: Client
+) -> AsyncIterator[Envelope]:
+    """Yield the events; while `is_waiting`, stop as soon as no delegated work goes on."""
+    upcoming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({upcoming}, timeout=_IDLE_CHECK_S if is_waiting() else None)
+            if done:
+                envelope = upcoming.result()
+                if envelope is None:
+                    return
+                yield envelope
+                upcoming = asyncio.ensure_future(anext(events, None))
+            elif not await client.is_working():
+                return
+    finally:
+        upcoming.cancel()
+
+
 class _TurnRun:
     """Follows one turn to its end and shows its progress."""
 
@@ -162,7 +186,10 @@ class _TurnRun:
         return EXIT_READER_GONE
 
     async def follow(self, prompt: Prompt, on_event: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
-        """Return the end of the turn, or None if it was abandoned; `code` is then the exit code."""
+        """Return the end of the turn, or None if it was abandoned; `code` is then the exit code.
+
+        If a headless turn has delegated work, wait for it and return the end of the turn that reads its result.
+        """
         started = self._started
         on_exit = started.on_finish if started is not None else None
         with StopSignals(self._client, on_exit=on_exit) as stopping:
@@ -213,17 +240,20 @@ class _TurnRun:
     async def _pump(
         self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]
     ) -> TurnEnded | None:
-        async for envelope in events:
+        turns: list[TurnEnded] = []
+        async for envelope in stream_until_idle(events, lambda: bool(turns), self._client):
             for watch in watches:
                 watch(envelope)
             event = envelope.event
-            if isinstance(event, TurnEnded) and event.id == prompt_id:
-                return event
+            if isinstance(event, TurnEnded) and not envelope.agent and (event.id == prompt_id or turns):
+                turns.append(event)
+                if self._started is not None or not await self._client.is_working():
+                    break
             if isinstance(event, PlanAsked) and self._started is None:  # the plan is the answer
                 await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", by="headless"))
             else:
                 self._show(envelope)
-        return None
+        return turns[-1] if turns else None
 
     def _show(self, envelope: Envelope) -> None:
         if self._answer is not None:

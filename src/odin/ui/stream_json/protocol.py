@@ -107,6 +107,10 @@ async def run_stream_json(
     return report_broken_output(output.error, sys.stderr)
 
 
+_IDLE_CHECK_S = 0.1
+"""How often it is checked whether delegated work has ended, once no more input can come."""
+
+
 class _InputLine(Struct):
     """One input line. Which fields are used depends on the type."""
 
@@ -144,6 +148,7 @@ class _StreamServer:
         self._watch = watch
         self._is_reading = False
         self._is_stopping = False
+        self._is_awaiting_team = False
         self._prompts: set[str] = set()
         self._running = ""
         self._interrupts_next = False
@@ -193,8 +198,20 @@ class _StreamServer:
             self._done.set_result(None)
 
     def _finish_if_done(self) -> None:
-        """Finish if every prompt has its result and no more input can come."""
-        if not self._prompts and (self._is_stopping or not self._is_reading):
+        """Finish if every prompt has its result, no more input can come, and no delegated work goes on."""
+        if self._prompts or (self._is_reading and not self._is_stopping) or self._done.done():
+            return
+        if self._is_stopping:
+            self.finish()
+        elif not self._is_awaiting_team:
+            self._is_awaiting_team = True
+            self._spawn(self._finish_when_idle())
+
+    async def _finish_when_idle(self) -> None:
+        while self._running or await self._client.is_working():  # noqa: ASYNC110 (agents may end without an event)
+            await asyncio.sleep(_IDLE_CHECK_S)
+        self._is_awaiting_team = False
+        if not self._prompts:
             self.finish()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -1,0 +1,44 @@
+"""Headless runs wait for the work they have delegated."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, say
+
+from .test_team import Cast, complete, delegate
+
+
+def run_odin(server: ScriptedServer, cwd: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "odin", "-p", "--yes", "go", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **server.env("anthropic")},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_the_answer_is_that_of_the_turn_that_reads_the_result(workspace: Path, form: str) -> None:
+    cast = Cast([delegate("a"), say("I wait."), say("The answer is 42.")], a=[complete("it is 42")])
+    with ScriptedServer(cast) as server:
+        more = ["--verbose"] if form == "stream-json" else []
+        done = run_odin(server, workspace, "--output-format", form, *more)
+    assert done.returncode == 0, done.stderr
+    if form == "text":
+        assert done.stdout == "The answer is 42.\n"
+        return
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [message for message in messages if message["type"] == "result"]
+    assert results[-1]["result"] == "The answer is 42."
+    if form == "stream-json":
+        parents = {message.get("parent_tool_use_id") for message in messages if message["type"] == "assistant"}
+        assert parents == {None, "call-a"}
