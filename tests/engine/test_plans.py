@@ -79,6 +79,10 @@ async def test_changes_go_back_to_the_model_which_writes_the_same_file_again(sta
     assert results.startswith("The user wants changes to the plan .odin/plans/plan-001.md. The user says: Too long.")
     assert "WriteFile" not in talk.server.requests[1].tool_names, "it keeps planning"
     assert plans_in(workspace) == {"plan-001.md": "1. Only this.\n"}
+    assert [event.note for event in talk.all(ToolEnded)] == [
+        ".odin/plans/plan-001.md: changes wanted: Too long.",
+        ".odin/plans/plan-001.md: approved",
+    ]
 
 
 @pytest.mark.parametrize("decision", ["keep_planning", "approve_new_session"])

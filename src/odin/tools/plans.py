@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from odin.context.file_cache import FileCache, hash_bytes, take_fingerprint
 from odin.core.errors import ExternalModification
@@ -212,11 +213,12 @@ class HandoffTool(FileTool[HandoffArgs]):
         proposal = PlanProposal(to_valid_unicode(plan.path), plan.title, plan.text, targets)
         name = os.path.relpath(plan.path, ctx.cwd)
         if self._ask is None:
-            return _end_turn(plan, f"The plan is saved as {name}. No user is here to approve it.", name)
+            return _end_turn(plan, name, "saved", f"The plan is saved as {name}. No user is here to approve it.")
         try:
             answer = await self._ask(ctx.call_id, proposal)
         except TimeoutError:
-            return _end_turn(plan, f"The plan is saved as {name}. The user did not answer in time.", name)
+            text = f"The plan is saved as {name}. The user did not answer in time."
+            return _end_turn(plan, name, "not decided", text)
         if answer.text.strip() and answer.text.strip() != plan.text.strip():
             plan = self._save_edited(plan, answer.text)
         return _describe_answer(plan, answer, name, edited=plan.text != proposal.text, role=_new_role_of(answer, roles))
@@ -246,15 +248,15 @@ class HandoffTool(FileTool[HandoffArgs]):
         return standing == "current" or (standing != "changed" and not self._files.read_first)
 
 
-def _end_turn(plan: Plan, text: str, name: str) -> ToolOutput:
+def _make_output(plan: Plan, name: str, outcome: str, text: str) -> ToolOutput:
+    """Return the output of a call that presented the plan; `outcome` is the decision in a few words."""
+    note = to_printable(f"{name}: {outcome}")
+    return ToolOutput(text=to_printable(text), note=note, view=plan.text, plan_path=to_printable(plan.path))
+
+
+def _end_turn(plan: Plan, name: str, outcome: str, text: str) -> ToolOutput:
     """Return the output that ends the turn with the plan as its answer."""
-    return ToolOutput(
-        text=to_printable(text), note=_note(name), view=plan.text, answer=plan.text.strip(), plan_path=plan.path
-    )
-
-
-def _note(name: str) -> str:
-    return to_printable(f"Presented the plan {name}")
+    return replace(_make_output(plan, name, outcome, text), answer=plan.text.strip())
 
 
 def _new_role_of(answer: AnswerPlan, roles: HandoffRoles) -> str:
@@ -267,14 +269,15 @@ def _describe_answer(plan: Plan, answer: AnswerPlan, name: str, *, edited: bool,
     if edited:
         comment += f" The user edited the plan. It now reads:\n\n{plan.text}"
     if answer.decision == "keep_planning":
-        return _end_turn(plan, f"The plan is saved as {name}. The user has not decided about it yet.{comment}", name)
+        text = f"The plan is saved as {name}. The user has not decided about it yet.{comment}"
+        return _end_turn(plan, name, "not decided", text)
     if answer.decision == "approve_new_session":
         text = f"The user approved the plan {name}. A new session in the role {answer.role} carries it out.{comment}"
-        return _end_turn(plan, text, name)
+        return _end_turn(plan, name, "approved, in a new session", text)
     if answer.decision == "revise":
         wanted = comment or " Improve it, or ask what to change."
         text = f"The user wants changes to the plan {name}.{wanted} Present the changed plan with plan_path={name}."
-        return ToolOutput(text=to_printable(text), note=_note(name), view=plan.text, plan_path=plan.path)
+        return _make_output(plan, name, f"changes wanted: {answer.comment.strip()}".removesuffix(": "), text)
     now = f"Your role is now {role}, the mode is edit_mode" if role else "The mode is now edit_mode"
     text = f"The user approved the plan {name}. {now}: carry out the plan.{comment}"
-    return ToolOutput(text=to_printable(text), note=_note(name), view=plan.text, mode="edit_mode", plan_path=plan.path)
+    return replace(_make_output(plan, name, "approved", text), mode="edit_mode")
