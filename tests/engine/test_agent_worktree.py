@@ -100,10 +100,13 @@ async def test_a_change_of_the_same_size_in_the_same_second_is_seen(yard: Yard) 
     git(yard.root, "config", "core.trustctime", "false")
     git(yard.root, "config", "core.checkstat", "minimal")
     tree, root = await yard.create()
-    at = (root / "b.txt").stat().st_mtime
-    (root / "b.txt").write_text("c\n")
-    for file in (root / "b.txt", Path(git(root, "rev-parse", "--path-format=absolute", "--git-path", "index").strip())):
-        os.utime(file, (at, at))
+    file, index = root / "b.txt", Path(git(root, "rev-parse", "--path-format=absolute", "--git-path", "index").strip())
+    at = int(file.stat().st_mtime) - 100
+    os.utime(file, (at, at))
+    git(root, "update-index", "--refresh")
+    file.write_text("c\n")
+    for changed in (file, index):
+        os.utime(changed, (at, at))
     assert (await tree.collect()).describe() == "1 file changed, +1 −1: b.txt"
 
 
