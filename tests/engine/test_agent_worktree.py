@@ -155,6 +155,21 @@ async def test_files_that_start_programs_need_a_review(yard: Yard) -> None:
     assert (await tree.finish()).is_removed
 
 
+async def test_a_repository_in_the_worktree_is_not_lost(yard: Yard) -> None:
+    tree, root = await yard.create()
+    for name in ("empty", "own"):
+        git(root, "init", "-q", name)
+        (root / name / "f").write_text("f\n")
+    git(root / "own", "add", "-A")
+    git(root / "own", "commit", "-q", "-m", "first")
+    (root / "ok").write_text("ok\n")
+    assert (await tree.collect()).describe() == "2 files changed, +2 −0: ok, own; not in the diff: empty"
+    work = await yard.apply(tree)
+    assert (work.applied, [file.path for file in work.skipped]) == (("ok",), ["own", "empty"])
+    end = await tree.finish()
+    assert (end.is_removed, end.unapplied) == (False, 3) and (root / "empty/f").exists() and (root / "own/f").exists()
+
+
 async def test_links_lead_nowhere_else(yard: Yard, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

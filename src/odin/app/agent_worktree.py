@@ -51,22 +51,27 @@ class WorktreeFile(Struct, frozen=True):
 
 
 class WorktreeDiff(Struct, frozen=True):
-    """The work of an agent: a diff that `git apply` accepts, and the files. `tree` is the git tree of the files."""
+    """The work of an agent: a diff that `git apply` accepts, and the files. `tree` is the git tree of the files.
+
+    `left_out` are new repositories in the worktree and files that cannot be read; a diff cannot contain them.
+    """
 
     text: str
     files: tuple[WorktreeFile, ...]
     tree: str
+    left_out: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Return one line: "3 files changed, +10 −2: a.py, b.py, c.py"."""
+        others = f"; not in the diff: {', '.join(self.left_out[:10])}" if self.left_out else ""
         if not self.files:
-            return "no changes"
+            return f"no changes{others}"
         added = sum(max(file.added, 0) for file in self.files)
         removed = sum(max(file.removed, 0) for file in self.files)
         names = ", ".join(file.path for file in self.files[:10])
         more = f" and {len(self.files) - 10} more" if len(self.files) > 10 else ""
         count = f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}"
-        return f"{count} changed, +{added} −{removed}: {names}{more}"
+        return f"{count} changed, +{added} −{removed}: {names}{more}{others}"
 
 
 class AppliedWork(Struct, frozen=True):
@@ -128,7 +133,7 @@ class AgentWorktrees:
             if not head:
                 raise UsageError("The repository has no commit yet, so it cannot have worktrees.", "Commit something.")
             name = await self._find_free_name(name)
-            tree = await trees.write_tree(own)
+            tree = (await trees.write_tree(own)).tree
             start = head
             if tree != (await trees.run_git("rev-parse", f"{head}^{{tree}}")).decode().strip():
                 text = f"Uncommitted changes of the project when {name} started"
@@ -180,12 +185,14 @@ class AgentWorktree:
 
     async def collect(self) -> WorktreeDiff:
         """Return all changes since the start, whether committed or not, as one diff. Ignored files are left out."""
-        tree = await self._trees.write_tree(self._place)
+        now = await self._trees.write_tree(self._place)
+        tree = now.tree
         text = await self._trees.run_git(
             "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--binary", "-M", self._start, tree
         )
         counts = await self._trees.run_git("diff", "--numstat", "-z", "--no-renames", self._start, tree)
-        return WorktreeDiff(text.decode("utf-8", "replace"), tuple(map(_parse_count, counts.split(b"\0")[:-1])), tree)
+        files = tuple(map(_parse_count, counts.split(b"\0")[:-1]))
+        return WorktreeDiff(text.decode("utf-8", "replace"), files, tree, tuple(map(encode_path, now.left_out)))
 
     async def apply(self, write: WriteFiles, store: CheckpointStore, *, include_protected: bool = False) -> AppliedWork:
         """Merge the changes into the project. `store` receives the new contents before `write` writes them.
@@ -193,14 +200,16 @@ class AgentWorktree:
         Protected files, which make other programs run something, are skipped unless `include_protected` is set: ask the
         user first. Applying twice is safe: what is in the project already is not changed again.
         """
-        tree = await self._trees.write_tree(self._place)
+        now = await self._trees.write_tree(self._place)
         merge = _Merge(self._trees, self._own.folder, self._place.folder, self._start, store)
-        for old, new, name in await self._trees.list_raw_changes(self._start, tree):
+        for old, new, name in await self._trees.list_raw_changes(self._start, now.tree):
             part = "" if include_protected else find_protected_part(str(self._own.folder / name), self._trees.root)
             if part:
                 merge.skip(name, f"{part} is protected; review it and copy it yourself")
             else:
                 await merge.add(old, new, name)
+        for name in now.left_out:
+            merge.skip(name, f"it is a repository or cannot be read; it is in {self._place.folder / name}")
         outcome = await write(RestorePlan(tuple(merge.steps), ()))
         failed = tuple(SkippedFile(self._name_of(file.path), file.reason) for file in outcome.kept)
         lost = {file.path for file in failed}
@@ -210,7 +219,7 @@ class AgentWorktree:
             (*merge.skipped, *failed),
         )
         if work.is_complete:
-            await self._mark_applied(tree)
+            await self._mark_applied(now.tree)
         return work
 
     def _name_of(self, path: str) -> str:

@@ -61,6 +61,13 @@ class GitPlace(Struct, frozen=True):
     common: str
 
 
+class FolderTree(Struct, frozen=True):
+    """The files of a folder as a git tree. `left_out` could not be added: repositories in it, and unreadable files."""
+
+    tree: str
+    left_out: tuple[str, ...] = ()
+
+
 class Worktrees:
     """The worktrees that Odin manages for the repository around the project."""
 
@@ -114,11 +121,11 @@ class Worktrees:
         start = await self.find_commit(f"{START_REFS}/{name}")
         if not start:
             return 0
-        tree = await self.write_tree(await self.find_place(name))
+        now = await self.write_tree(await self.find_place(name))
         applied = await self.find_commit(f"{APPLIED_REFS}/{name}")
-        if applied and (await self.run_git("rev-parse", f"{applied}^{{tree}}")).decode().strip() == tree:
-            return 0
-        return len(await self.list_raw_changes(start, tree))
+        if applied and (await self.run_git("rev-parse", f"{applied}^{{tree}}")).decode().strip() == now.tree:
+            return len(now.left_out)
+        return len(await self.list_raw_changes(start, now.tree)) + len(now.left_out)
 
     async def remove(self, name: str, *, force: bool = False, is_applied: bool = False) -> RemovedWorktree:
         """Remove a worktree. Raise UsageError if it has uncommitted changes, unless `force` is set.
@@ -236,20 +243,27 @@ class Worktrees:
         code, text = await self.try_git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
         return "" if code else text.decode().strip()
 
-    async def write_tree(self, place: GitPlace) -> str:
-        """Return the git tree of all files of a working folder that are not ignored. Its own index is not changed."""
+    async def write_tree(self, place: GitPlace) -> FolderTree:
+        """Store all files of a working folder that are not ignored as a git tree. Its own index is not changed."""
         import shutil
         import tempfile
 
         with tempfile.TemporaryDirectory(prefix="odin-index-") as folder:
             index = Path(folder, "index")
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copy2(
-                    Path(place.git_dir, "index"), index
-                )  # its time tells git which files to compare by content
+            with contextlib.suppress(FileNotFoundError):  # the time of the index tells git which files to read again
+                shutil.copy2(Path(place.git_dir, "index"), index)
             env = {"GIT_INDEX_FILE": str(index)}
-            await self.run_git("add", "--all", "--", ":/", place=place, extra_env=env)
-            return (await self.run_git("write-tree", place=place, extra_env=env)).decode().strip()
+            code, _, err = await self._run(("add", "--all", "--ignore-errors", "--", ":/"), place, env)
+            if code not in (0, 1):
+                raise _make_git_error("add", code, err)
+            left_out = await self._list_untracked(place, env) if code else ()
+            tree = (await self.run_git("write-tree", place=place, extra_env=env)).decode().strip()
+            return FolderTree(tree, left_out)
+
+    async def _list_untracked(self, place: GitPlace, env: Mapping[str, str]) -> tuple[str, ...]:
+        words = ("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
+        lines = (await self.run_git(*words, place=place, extra_env=env)).split(b"\0")
+        return tuple(os.fsdecode(line[3:]).rstrip("/") for line in lines if line.startswith(b"??"))
 
     async def list_raw_changes(self, start: str, tree: str) -> list[tuple[str, str, str]]:
         """Return old mode, new mode and path of the files that differ between two trees. A missing file has mode 0."""
@@ -270,8 +284,7 @@ class Worktrees:
         """Return the output of git. Raise UsageError if it fails."""
         code, out, err = await self._run(args, place, extra_env)
         if code:
-            message = err[:_MAX_ERROR_BYTES].decode("utf-8", "replace").strip().removeprefix("fatal: ")
-            raise UsageError(f"git {args[0]} failed: {message or code}.".replace("..", "."))
+            raise _make_git_error(args[0], code, err)
         return out
 
     async def try_git(
@@ -317,3 +330,8 @@ class Worktrees:
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
         return process.returncode or 0, out, err
+
+
+def _make_git_error(command: str, code: int, err: bytes) -> UsageError:
+    message = err[:_MAX_ERROR_BYTES].decode("utf-8", "replace").strip().removeprefix("fatal: ")
+    return UsageError(f"git {command} failed: {message or code}.".replace("..", "."))
