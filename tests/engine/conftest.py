@@ -75,6 +75,16 @@ class Talk:
                 break
         return found
 
+    async def until_quiet(self) -> None:
+        """Read the events that have come so far."""
+        upcoming = self._events
+        while True:
+            try:
+                async with asyncio.timeout(0.2):
+                    self.heard.append(await anext(upcoming))
+            except TimeoutError:
+                return
+
     async def until_live(self, kind: type[AnyEvent]) -> None:
         """Read events until such an event comes."""
         async with asyncio.timeout(30):

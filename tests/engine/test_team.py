@@ -33,7 +33,8 @@ class Cast:
 
 
 def delegate(name: str, **more: Any) -> Turn:
-    return call("Delegate", {"description": f"job {name}", "agent_type": "general", **more}, id=f"call-{name}")
+    args = {"description": f"job {name}", "agent_type": "general", **more}
+    return call("Delegate", args, id=f"call-{name}")
 
 
 def complete(summary: str, **more: Any) -> Turn:
@@ -97,7 +98,7 @@ async def test_an_escalation_waits_for_the_owner_whose_answer_continues_it(start
 
 async def test_an_agent_that_stops_without_complete_is_reminded_three_times_and_fails(start: Start) -> None:
     cast = Cast([delegate("a"), say("ok"), say("I see")], a=[say(f"text {number}") for number in range(4)])
-    talk = await start(cast, config={"agents": {"idle_s": 0.01}})
+    talk = await start(cast, config={"team": {"idle_s": 0.01}})
     await talk.say("go")
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
@@ -161,7 +162,7 @@ async def test_limits_keys_and_scopes_are_checked_before_anything_starts(start: 
         a=[complete("a").hold(hold)],
         d=[complete("d").hold(hold)],
     )
-    talk = await start(cast, config={"agents": {"max_running": 2}})
+    talk = await start(cast, config={"team": {"max_running": 2}})
     await talk.say("go")
     answered = next(seen for seen in talk.server.requests if seen.results)
     statuses = [json.loads(answered.results[f"call-{name}"])["status"] for name in "abcde"]

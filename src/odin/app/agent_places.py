@@ -63,9 +63,13 @@ class AgentPlaces:
 
     async def isolate(self, agent: str) -> AgentPlace:
         """Create a worktree for an agent. Raise UsageError if the project cannot have one."""
+        return self._make_place(await self._load_worktrees().create(self.name_of(agent)))
+
+    def name_of(self, agent: str) -> str:
+        """Return the name of the worktree of an agent of this session."""
         session = self._composition.recorder.state.session
-        name = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.|$)", "-", f"{session}-{agent}").lstrip("-._")[-_MAX_NAME:].lstrip("-._")
-        return self._make_place(await self._load_worktrees().create(name))
+        name = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.|$)", "-", f"{session}-{agent}")
+        return name.lstrip("-._")[-_MAX_NAME:].lstrip("-._")
 
     async def reopen(self, name: str) -> AgentPlace:
         """Return the place of an agent that had this worktree. Raise UsageError if it was removed."""

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from odin.app.agent_places import AgentPlace
 from odin.app.agents import AgentParts
 from odin.app.roles import limits_of
-from odin.core.event import ContextAdded, TurnEnded
+from odin.core.event import ContextAdded, TurnEnded, Warned
+from odin.core.team import TaskRecord
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
 from odin.engine.agent import Agent, AgentDeps
@@ -14,6 +16,7 @@ from odin.engine.team import AgentSpec, Team, TeamLimits
 from odin.models.selection import ModelFallback, ModelSelector
 from odin.policy.write_scope import parse_write_scope
 from odin.tools.delegation import (
+    ApplyTool,
     CancelTool,
     CompleteTool,
     DelegateTool,
@@ -36,10 +39,11 @@ class TeamFactory:
     def __init__(self, composition: "SessionComposition") -> None:
         self._composition = composition
         self._models: dict[str, ModelSelector] = {}
+        self._places: dict[str, AgentPlace] = {}
 
     def make_team(self) -> Team:
         composition = self._composition
-        settings = composition.config.agents
+        settings = composition.config.team
         idle_s = 0.0 if composition.options.headless else settings.idle_s
         limits = TeamLimits(settings.max_running, settings.max_children, settings.max_depth, idle_s)
         return Team(composition.recorder, self, composition.job_notifier, self._save_artifact, limits)
@@ -71,7 +75,10 @@ class TeamFactory:
         scope = spec.scope
         if definition.write_scope and not scope.is_limited:
             scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
-        parts = AgentParts(composition, spec.name, *tools, scope=scope, definition=definition, templates=templates)
+        place = await self._find_place(spec)
+        parts = AgentParts(
+            composition, spec.name, *tools, scope=scope, place=place, definition=definition, templates=templates
+        )
         parts.limits = limits_of(definition, "sub-agent type")
         if models is not composition.models:
             parts.fallback = ModelFallback(models, composition.config.fallback_model, composition.recorder)
@@ -79,8 +86,8 @@ class TeamFactory:
             AgentDeps(
                 composition.recorder,
                 parts.make_deps,
-                composition.cwd,
-                composition.config.root,
+                place.cwd,
+                place.root,
                 composition.make_attachments(parts),
                 composition.team.post,
             ),
@@ -98,13 +105,49 @@ class TeamFactory:
         models = self._models.pop(name, None)
         if models is not None:
             await models.close()
+        place = self._places.pop(name, None)
+        if place is not None:
+            end = await self._composition.places.end(place)
+            if not end.is_removed:
+                self._composition.recorder.emit(Warned(end.describe(), "info"))
+
+    async def _find_place(self, spec: AgentSpec) -> AgentPlace:
+        """Return where an agent works: the project, a new worktree, or the worktree of the task it continues."""
+        places = self._composition.places
+        if spec.isolation != "worktree":
+            return places.main
+        task = self._composition.recorder.state.board.tasks.get(spec.task_id)
+        place = await (
+            places.reopen(places.name_of(task.agents[0]))
+            if task is not None and task.agents
+            else places.isolate(spec.name)
+        )
+        self._places[spec.name] = place
+        return place
+
+    async def report_work(self, task: TaskRecord) -> str:
+        place = self._places.get(task.agent)
+        if place is None:
+            return ""
+        diff = await place.collect()
+        if not diff.files:
+            return "Its worktree has no changes."
+        name = self._save_artifact(f"tasks/{task.id}.diff", diff.text)
+        return f"Its worktree: {diff.describe()}. The diff is the artifact {name}. Apply merges it into the project."
+
+    async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
+        places = self._composition.places
+        place = await places.reopen(places.name_of(task.agents[0]))
+        done = await places.apply(place, call_id, agent)
+        end = await places.end(place)
+        return f"{done.describe()}\n{end.describe()}"
 
     def make_tools(self, agent: str, depth: int = 0) -> tuple[Tool[Any], ...]:
         """Return the delegation tools of one agent. Only an agent that may have tasks of its own gets Delegate."""
         composition = self._composition
         desk = TaskDesk(composition.team, composition.recorder, agent, self, composition.config.root)
         owns = depth < composition.team.limits.depth
-        as_owner = (DelegateTool(desk), NotifyTool(desk), CancelTool(desk)) if owns else ()
+        as_owner = (DelegateTool(desk), NotifyTool(desk), CancelTool(desk), ApplyTool(desk)) if owns else ()
         return (*as_owner, ReportTool(desk), CompleteTool(desk), EscalateTool(desk)) if agent else as_owner
 
     async def _choose_model(self, agent: str, ref: str) -> ModelSelector:

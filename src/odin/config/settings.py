@@ -250,7 +250,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, ProviderSettings])
     web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
-    agents: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
+    team: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
     queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
     verify: Annotated[
         VerifySettings, describe("Whether the project's checks run before a turn that changed files ends.")

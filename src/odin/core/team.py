@@ -185,6 +185,14 @@ class Delegation(Protocol):
         """True if the agent has delegated something in this session."""
         ...
 
+    def has_worktrees(self) -> bool:
+        """True if one of the agent's tasks works in a worktree of its own."""
+        ...
+
+    async def apply_work(self, task_id: str, call_id: str) -> str:
+        """Merge the worktree of a task into the project; return what happened."""
+        ...
+
     async def notify(self, task_id: str, message: str) -> TaskHandle:
         """Write to one of the agent's own tasks."""
         ...

@@ -152,6 +152,12 @@ class TaskDesk:
         await self._team.cancel_task(task, reason or "Its owner cancelled it.")
         return TaskHandle("cancelled", task.id, task.agent)
 
+    def has_worktrees(self) -> bool:
+        return any(task.isolation for task in self._list_own_tasks())
+
+    async def apply_work(self, task_id: str, call_id: str) -> str:
+        return await self._team.apply_work(self._get_own_task(task_id), call_id, self._agent)
+
     async def _start_agent(self, task: TaskRecord, message: str, continues: str = "") -> str:
         name = self._team.make_name(task.type)
         spec = AgentSpec(

@@ -105,6 +105,14 @@ class AgentMaker(Protocol):
         """Release what was made for an agent that has ended."""
         ...
 
+    async def report_work(self, task: TaskRecord) -> str:
+        """Return what the agent of a task has changed in its own worktree, as text for its owner."""
+        ...
+
+    async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
+        """Merge the worktree of a task into the project, as a change by a tool call of `agent`. Return what happened."""
+        ...
+
 
 class Team:
     """The live agents. `save` writes an artifact (see `PostOffice`)."""
@@ -336,7 +344,18 @@ class Team:
                 waits = f"It waits for {join_some((child.id for child in open_tasks), _MAX_NAMED)}."
                 self._change(member, task, "waiting_descendant", summary=completion.summary, reason=waits)
             return
-        mail = self._write_report(member, task, format_completion(completion), "completed")
+        if task.isolation:
+            self._end_later(self._complete_isolated(member, task, completion))
+        else:
+            self._complete(member, task, completion, format_completion(completion))
+
+    async def _complete_isolated(self, member: _Member, task: TaskRecord, completion: TaskReport) -> None:
+        work = await self._maker.report_work(task)
+        if member.spec.name in self._members:
+            self._complete(member, task, completion, f"{format_completion(completion)}\n{work}")
+
+    def _complete(self, member: _Member, task: TaskRecord, completion: TaskReport, text: str) -> None:
+        mail = self._write_report(member, task, text, "completed")
         self._change(
             member, task, "completed", summary=completion.summary, reason="Completed.", completion=completion, mail=mail
         )
@@ -437,6 +456,17 @@ class Team:
         """Send mail to the live agent of this task."""
         self.post.send(mail)
         self.mark_active(task.agent)
+
+    async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
+        """Merge what a task has changed in its own worktree into the project."""
+        if not task.isolation:
+            raise UsageError(f"{task.id} has no worktree: its changes are in the project already.")
+        if not task.is_ended and self._is_live(task):
+            raise UsageError(f"{task.id} is still at work.", "Wait until it is completed, or cancel it.")
+        return await self._maker.apply_work(task, call_id, agent)
+
+    def _is_live(self, task: TaskRecord) -> bool:
+        return task.agent in self._members
 
     async def cancel_task(self, task: TaskRecord, reason: str) -> None:
         """Stop the agent of this task and those of the tasks below it. The task can not be continued."""

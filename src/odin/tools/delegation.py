@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.team import Delegation, ReportKind, TaskHandle, TaskReport, TaskRequest
 from odin.core.tool import A, Args, SideEffect, Tool, ToolContext, ToolOutput, fail
 
@@ -143,6 +143,33 @@ class CancelTool(_TeamTool[CancelArgs]):
             return _show(await self._delegation.cancel(args.task_id, args.reason))
         except UsageError as error:
             return fail(error.describe())
+
+
+class ApplyArgs(Args, frozen=True):
+    task_id: str
+
+
+class ApplyTool(_TeamTool[ApplyArgs]):
+    """Merge the worktree of a task you have delegated into the project. Read its diff first."""
+
+    name = "Apply"
+    kind = "edit"
+    short = "Merge the worktree of a delegated task into the project."
+    args = ApplyArgs
+    exclusive = True
+
+    def is_offered(self) -> bool:
+        return self._delegation.has_worktrees()
+
+    def title_of(self, args: ApplyArgs) -> str:
+        return args.task_id
+
+    async def run(self, args: ApplyArgs, ctx: ToolContext) -> ToolOutput:
+        try:
+            done = await self._delegation.apply_work(args.task_id, ctx.call_id)
+        except OdinError as error:
+            return fail(error.describe())
+        return ToolOutput(text=done, note=f"Applied {args.task_id}", view=done)
 
 
 class CompleteArgs(Args, frozen=True):

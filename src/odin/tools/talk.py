@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 from msgspec import Meta, Struct
 
+from odin.core.errors import UsageError
 from odin.core.event import TurnEnded
 from odin.core.event_values import Option, Todo, TodoStatus
 from odin.core.event_values import Question as Asked
@@ -150,16 +151,18 @@ def _field_name_of(key: str, fields: dict[str, Any]) -> str:
 class AgentArgs(Args, frozen=True):
     description: str
     prompt: str
+    agent_type: str = ""
 
 
 class AgentTool(Tool[AgentArgs]):
-    """Give a wide search or a side task to a sub-agent with its own context, and wait. You get its one final answer, so
-    say exactly what to report."""
+    """Give a wide search or side task to a sub-agent with its own context and wait for its one answer: say exactly what
+    to report."""
 
     name: ClassVar[str] = "AgentTool"
     kind: ClassVar[Kind] = "talk"
     short: ClassVar[str] = "Give a self-contained task to a sub-agent and get its answer."
     args: ClassVar[type[Args]] = AgentArgs
+    argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = (("subagent_type", "agent_type"),)
 
     def __init__(self, run: RunTask) -> None:
         self._run = run
@@ -177,7 +180,11 @@ class AgentTool(Tool[AgentArgs]):
         return "" if has_task else "The sub-agent needs a description and a prompt."
 
     async def run(self, args: AgentArgs, ctx: ToolContext) -> ToolOutput:
-        ended = await self._run(SubAgentTask(args.description, args.prompt, ctx.mode, ctx.call_id, ctx.agent))
+        task = SubAgentTask(args.description, args.prompt, ctx.mode, ctx.call_id, ctx.agent, args.agent_type)
+        try:
+            ended = await self._run(task)
+        except UsageError as error:
+            return fail(error.describe())
         note = f"sub-agent: {args.description}"
         if ended.reason == "end_turn":
             return ToolOutput(text=ended.text, note=note)
