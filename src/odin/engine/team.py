@@ -110,7 +110,7 @@ class AgentMaker(Protocol):
         ...
 
     async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
-        """Merge the worktree of a task into the project, as a change by a tool call of `agent`. Return what happened."""
+        """Merge the worktree of a task into the project, as a change by a tool call of `agent`; return the result."""
         ...
 
 

@@ -51,6 +51,7 @@ from odin.core.event_values import CallStatus, ExitReason, Mode, Todo
 from odin.core.format import format_usd
 from odin.core.message import Image, Usage
 from odin.core.policy import Redact
+from odin.core.team import MailSent, TaskChanged, TaskCreated
 
 _FIRST_CHARS = 200
 
@@ -376,6 +377,13 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
             return f"Sub-agent {event.id} started.", event.task
         case AgentEnded():
             return f"Sub-agent {event.id} ended: {event.reason}.", ""
+        case TaskCreated():
+            return f"Task {event.id} was given to a sub-agent of type {event.agent_type}.", event.description
+        case TaskChanged() if event.state != "running":
+            state = event.state.replace("_", " ")
+            return f"Task {event.id}: {state}.", event.mail.text if event.mail else event.reason
+        case MailSent():
+            return f"Mail from {event.sender or 'main'} to {event.recipient or 'main'} ({event.kind}).", event.text
         case ChecksRan():
             checks = event.verification.checks
             return "Odin ran the checks. " + "; ".join(f"{item.command}: {item.outcome}" for item in checks), ""
