@@ -247,3 +247,18 @@ async def test_commands_of_several_agents_take_turns(bench: Bench, monkeypatch: 
         ("b", ("of b",)),
         ("d", ("of d",)),
     ]
+
+
+async def test_an_edit_during_a_listing_that_is_interrupted_is_not_the_commands_work(bench: Bench) -> None:
+    command = await bench.start("a")
+    starting = asyncio.ensure_future(bench.start("b"))
+    await asyncio.sleep(0)
+    while not bench.tracker._is_listing:
+        await asyncio.sleep(0)
+    bench.edit("f", "edited")
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    bench.put("own")
+    await bench.tracker.end(command)
+    assert bench.charged == [("a", (), False, ("own",))]

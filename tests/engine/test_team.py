@@ -3,16 +3,19 @@
 import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odin.core.client import Client
 from odin.core.errors import UsageError
-from odin.core.event import AgentStarted, NoteAdded, TurnStarted
+from odin.core.event import AgentStarted, Envelope, NoteAdded, TurnStarted
 from odin.core.op import Interrupt, Prompt
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, reply, say
+from tests.team_log import check_team
 
 from .conftest import Start
 
@@ -88,11 +91,11 @@ async def test_an_escalation_waits_for_the_owner_whose_answer_continues_it(start
     await settle(talk.client)
     states = [event.state for event in await talk.heard_until_now(TaskChanged)]
     assert states == ["running", "waiting_main", "running", "completed"]
-    mail = await talk.heard_until_now(MailSent)
-    assert [(item.kind, item.recipient) for item in mail] == [("message", "general-1"), ("message", "general-1")]
-    asked = next(event.mail for event in await talk.heard_until_now(TaskChanged) if event.state == "waiting_main")
-    assert asked is not None
-    assert (asked.priority, asked.needs_reply, mail[1].in_reply_to) == ("interrupt", True, asked.id)
+    (answer,) = await talk.heard_until_now(MailSent)
+    changes = await talk.heard_until_now(TaskChanged)
+    started, asked = changes[0].mail, changes[1].mail
+    assert [(item.kind, item.recipient) for item in (started, answer)] == [("message", "general-1")] * 2
+    assert (asked.priority, asked.needs_reply, answer.in_reply_to) == ("interrupt", True, asked.id)
     assert talk.server.rejected == []
 
 
@@ -229,3 +232,149 @@ async def test_several_agents_at_once_name_their_owner_and_call(start: Start) ->
     sent += [event.id for event in await talk.heard_until_now(MailSent)]
     assert sorted([*delivered, *notes]) == sorted(sent)
     assert talk.server.rejected == []
+
+
+BAD_OF_SUB_AGENT: list[tuple[Turn, str]] = [
+    (call("Complete", {"summary": " "}, id="x"), "Complete needs a summary."),
+    (call("Escalate", {"question": " "}, id="x"), "Escalate needs a question."),
+    (call("Report", {"message": ""}, id="x"), "The message is empty."),
+    (call("Report", {"message": "hi", "kind": "gossip"}, id="x"), "gossip"),
+    (call("Delegate", {"description": "d"}, id="x"), "There is no tool 'Delegate'"),
+    (call("Notify", {"task_id": "adhoc-1", "message": "to myself"}, id="x"), "There is no tool 'Notify'"),
+]
+
+
+@pytest.mark.parametrize(("bad", "expected"), BAD_OF_SUB_AGENT)
+async def test_bad_calls_of_a_sub_agent_are_answered_and_its_work_goes_on(
+    start: Start, bad: Turn, expected: str
+) -> None:
+    cast = Cast([delegate("a"), say("ok"), say("seen")], a=[bad, complete("done all the same")])
+    talk = await start(cast)
+    await talk.say("go")
+    await settle(talk.client)
+    answered = next(seen for seen in talk.server.requests if "x" in seen.results)
+    assert expected in answered.results["x"]
+    (task,) = (await talk.client.snapshot()).tasks
+    assert (task.state, task.summary) == ("completed", "done all the same")
+
+
+BAD_OF_OWNER: list[tuple[Turn, str]] = [
+    (call("Notify", {"task_id": "adhoc-7", "message": "hi"}, id="x"), "There is no task 'adhoc-7'"),
+    (call("Notify", {"task_id": "adhoc-1", "message": " \n"}, id="x"), "The message is empty."),
+    (call("Notify", {"task_id": "adhoc-1"}, id="x"), "message"),
+    (call("Notify", {"task_id": "", "message": "to nobody"}, id="x"), "Your tasks: adhoc-1."),
+    (call("Cancel", {"task_id": "general-1"}, id="x"), "There is no task 'general-1'"),
+    (
+        call("Delegate", {"description": "d", "expected_write_scope": {"path_prefix": ["/etc"]}}, id="x"),
+        "is outside the project",
+    ),
+    (call("Delegate", {"description": "d", "expected_write_scope": {"folder": "src"}}, id="x"), "folder"),
+]
+
+
+@pytest.mark.parametrize(("bad", "expected"), BAD_OF_OWNER)
+async def test_bad_calls_of_an_owner_leave_its_tasks_alone(start: Start, bad: Turn, expected: str) -> None:
+    hold = threading.Event()
+    cast = Cast([delegate("a"), bad, say("ok"), say("seen")], a=[complete("A").hold(hold)])
+    talk = await start(cast)
+    await talk.say("go")
+    hold.set()
+    await settle(talk.client)
+    answered = next(seen for seen in talk.server.requests if "x" in seen.results)
+    assert expected in answered.results["x"]
+    assert [(task.id, task.state) for task in (await talk.client.snapshot()).tasks] == [("adhoc-1", "completed")]
+    assert talk.server.rejected == []
+
+
+async def test_an_ended_task_is_not_written_to_nor_cancelled_again(start: Start) -> None:
+    hold = threading.Event()
+    calls = [
+        call("Cancel", {"task_id": "adhoc-1", "reason": "not needed"}, id="cancel"),
+        call("Cancel", {"task_id": "adhoc-1"}, id="again"),
+        call("Notify", {"task_id": "adhoc-1", "message": "hi"}, id="notify"),
+    ]
+    cast = Cast([delegate("a"), *calls, say("ok")], a=[complete("A").hold(hold)])
+    talk = await start(cast)
+    await talk.say("go")
+    hold.set()
+    await settle(talk.client)
+    results = talk.server.requests[-1].results
+    assert "had already ended" in results["again"]
+    assert "cancelled and cannot be continued" in results["notify"]
+    (task,) = (await talk.client.snapshot()).tasks
+    assert (task.state, task.closed_reason) == ("cancelled", "not needed")
+
+
+async def test_a_message_that_comes_with_complete_is_read_and_needs_another_complete(start: Start) -> None:
+    """The sub-agent has called Complete when the message arrives: it reads it, and what it says then counts."""
+    hold, written = threading.Event(), threading.Event()
+    notify = call("Notify", {"task_id": "adhoc-1", "message": "and also y"})
+    cast = Cast(
+        [delegate("a"), notify, say("ok").hold(written), say("seen")],
+        a=[complete("x is done").hold(hold), say("I do y."), complete("x and y are done")],
+    )
+    talk = await start(cast, config={"agents": {"idle_s": 0.01}})
+    prompt = await talk.submit("go")
+    while not any(item.kind == "message" for item in await talk.heard_until_now(MailSent)):
+        await asyncio.sleep(0.01)
+    hold.set()
+    written.set()
+    await talk.until_end(prompt)
+    await settle(talk.client)
+    (task,) = (await talk.client.snapshot()).tasks
+    assert (task.state, task.summary, task.agents) == ("completed", "x and y are done", ("general-1",))
+
+
+async def test_tasks_of_an_earlier_run_are_named_and_continued_with_their_unread_mail(start: Start) -> None:
+    hold = threading.Event()
+    notify = call("Notify", {"task_id": "adhoc-1", "message": "unread until now"})
+    talk = await start(Cast([delegate("a"), notify, say("ok")], a=[say("working").hold(hold)]))
+    await talk.say("go")
+    session = (await talk.client.get_info()).session
+    await talk.client.close()
+    hold.set()
+    cast = Cast([call("Notify", {"task_id": "adhoc-1", "message": "go on"}), say("ok"), say("seen")], a=[complete("A")])
+    again = await start(cast, resume=session)
+    await again.say("continue")
+    await settle(again.client)
+    first, *_ = again.server.requests
+    assert "adhoc-1 (idle). Notify continues one of them." in json.dumps(first.messages)
+    of_agent = next(seen for seen in again.server.requests if "Complete" in seen.tool_names)
+    assert "unread until now" in json.dumps(of_agent.messages)
+    assert "go on" in mail_in(of_agent)
+    log = [envelope async for envelope in _events_of(again.client)]
+    assert [task.state for task in check_team(log).board.tasks.values()] == ["completed"]
+    assert again.server.rejected == []
+
+
+async def _events_of(client: Client) -> AsyncIterator[Envelope]:
+    last = (await client.snapshot()).seq
+    async for envelope in client.stream_events(after=-1):
+        if envelope.event.durable:
+            yield envelope
+        if envelope.seq >= last:
+            return
+
+
+async def test_work_with_tools_resets_the_count_of_reminders(start: Start) -> None:
+    work = [turn for number in range(5) for turn in (call("Report", {"message": f"{number}"}), say("and?"))]
+    cast = Cast([delegate("a"), say("ok"), say("seen")], a=[*work, complete("at last")])
+    talk = await start(cast, config={"agents": {"idle_s": 0.01}})
+    await talk.say("go")
+    await settle(talk.client)
+    (task,) = (await talk.client.snapshot()).tasks
+    assert (task.state, task.summary) == ("completed", "at last")
+
+
+async def test_a_task_whose_agent_cannot_start_has_failed_and_is_told(
+    start: Start, workspace: Path, home: Path
+) -> None:
+    folder = workspace / ".odin" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "broken.md").write_text("---\nname: broken\ndescription: d\nmodel: none/such\n---\nHelp.\n")
+    bad = call("Delegate", {"description": "d", "agent_type": "broken"}, id="x")
+    talk = await start(Cast([bad, say("I see")]), trust=True)
+    await talk.say("go")
+    (task,) = (await talk.client.snapshot()).tasks
+    assert (task.state, "could not start" in task.closed_reason) == ("failed", True)
+    assert "none" in talk.server.requests[-1].results["x"]

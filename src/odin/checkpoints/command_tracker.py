@@ -167,6 +167,11 @@ class CommandTracker:
         self._is_listing = True
         try:
             now, changes = await run_in_thread(lambda stopped: self._compare(earlier, keep, save, stopped))
+        except BaseException:
+            if earlier is not None:
+                for state in self._edited.values():
+                    earlier.set_state(state)
+            raise
         finally:
             self._is_listing = False
         touched = {**self._edited, **self._open_edits}

@@ -86,7 +86,8 @@ class MailSent(Event, frozen=True, omit_defaults=True):
 class TaskChanged(Event, frozen=True, omit_defaults=True):
     """A task has a new state or a new agent. `reason` explains the state; `stall` why it may be stalled.
 
-    `mail` tells the owner. It is sent with this event, so that no crash can come between the two.
+    `mail` tells the owner, or the new agent what to do. It is sent with this event, so that no crash can come between
+    the two.
     """
 
     id: str

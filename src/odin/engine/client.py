@@ -398,6 +398,8 @@ class LocalClient:
                 self._dangling = find_dangling(self._recorder.state)
             self._recorder.emit(self._opened)
             self._opened = None
+            if note := self._recorder.state.board.describe_left():
+                self._agent.add_note(note)
             for event, agent in self._dangling.events if self._dangling else ():
                 self._recorder.emit(event, agent, past=True)
 

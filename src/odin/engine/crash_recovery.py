@@ -19,7 +19,7 @@ from odin.core.call_events import (
     SpawnFinished,
     ToolEnded,
 )
-from odin.core.event import AgentEnded, AnyEvent, TurnEnded
+from odin.core.event import AgentEnded, AnyEvent, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import FileChange
 from odin.core.text import join_some
 from odin.session.state import SessionState
@@ -73,6 +73,9 @@ def _end_agent(state: SessionState, agent: str) -> Iterator[ClosingEvent]:
     if agent in state.open_work.turns:
         yield TurnEnded(state.open_work.turns[agent], "aborted", error=CRASH_ERROR), agent
     if agent in state.open_work.agents:
+        for item in [item for item in state.queue if item.agent == agent]:
+            yield PromptDropped(item.id), agent
+            yield Warned(f"{agent} has ended and did not answer: {item.body}"), ""
         yield AgentEnded(agent, "aborted"), ""
 
 

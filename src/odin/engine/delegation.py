@@ -4,6 +4,7 @@ Only the direct owner of a task may write to it or cancel it. Refusals are answe
 as `scope_conflict` with a sentence, or a UsageError.
 """
 
+import asyncio
 from typing import Protocol
 
 from odin.core.errors import UsageError
@@ -131,8 +132,10 @@ class TaskDesk:
         task = self._get_own_task(task_id)
         if task.state in ("failed", "cancelled"):
             raise UsageError(f"{task.id} is {task.state} and cannot be continued.", "Delegate a new task.")
-        if task.agent not in {agent.name for agent in self._team.list_agents()}:
-            return await self._continue_task(task, message)
+        async with self._team.continuing:
+            task = self._get_own_task(task_id)
+            if task.agent not in {agent.name for agent in self._team.list_agents()}:
+                return await self._continue_task(task, message)
         self._team.write_to(task, self._write(task, task.agent, message))
         return TaskHandle("running", task.id, task.agent, "It reads the message with its next request.")
 
@@ -176,14 +179,23 @@ class TaskDesk:
         )
         try:
             await self._team.start(spec)
-        except Exception as error:
-            self._recorder.emit(
-                TaskChanged(task.id, "failed", reason=f"Its agent could not start: {error}"), self._agent
-            )
+        except BaseException as error:
+            if not continues and not self._is_over(task):
+                cancelled = isinstance(error, asyncio.CancelledError)
+                why = "It was interrupted before it started." if cancelled else f"Its agent could not start: {error}"
+                self._recorder.emit(TaskChanged(task.id, "cancelled" if cancelled else "failed", reason=why), "")
             raise
-        self._recorder.emit(TaskChanged(task.id, "running", name), name)
-        self._team.post.send(self._write(task, name, message))
+        if self._is_over(task):
+            await self._team.dismiss(name, "Its task was cancelled before it started.")
+            raise UsageError(f"{task.id} was cancelled before its agent started.")
+        mail = self._write(task, name, message)
+        self._recorder.emit(TaskChanged(task.id, "running", name, mail=mail), name)
+        self._team.post.announce(mail)
         return name
+
+    def _is_over(self, task: TaskRecord) -> bool:
+        """True if the task has failed or was cancelled in the meantime."""
+        return self._recorder.state.board.tasks[task.id].resume_policy == "never"
 
     def _write(self, task: TaskRecord, recipient: str, message: str) -> MailSent:
         return self._team.post.write(

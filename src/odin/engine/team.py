@@ -78,7 +78,7 @@ class AgentSpec(Struct, frozen=True):
 class _Member:
     """A live sub-agent. `done` is for the call that waits for it; a delegated agent has none.
 
-    `completion` and `question` are what it said with Complete or Escalate in its latest turn.
+    `completion` and `question` are what it said last with Complete or Escalate, in the turn `said_in`.
     """
 
     def __init__(self, spec: AgentSpec, agent: Agent, done: "asyncio.Future[TurnEnded] | None") -> None:
@@ -87,6 +87,7 @@ class _Member:
         self.done = done
         self.completion: TaskReport | None = None
         self.question = ""
+        self.said_in = ""
         self.nudges = 0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -134,6 +135,8 @@ class Team:
         self._members: dict[str, _Member] = {}
         self._last_number = 0
         self._ending: set[asyncio.Task[None]] = set()
+        self.continuing = asyncio.Lock()
+        """Held while a task gets a new agent, so that it gets only one."""
 
     # --- agents by name ---
 
@@ -267,8 +270,20 @@ class Team:
         member.stop_timer()
         self._drop_queue(name)
         self._end_later(self._maker.release(name))
+        unread = self._recorder.state.board.list_mail(name)
         self._recorder.emit(AgentEnded(name, reason, text[:REPORTED_CHARS]))
         self._notifier.unregister(member.agent)
+        for mail in unread:
+            passed_on = self._recorder.state.board.mail[mail.id]
+            if passed_on.recipient != name:
+                self.post.announce(passed_on)
+
+    async def dismiss(self, name: str, why: str) -> None:
+        """End an agent that has not started to work."""
+        member = self._members.get(name)
+        if member is not None:
+            await member.agent.stop()
+            self._remove(member, "aborted", why)
 
     def _drop_queue(self, name: str) -> None:
         """Report prompts that the ended agent did not answer."""
@@ -289,7 +304,8 @@ class Team:
         task = self.find_task(name)
         if task is None or task.is_ended:
             return
-        if member.completion is not None:
+        is_last_word = member.said_in == ended.id or task.state == "waiting_descendant"
+        if member.completion is not None and is_last_word:
             self._settle_completion(member, task)
         elif member.question:
             self._ask_owner(member, task)
@@ -300,6 +316,8 @@ class Team:
         """The agent stopped without Complete or Escalate: nudge it later, or give up."""
         if ended.reason == "aborted":
             return
+        if ended.steps > 1:
+            member.nudges = 0
         if ended.reason == "interrupted":
             mail = self._write_report(member, task, "The user interrupted it. Notify continues it.", "blocked")
             self._change(member, task, "idle", reason="The user interrupted it.", mail=mail)
@@ -320,6 +338,8 @@ class Team:
         member.nudges += 1
         self._set_running(member)
         member.agent.notify(Prompt(f"{member.spec.name}-nudge-{member.nudges}", REMINDER, member.spec.mode))
+        if not member.agent.is_busy and (task := self.find_task(member.spec.name)) is not None:
+            self._fail(member, task, "It stopped without Complete too often.")
 
     def _ask_owner(self, member: _Member, task: TaskRecord) -> None:
         question, member.question = member.question, ""
@@ -405,7 +425,9 @@ class Team:
         await member.agent.stop()
         owner = self._members.get(member.spec.owner)
         task = None if owner is None else self.find_task(member.spec.owner)
-        if owner is not None and task is not None and task.state == "waiting_descendant" and not owner.agent.is_busy:
+        if owner is None or task is None or task.state != "waiting_descendant":
+            return
+        if not owner.agent.is_busy and not self.post.should_wake(member.spec.owner):
             self._settle_completion(owner, task)
 
     def _end_later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -427,18 +449,21 @@ class Team:
     def set_completion(self, agent: str, completion: TaskReport) -> None:
         """Remember what the agent says about its finished task. The task ends with the agent's turn."""
         member = self._require_member(agent)
-        if member.question:
-            member.question = ""
-            raise UsageError("Complete and Escalate exclude each other.", "Call only one of them.")
+        self._refuse_both(member, bool(member.question))
         member.completion = completion
 
     def set_question(self, agent: str, question: str) -> None:
         """Remember the agent's question to its owner. It is sent when the agent's turn ends."""
         member = self._require_member(agent)
-        if member.completion is not None:
-            member.completion = None
-            raise UsageError("Complete and Escalate exclude each other.", "Call only one of them.")
+        self._refuse_both(member, member.completion is not None)
         member.question = question
+
+    def _refuse_both(self, member: _Member, has_said_other: bool) -> None:
+        """Forget what the agent said before. Raise UsageError if it was the other one, in the same turn."""
+        before, member.said_in = member.said_in, self._recorder.state.open_work.turns.get(member.spec.name, "")
+        member.completion, member.question = None, ""
+        if has_said_other and before == member.said_in:
+            raise UsageError("Complete and Escalate exclude each other.", "Call only one of them.")
 
     def _require_member(self, agent: str) -> _Member:
         member = self._members.get(agent)

@@ -1,6 +1,6 @@
 """The sub-agents of a session with their threads, the delegated tasks, and the mail that is not delivered yet."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -29,6 +29,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.team import ACTIVE_STATES, MailSent, TaskChanged, TaskCreated, TaskRecord
+from odin.core.text import join_some
 from odin.session.conversation import ReadLog
 from odin.session.thread import Thread
 
@@ -46,6 +47,8 @@ _THREAD_EVENTS = (
     ResultsPruned,
     Compacted,
 )
+
+_MAX_NAMED = 10
 
 _CUT_OFF = "The session ended while an agent worked on it."
 
@@ -142,7 +145,8 @@ def _number_of(name: str) -> int:
 class TaskBoard:
     """The delegated tasks, and the mail that has not been delivered. Counts are the highest numbers used, for new ids.
 
-    A task whose agent was cut off by the end of the session is idle: its owner can continue it.
+    A task whose agent was cut off by the end of the session is idle: its owner can continue it. Mail outlives its
+    recipient: the next agent of the task gets it, and once the task has ended its owner gets what was reported to it.
     """
 
     def __init__(self) -> None:
@@ -164,6 +168,14 @@ class TaskBoard:
             if (task.owner_task == owner_task if owner_task else not task.owner_task and task.owner == owner)
         ]
 
+    def describe_left(self) -> str:
+        """Return the note to the main agent about tasks that an earlier run of the session left open, or ""."""
+        left = [task for task in self.tasks.values() if not task.is_ended and not task.owner_task]
+        if not left:
+            return ""
+        names = join_some((f"{task.id} ({task.state})" for task in left), _MAX_NAMED)
+        return f"No agent works on these tasks since the session was closed: {names}. Notify continues one of them."
+
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
         match event:
@@ -179,6 +191,8 @@ class TaskBoard:
                 self._change(event, envelope.ts)
             case MailSent():
                 self._send(event, envelope.ts)
+            case AgentEnded():
+                self._pass_on_reports(event.id)
             case SessionOpened():
                 self._cut_off(envelope.ts)
             case _:
@@ -214,6 +228,8 @@ class TaskBoard:
     def _change(self, event: TaskChanged, now: float) -> None:
         task = self.tasks[event.id]
         agents = task.agents if not event.agent or event.agent in task.agents else (*task.agents, event.agent)
+        if event.agent and event.agent not in task.agents:
+            self._move_mail(task.agents, event.agent)
         if event.mail is not None:
             self._send(event.mail, now)
             task = self.tasks[event.id]
@@ -254,6 +270,20 @@ class TaskBoard:
             artifacts = (*task.artifacts, event.artifact) if event.artifact else task.artifacts
             task = replace(task, last_mail=event.id, artifacts=artifacts)
         self.tasks[task.id] = replace(task, updated_turn=self._turn, updated_at=now)
+
+    def _move_mail(self, recipients: Collection[str], to: str) -> None:
+        for mail in [mail for mail in self.mail.values() if mail.recipient in recipients]:
+            self.mail[mail.id] = replace(mail, recipient=to)
+
+    def _pass_on_reports(self, agent: str) -> None:
+        """Address what was reported to an agent, and not read, to the owner of its task, if that has ended."""
+        task = next((task for task in self.tasks.values() if task.agent == agent and task.is_ended), None)
+        if task is None:
+            return
+        owner = self.tasks.get(task.owner_task)
+        to = owner.agent if owner is not None and not owner.is_ended else ""
+        for mail in [mail for mail in self.list_mail(agent) if mail.kind != "message"]:
+            self.mail[mail.id] = replace(mail, recipient=to)
 
     def _cut_off(self, now: float) -> None:
         for task in self.tasks.values():

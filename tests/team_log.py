@@ -1,0 +1,65 @@
+"""What must be true of the tasks and the mail in every log: legal states, and each mail delivered once."""
+
+from collections.abc import Iterable
+
+from odin.core.event import Envelope, NoteAdded, TurnStarted
+from odin.core.team import MailSent, TaskChanged, TaskCreated, TaskState
+from odin.session.state import SessionState
+
+_LEGAL: dict[TaskState, set[TaskState]] = {
+    "running": {"running", "waiting_main", "waiting_descendant", "completed", "failed", "cancelled", "idle"},
+    "waiting_main": {"running", "cancelled", "idle"},
+    "waiting_descendant": {"running", "waiting_main", "completed", "failed", "cancelled", "idle"},
+    "idle": {"running", "cancelled"},
+    "completed": {"running"},
+    "failed": set(),
+    "cancelled": set(),
+}
+
+
+def sent_in(log: Iterable[Envelope]) -> list[MailSent]:
+    """All mail that was sent, in order."""
+    events = [envelope.event for envelope in log]
+    mail = [event.mail if isinstance(event, TaskChanged) else event for event in events]
+    return [item for item in mail if isinstance(item, MailSent)]
+
+
+def delivered_in(log: Iterable[Envelope]) -> list[str]:
+    """The ids of all mail that was shown to a model, in order."""
+    events = [envelope.event for envelope in log]
+    return [name for event in events if isinstance(event, TurnStarted | NoteAdded) for name in event.mail]
+
+
+def check_team(log: list[Envelope]) -> SessionState:
+    """Fold the log step by step, and check each step of its tasks and its mail. Return the state at the end."""
+    state = SessionState.fold([], read_log=lambda: log)
+    sent: set[str] = set()
+    delivered: set[str] = set()
+    replaced: set[str] = set()
+    for envelope in log:
+        event = envelope.event
+        before = dict(state.board.mail)
+        if isinstance(event, TurnStarted | NoteAdded):
+            for name in event.mail:
+                assert name in sent and name not in delivered, f"{name} was delivered twice, or before it was sent"
+                assert before[name].recipient == envelope.agent, f"{name} was delivered to {envelope.agent!r}"
+                delivered.add(name)
+        if isinstance(event, TaskCreated):
+            assert event.id not in state.board.tasks, f"{event.id} was created twice"
+        if isinstance(event, TaskChanged):
+            old = state.board.tasks[event.id].state
+            assert event.state in _LEGAL[old], f"{event.id}: {old} to {event.state} at event {envelope.seq}"
+        for mail in sent_in([envelope]):
+            assert mail.id not in sent, f"{mail.id} was sent twice"
+            sent.add(mail.id)
+        state.apply(envelope)
+        replaced |= {name for name in before if name not in state.board.mail} - delivered
+    waiting = set(state.board.mail)
+    assert sent == delivered | replaced | waiting, f"lost mail: {sent - delivered - replaced - waiting}"
+    assert {mail.kind for mail in sent_in(log) if mail.id in replaced} <= {"progress"}
+    for mail in state.board.mail.values():
+        task = next((task for task in state.board.tasks.values() if mail.recipient in task.agents), None)
+        assert not mail.recipient or task is not None, f"{mail.id} waits for nobody: {mail.recipient}"
+        unread_at_end = task is not None and task.state == "completed" and mail.kind != "progress"
+        assert not unread_at_end, f"{mail.id} to {mail.recipient} was never read"
+    return state
