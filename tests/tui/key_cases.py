@@ -20,6 +20,7 @@ from odin.core.op import (
     Prompt,
     RemoveRule,
     SetPermissionMode,
+    SetRole,
 )
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
@@ -538,6 +539,7 @@ CASES: tuple[Case, ...] = (
     Case("paste_image", clipped, lambda scene: scene.app.composer.text == "from elsewhere"),
     Case("undo", typed("abc"), lambda scene: scene.app.composer.text != "abc"),
     Case("redo", taken_back, lambda scene: scene.app.composer.text == "abc"),
+    Case("next_role", idle, op(SetRole("planner"))),
     Case("next_mode", idle, lambda scene: scene.app.mode == "ask_mode"),
     Case("errors_here", idle, opened(ErrorsDialog)),
     Case("choose_next", typed("/"), lambda scene: scene.app.composer.popup.at == 1),

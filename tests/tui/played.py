@@ -9,6 +9,7 @@ from typing import Any
 
 from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageRow
 from odin.core.client import (
+    AgentSummary,
     AvailableModel,
     ChangedFile,
     Client,
@@ -160,6 +161,9 @@ class PlayedClient:
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         return self.custom
+
+    async def list_agents(self) -> tuple[AgentSummary, ...]:
+        return AgentSummary("builder", "main", "Builds."), AgentSummary("planner", "main", "Plans.")
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         found = (

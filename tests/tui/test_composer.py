@@ -264,14 +264,14 @@ async def test_earlier_prompts_are_found_by_their_letters() -> None:
         assert composer.text == "draft"
 
 
-async def test_tab_changes_the_mode_of_the_next_prompt() -> None:
+async def test_f2_changes_the_mode_of_the_next_prompt() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         await stage.shows("─ edit ─")
-        await stage.press("tab")
+        await stage.press("f2")
         await stage.shows("─ ask ─")
         await stage.send("why?")
-        await stage.press("tab")
+        await stage.press("f2")
         await stage.shows("─ plan ─")
         await stage.send("how?")
         assert [op.mode for op in await sent(stage, client, 2)] == ["ask_mode", "plan_mode"]

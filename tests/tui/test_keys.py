@@ -120,7 +120,7 @@ ALSO_EDITS = {"paste_image", "write", "queue_leave"}
 BY_LETTERS = {"transcript", "queue"}
 """Places that a letter without a meaning leaves."""
 
-DISTURBING = {"next_mode", "choose", "choose_next", "choose_previous", "choose_and_send", "deny_words", "yes"}
+DISTURBING = {"next_role", "choose", "choose_next", "choose_previous", "choose_and_send", "deny_words", "yes"}
 """Whose own key does something else there that ends the situation, so that the other key is tried anew."""
 
 

@@ -134,7 +134,7 @@ async def test_a_waiting_prompt_is_edited() -> None:
         await stage.shows("queued prompt:", "─ plan ─")
         assert stage.app.composer.text == "then this\nand that"
         await stage.type("!")
-        await stage.press("tab", "enter")
+        await stage.press("f2", "enter")
         await until_submitted(stage, client, ChangePrompt("p1", "then this\nand that!", "edit_mode", attachments=()))
         assert stage.app.composer.text == "my draft"
         await stage.press("ctrl+q", "enter")

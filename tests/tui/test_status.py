@@ -67,9 +67,9 @@ async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:
 async def test_the_mode_is_always_in_sight(open_app: OpenApp) -> None:
     async with open_app(size=(40, 12)) as stage:
         await stage.until(lambda: status(stage).startswith(" edit"))
-        await stage.press("tab")
+        await stage.press("f2")
         await stage.until(lambda: status(stage).startswith(" ask"))
-        await stage.press("tab")
+        await stage.press("alt+m")
         await stage.until(lambda: status(stage).startswith(" plan"))
 
 

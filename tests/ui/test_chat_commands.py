@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from odin.core.client import SessionInfo
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.testing import ScriptedServer, call, fault, say
 from odin.ui.plain.command_views import KEY_LINES, UNAVAILABLE_SENTENCES
@@ -21,7 +22,8 @@ class _Held:
 
 
 def known() -> set[str]:
-    table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
+    info = SessionInfo("s", "/", "m", "1", "edit_mode", "default", ())
+    table = PlainCommands(cast("Any", _Held()), info, "edit_mode", io.StringIO(), lambda: None)
     return {*table.names, *MODES, "exit", "editor"}
 
 

@@ -36,6 +36,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand("edit", "Switch to edit mode, which edits files and runs commands, or send TEXT in it.", "[TEXT]"),
     SlashCommand("execute", "Carry out a plan of .odin/plans, or the newest one, in a new session.", "[PLAN] [ROLE]"),
+    SlashCommand("role", "Switch the role of the main agent. Without arguments, show it.", "[NAME]"),
     # the running turn, the queue and the history
     SlashCommand("queue", "List, edit, drop or send queued prompts.", "[edit|drop|steer|send N]"),
     SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),
@@ -76,9 +77,9 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("status", "Show version, model, key, folder, sandbox, permissions, session and usage."),
     SlashCommand("diagnostics", "Show warnings, the session's setup and the number of errors."),
     SlashCommand("errors", "Show recent warnings and errors."),
-    SlashCommand("show", "Show one setting.", "[model|mode|sandbox|rules|context]"),
+    SlashCommand("show", "Show one setting.", "[model|mode|role|sandbox|rules|context]"),
     SlashCommand("list", "List models, sessions, rules, commands or tools.", "[models|sessions|rules|commands|tools]"),
-    SlashCommand("switch", "Switch the model or the mode.", "model|mode NAME"),
+    SlashCommand("switch", "Switch the model, the mode or the role.", "model|mode|role NAME"),
     # screen
     SlashCommand("diff", "Show the uncommitted changes in git, new files included.", "[PATH]"),
     SlashCommand("copy", "Copy the last answer, or the Nth last, to the clipboard.", "[N]"),

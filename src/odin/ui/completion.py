@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from odin.core.client import CustomCommand
+from odin.core.client import AgentSummary, CustomCommand
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 
 EXACT_PART_SCORE = 50_000
@@ -58,9 +58,9 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "theme": ("auto", "dark", "light"),
     "permissions": ("default", "acceptEdits", "auto", "dontAsk"),
     "compact": ("cancel",),
-    "show": ("model", "mode", "sandbox", "rules", "context"),
+    "show": ("model", "mode", "role", "sandbox", "rules", "context"),
     "list": ("models", "sessions", "rules", "commands", "tools"),
-    "switch": ("model", "mode"),
+    "switch": ("model", "mode", "role"),
 }
 
 
@@ -129,11 +129,18 @@ def is_command(text: str, custom: Sequence[CustomCommand]) -> bool:
     return find_slash_command(name) is not None or any(own.name.casefold() == name for own in custom)
 
 
-def complete_argument(target: CompletionTarget) -> list[CompletionItem]:
+def complete_argument(target: CompletionTarget, agents: Sequence[AgentSummary] = ()) -> list[CompletionItem]:
+    """Return the arguments of a command that match, best first. `agents` are those that /role can name."""
     command = find_slash_command(target.command)
-    words = _ARGUMENT_WORDS.get(command.name, ()) if command is not None else ()
+    name = command.name if command is not None else ""
+    words = dict.fromkeys(_ARGUMENT_WORDS.get(name, ()), "")
+    if name == "role":
+        words = {agent.name: agent.description for agent in agents if agent.is_role}
     scored = [(score, word) for word in words if (score := score_match(target.letters, word))]
-    return [CompletionItem(word, word, is_runnable=True) for _, word in sorted(scored, key=lambda item: -item[0])]
+    return [
+        CompletionItem(word, word, help=words[word], is_runnable=True)
+        for _, word in sorted(scored, key=lambda item: -item[0])
+    ]
 
 
 def make_file_items(paths: Sequence[str]) -> list[CompletionItem]:

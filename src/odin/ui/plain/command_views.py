@@ -23,6 +23,7 @@ HELP_LINES = (
     "shell command. Ctrl-C stops the turn, /continue resumes it, /forget removes the last message.",
     "/undo undoes the last prompt, /rewind N an earlier one, /redo reverts that.",
     "/rules lists permission rules; /rules add RULE and /rules remove N change them.",
+    "/role NAME switches the role: builder, planner or one of your agent files.",
     "/permissions MODE sets the permission mode; /yolo on turns permission prompts off.",
     "/new starts a session, /resume resumes one, /fork [N] copies this one; /sessions, /rename, /delete, /export.",
     "/models lists models, /model NAME switches; also /status, /stats, /diagnostics, /errors and /show.",

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TextIO
 
-from odin.core.client import Client, Sessions, SessionSummary
+from odin.core.client import Client, SessionInfo, Sessions, SessionSummary
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Event, Mode
@@ -63,7 +63,7 @@ class PlainCommands:
     """
 
     def __init__(
-        self, sessions: Sessions, permission_mode: str, mode: Mode, err: TextIO, expect_turn: Callable[[], None]
+        self, sessions: Sessions, info: SessionInfo, mode: Mode, err: TextIO, expect_turn: Callable[[], None]
     ) -> None:
         self.mode: Mode = mode
         self.first_prompt: Prompt | None = None
@@ -105,10 +105,14 @@ class PlainCommands:
             "diagnostics": self._print_diagnostics,
             "errors": self._print_errors,
         }
-        self.enter_session(permission_mode)
+        self.enter_session(info.permission_mode, info.role)
 
-    def enter_session(self, permission_mode: str) -> None:
+    def record_role(self, role: str) -> None:
+        self.role = role
+
+    def enter_session(self, permission_mode: str, role: str) -> None:
         """Forget the state of the previous session."""
+        self.role = role
         self.permission_mode.enter_session(permission_mode)
         self.user_shell, self.compaction = views.UserShellView(self._err), views.CompactionView(self._err)
         self._loop_view = views.LoopView(self._err)
@@ -143,7 +147,9 @@ class PlainCommands:
 
     @property
     def _context(self) -> CommandContext:
-        return CommandContext(self._sessions, self.mode, self.permission_mode, self._expect_turn)
+        return CommandContext(
+            self._sessions, self.mode, self.permission_mode, self._expect_turn, record_role=self.record_role
+        )
 
     @property
     def _columns(self) -> int:

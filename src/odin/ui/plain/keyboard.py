@@ -48,7 +48,7 @@ async def complete(client: Client, before: str) -> Completion | None:
 
 async def _find_items(client: Client, target: CompletionTarget) -> Sequence[CompletionItem]:
     if target.kind == "argument":
-        return complete_argument(target)
+        return complete_argument(target, await client.list_agents() if target.command == "role" else ())
     with contextlib.suppress(OdinError, OSError):
         if target.kind == "command":
             return complete_command(target.letters, await client.list_commands())

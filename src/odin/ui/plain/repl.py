@@ -12,8 +12,8 @@ from typing import Any, TextIO
 from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError, OutputFailed
-from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, TurnStarted
-from odin.core.event_values import Mode
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged, TurnStarted
+from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import count_of
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
@@ -123,7 +123,8 @@ _SIGNAL_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 def format_introduction(info: SessionInfo, mode: Mode) -> list[str]:
     """Return the header lines: version, model and folder; mode, permissions and sandbox."""
     first = f"Odin {info.version} · {info.model} · {info.cwd}"
-    second = [mode.removesuffix("_mode"), f"permissions: {info.permission_mode}"]
+    role = [] if info.role == DEFAULT_ROLE else [f"role: {info.role}"]
+    second = [mode.removesuffix("_mode"), *role, f"permissions: {info.permission_mode}"]
     return [first, " · ".join([*second, f"sandbox: {info.sandbox}"] if info.sandbox else second)]
 
 
@@ -137,7 +138,7 @@ class _PlainRepl:
         )
         self._sender = PromptSender(self._keyboard)
         self._turns = TurnView(self._keyboard, self._observe, self._install_signals)
-        self._commands = PlainCommands(sessions, info.permission_mode, mode, sys.stderr, self._sender.expect)
+        self._commands = PlainCommands(sessions, info, mode, sys.stderr, self._sender.expect)
         self._notifier = PlainNotifier(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._line_stays = True
@@ -157,7 +158,8 @@ class _PlainRepl:
     def prompt(self) -> str:
         if self._commands.is_choosing:
             return PICK_PROMPT
-        return f"{self._commands.mode.removesuffix('_mode')}{self._commands.permission_mode.warning}> "
+        role = "" if self._commands.role == DEFAULT_ROLE else f"{self._commands.role} "
+        return f"{role}{self._commands.mode.removesuffix('_mode')}{self._commands.permission_mode.warning}> "
 
     async def run(self, first: str, draft: str) -> int:
         tasks = [self._loop.create_task(work) for work in (self._follow(), self._work(first, draft))]
@@ -280,6 +282,8 @@ class _PlainRepl:
         match envelope.event:
             case PermissionModeChanged(mode=mode):
                 self._commands.permission_mode.record_mode(mode)
+            case RoleChanged(role=role):
+                self._commands.record_role(role)
             case ModeChanged(mode=mode):
                 self._commands.mode = mode
             case PlanAsked(path=path):
@@ -396,7 +400,7 @@ class _PlainRepl:
         if self._client is before:
             return
         info = await self._client.get_info()
-        self._commands.enter_session(info.permission_mode)
+        self._commands.enter_session(info.permission_mode, info.role)
         self._notifier.enter_session(self._client, info)
         self._turns.is_first_turn = True
         queue = (await self._client.snapshot()).queue

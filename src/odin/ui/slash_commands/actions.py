@@ -27,6 +27,7 @@ from odin.core.op import (
     SetLoop,
     SetModel,
     SetPermissionMode,
+    SetRole,
 )
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
@@ -137,12 +138,14 @@ _ALREADY_COMPACTING = "Compaction is already running. /compact cancel stops it."
 
 
 class CommandContext(Struct, frozen=True):
-    """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts."""
+    """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts, and
+    `record_role` with the role after a switch."""
 
     sessions: Sessions
     mode: Mode
     permission_mode: PermissionModeSwitch
     expect_turn: Callable[[], None] = lambda: None
+    record_role: Callable[[str], None] = lambda role: None
 
     @property
     def client(self) -> Client:
@@ -228,6 +231,20 @@ async def compact(ctx: CommandContext, rest: str) -> str:
     if await ctx.client.submit(Compact(rest)):
         return ""
     return _ALREADY_COMPACTING if was_running else _TOO_SHORT
+
+
+async def set_role(ctx: CommandContext, rest: str) -> str:
+    """Switch the role, if one is named, and return the message to show."""
+    roles = {agent.name: agent.description for agent in await ctx.client.list_agents() if agent.is_role}
+    if not rest:
+        role = (await ctx.client.get_info()).role
+        return escape_hidden(f"Role: {role} (one of {', '.join(roles)})")
+    before = await ctx.client.get_info()
+    await ctx.client.submit(SetRole(rest))
+    info = await ctx.client.get_info()
+    ctx.record_role(info.role)
+    model = f" Model: {info.model}." if info.model != before.model else ""
+    return escape_hidden(f"Role: {info.role}. {roles.get(info.role, '')}{model}".strip())
 
 
 # --- sessions ---
@@ -331,9 +348,9 @@ async def change_rules(ctx: CommandContext, rest: str) -> str:
 # --- /show, /list and /switch ---
 
 _SYNONYMS = {
-    "show": {"": "diagnostics", "rules": "rules", "context": "context"},
+    "show": {"": "diagnostics", "rules": "rules", "context": "context", "role": "role"},
     "list": {"": "help", "models": "models", "sessions": "sessions", "rules": "rules", "commands": "commands"},
-    "switch": {"model": "model", "mode ask": "ask", "mode plan": "plan", "mode edit": "edit"},
+    "switch": {"model": "model", "role": "role", "mode ask": "ask", "mode plan": "plan", "mode edit": "edit"},
 }
 
 
@@ -343,7 +360,7 @@ def resolve_synonym(name: str, rest: str) -> tuple[str, str]:
     if command := _SYNONYMS.get(name, {}).get(words.casefold()):
         return command, ""
     first, _, more = words.partition(" ")
-    return ("model", more) if name == "switch" and first == "model" else (name, rest)
+    return (first, more) if name == "switch" and first in ("model", "role") else (name, rest)
 
 
 async def show_setting(ctx: CommandContext, rest: str) -> str:
@@ -373,6 +390,7 @@ ACTIONS: dict[str, Action] = {
     "forget": forget_last_message,
     "loop": set_loop,
     "compact": compact,
+    "role": set_role,
     "rename": rename_session,
     "delete": delete_session,
     "export": export_session,

@@ -26,7 +26,7 @@ from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
-from odin.core.op import CancelCompaction, Interrupt, Op, Prompt
+from odin.core.op import CancelCompaction, Interrupt, Op, Prompt, SetRole
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier, restore_title_on_suspend
 from odin.ui.slash_commands.reports import ErrorLog
@@ -491,6 +491,14 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def action_setup(self) -> None:
         self.run_worker(self.startup.show_onboarding(), exit_on_error=True)
+
+    async def action_next_role(self) -> None:
+        """Tab: switch to the role after the active one."""
+        if self.info is None:
+            return
+        roles = [agent.name for agent in await self.client.list_agents() if agent.is_role]
+        current = self.facts.role
+        await self.submit(SetRole(roles[(roles.index(current) + 1) % len(roles)] if current in roles else roles[0]))
 
     def action_next_mode(self) -> None:
         self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]

@@ -15,7 +15,7 @@ from textual.geometry import Offset, Region
 from textual.message import Message
 from textual.widget import Widget
 
-from odin.core.client import Client, CustomCommand
+from odin.core.client import AgentSummary, Client, CustomCommand
 from odin.core.errors import OdinError
 from odin.ui.completion import (
     CompletionItem,
@@ -166,6 +166,7 @@ class ComposerCompleter:
         self._file_task: asyncio.Task[None] | None = None
         self._command_task: asyncio.Task[None] | None = None
         self._custom_commands: Sequence[CustomCommand] = ()
+        self._agents: Sequence[AgentSummary] = ()
         self.target: CompletionTarget | None = None
 
     def enter_session(self, client: Client) -> None:
@@ -204,7 +205,7 @@ class ComposerCompleter:
     def _match_locally(self, target: CompletionTarget) -> Sequence[CompletionItem]:
         if target.kind == "command":
             return complete_command(target.letters, self._custom_commands)
-        return complete_argument(target)
+        return complete_argument(target, self._agents)
 
     async def _find_files(self, letters: str) -> None:
         """Show matching files now, and again as the path index grows."""
@@ -217,11 +218,12 @@ class ComposerCompleter:
             await asyncio.sleep(pause)
 
     def _refresh_commands(self) -> None:
-        """Reload the custom commands, which can change while the app runs."""
+        """Reload the custom commands, which can change while the app runs, and the roles."""
         if self._command_task is None or self._command_task.done():
             self._command_task = asyncio.create_task(self._load_commands())
 
     async def _load_commands(self) -> None:
+        self._agents = await self._query(lambda client: client.list_agents())
         commands = await self._query(lambda client: client.list_commands())
         if commands != self._custom_commands:
             self._custom_commands = commands

@@ -17,8 +17,8 @@ from textual.document._document import Location, Selection
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, PermissionModeChanged, SessionOpened, TurnEnded, TurnStarted
-from odin.core.event_values import Delivery, Mode
+from odin.core.event import Envelope, PermissionModeChanged, RoleChanged, SessionOpened, TurnEnded, TurnStarted
+from odin.core.event_values import DEFAULT_ROLE, Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.terminal import width_of
 from odin.ui.tui.composer import external_text
@@ -105,6 +105,7 @@ class Composer(StableTextArea):
         self._get_mode = mode
         self._newest_queued = newest_queued
         self.permission_mode = "default"
+        self.role = DEFAULT_ROLE
         self._is_busy = False
         self._border_state: object = None
         self._load_count = 0
@@ -140,6 +141,7 @@ class Composer(StableTextArea):
         """Switch completion to another session. The draft is kept."""
         self.completer.enter_session(client)
         self.permission_mode = info.permission_mode
+        self.role = info.role
         self._is_busy = False
         self.update_border()
 
@@ -149,6 +151,8 @@ class Composer(StableTextArea):
             return
         if live and isinstance(event, PermissionModeChanged):
             self.permission_mode = event.mode
+        elif live and isinstance(event, RoleChanged):
+            self.role = event.role
         elif isinstance(event, TurnStarted | TurnEnded | SessionOpened):
             self._is_busy = isinstance(event, TurnStarted)
 
@@ -172,18 +176,18 @@ class Composer(StableTextArea):
         return None
 
     def update_border(self) -> None:
-        """Show the mode, the permission mode and the meaning of Enter on the border."""
+        """Show the role, the mode, the permission mode and the meaning of Enter on the border."""
         if not self.is_mounted:
             return
         first, theme = self.document[0][:1], theme_of(self)
         doing = (self.searching, self.editing_id, self._is_busy)
-        state = (theme.name, self._get_mode(), self.permission_mode, first, doing)
+        state = (theme.name, self._get_mode(), self.permission_mode, self.role, first, doing)
         if state == self._border_state:
             return
         self._border_state = state
         self.set_class(first == "!" and not self.searching, "-shell")
         self.set_class(first == "/" and not self.searching, "-command")
-        self.border_title = format_mode(theme, self._get_mode(), self.permission_mode)
+        self.border_title = format_mode(theme, self._get_mode(), self.permission_mode, self.role)
         self.border_subtitle = Text(
             describe_enter(
                 first, self.keys, searching=self.searching, editing=bool(self.editing_id), busy=self._is_busy
@@ -541,6 +545,9 @@ class Composer(StableTextArea):
 
     async def action_errors_here(self) -> None:
         await self.run_action("app.errors")
+
+    async def action_next_role(self) -> None:
+        await self.run_action("app.next_role")
 
     async def action_next_mode(self) -> None:
         await self.run_action("app.next_mode")

@@ -28,12 +28,13 @@ from odin.core.event import (
     RateLimitUpdated,
     Redone,
     Rewound,
+    RoleChanged,
     SessionOpened,
     TitleSet,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.event_values import FileChange, FileState
+from odin.core.event_values import DEFAULT_ROLE, FileChange, FileState
 from odin.core.format import model_name_of
 from odin.ui.tui.panels.agent_activity import AgentList
 
@@ -183,6 +184,7 @@ class SessionFacts:
         self.chosen_model = info.model if info else ""
         self.running_model = self.chosen_model
         self.permission_mode = info.permission_mode if info else "default"
+        self.role = info.role if info else DEFAULT_ROLE
         self.budget_usd = info.budget_usd if info else 0.0
         self.title = ""
         self._usage_totals = UsageTotals()
@@ -219,6 +221,8 @@ class SessionFacts:
                 self.permission_mode = event.permission_mode or self.permission_mode
             case PermissionModeChanged():
                 self.permission_mode = event.mode
+            case RoleChanged():
+                self.role = event.role
             case BudgetSet():
                 self.budget_usd = event.usd
             case ModelChanged():
@@ -278,6 +282,7 @@ class SessionFacts:
         """Apply a fresh report of the session."""
         self.info, self.context = info, context
         self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
+        self.role = info.role
 
     @property
     def budget_left(self) -> float:

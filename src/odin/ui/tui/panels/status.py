@@ -16,7 +16,7 @@ from textual.timer import Timer
 
 from odin.core.call_events import UsageTotals
 from odin.core.client import SessionInfo
-from odin.core.event_values import Mode
+from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import (
     count_of,
     format_count,
@@ -47,10 +47,11 @@ MIN_SHOWN_S = 5
 MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
 
 
-def format_mode(theme: Theme, mode: Mode, permission: str) -> Text:
-    """Return the mode in its color, followed by the permission mode unless it is the default."""
+def format_mode(theme: Theme, mode: Mode, permission: str, role: str = DEFAULT_ROLE) -> Text:
+    """Return the mode in its color, after the role and before the permission mode unless they are the defaults."""
     color = {"ask_mode": theme.success, "plan_mode": theme.secondary, "edit_mode": theme.accent}[mode]
-    text = Text(MODE_WORDS[mode], style=Style(color=color, bold=True))
+    text = Text("" if role == DEFAULT_ROLE else f"{escape_hidden(role)} · ", style=Style(bold=True))
+    text.append(MODE_WORDS[mode], style=Style(color=color, bold=True))
     if permission == BYPASS:
         text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
     elif permission not in ("", "default"):
@@ -172,6 +173,9 @@ class StatusLine(Panel):
 def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
     """Return all parts of the status line, in order, with the context and usage of the shown `agent`."""
     parts = [StatusPart(MODE_LABELS[mode], palette.strong, 0)]
+    if facts.role != DEFAULT_ROLE:
+        role = shorten(escape_hidden(facts.role), 24)
+        parts.insert(0, StatusPart(f"role: {role}", palette.accent, 1, role))
     if facts.permission_mode not in ("default", ""):
         permissions = escape_hidden(facts.permission_mode)
         label = permission_mode_label_of(permissions)
@@ -388,9 +392,9 @@ def _build_facts(info: SessionInfo, model: str, palette: Palette, width: int) ->
 
 def list_tips(keys: KeyTable) -> tuple[str, ...]:
     """Return the tips, with the keys that the user has set. Each fits in 60 columns."""
-    mode, permissions = keys.label_of("next_mode"), keys.label_of("permissions")
+    role, mode, permissions = (keys.label_of(name) for name in ("next_role", "next_mode", "permissions"))
     return (
         "Describe a task. @ mentions a file, ! runs a command.",
-        f"{mode} switches the mode, {permissions} the permission mode.",
+        f"{role} switches roles, {mode} modes, {permissions} permission modes.",
         f"/ lists commands, {keys.label_of('help')} the keys. /init writes AGENTS.md.",
     )
