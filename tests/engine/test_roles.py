@@ -219,7 +219,7 @@ async def test_the_files_of_an_untrusted_project_are_no_roles(start: Start, work
 
 
 async def test_agents_are_listed_and_defined_for_this_run(start: Start) -> None:
-    talk = await start([say("a")], agents='{"one": {"description": "first", "prompt": "1", "mode": "main"}}')
+    talk = await start([say("a")], agent_definitions='{"one": {"description": "first", "prompt": "1", "mode": "main"}}')
     await talk.client.submit(SetRole("one"))
     await talk.client.submit(
         DefineAgents({"two": {"description": "second", "prompt": "2", "model": "haiku"}, "bad": {"prompt": 7}})

@@ -104,7 +104,7 @@ async def open_session(
         else:
             choice = await choose_initial_model(models, workspace.config, opened.past)
         custom = _CustomParts(tools, system_prompt, compactor, before_call)
-        roles = SessionRoles(workspace, models, options.agents, [tool.name for tool in tools])
+        roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in tools])
         await roles.open(opened.past, options.role, keep_model=choice.chosen)
         return SessionComposition(options, workspace, opened, models, choice, custom, roles).client
     except BaseException:

@@ -225,7 +225,7 @@ def _build_options(args: argparse.Namespace) -> Options:
         include_partial=args.include_partial_messages,
         can_ask=args.permission_prompt_tool is not None,
         trust=args.trust,
-        agents=to_valid_unicode(args.agents),
+        agent_definitions=to_valid_unicode(args.agents),
         role=to_valid_unicode(args.role),
     )
 

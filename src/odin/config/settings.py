@@ -329,7 +329,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     With `reach_out=False` nothing is connected before a model is named or a prompt is sent. `usual_max_turns` is the
     limit if neither these options nor the configuration set one. `headless`: no person follows the conversation.
-    `agents` is the JSON of `--agents`.
+    `agent_definitions` is the JSON of `--agents`.
     """
 
     cwd: str = ""
@@ -360,7 +360,7 @@ class Options(Struct, frozen=True, kw_only=True):
     trust: bool = False
     reach_out: bool = True
     env: dict[str, str] | None = None
-    agents: str = ""
+    agent_definitions: str = ""
     role: str = ""
 
     def to_flags(self) -> dict[str, Any]:
