@@ -16,6 +16,7 @@ from odin.core.call_events import (
     TextStreamed,
     ToolEnded,
     ToolProgressed,
+    ToolStarted,
 )
 from odin.core.event import AgentStarted, Envelope, TurnEnded
 from odin.core.op import Continue, Interrupt, Prompt, RunUserShell
@@ -331,3 +332,12 @@ async def exists(path: Path) -> None:
     async with asyncio.timeout(30):
         while not path.exists():
             await asyncio.sleep(0.01)
+
+
+async def test_a_refused_call_beside_a_running_one_is_recorded_once(start: Start) -> None:
+    calls = [call("ExecuteCommand", {"command": "sleep 30"}, id="slow"), call("Grep", {"nope": 1}, id="bad")]
+    talk = await start([reply("", calls), say("Here.")])
+    talk.interrupt_on = ToolStarted
+    assert (await talk.say("Go.")).reason == "interrupted"
+    assert sorted(event.call_id for event in talk.all(ToolEnded)) == ["bad", "slow"]
+    assert (await talk.say("And now?")).text == "Here."

@@ -16,6 +16,8 @@ from odin.core.call_events import (
     CallSpeculated,
     PermissionAnswered,
     PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
@@ -81,6 +83,7 @@ _PAIRS: tuple[tuple[type[AnyEvent], type[AnyEvent], str], ...] = (
     (ToolStarted, ToolEnded, "call_id"),
     (PermissionAsked, PermissionAnswered, "ask_id"),
     (QuestionsAsked, QuestionsAnswered, "ask_id"),
+    (PlanAsked, PlanAnswered, "ask_id"),
     (AgentStarted, AgentEnded, "id"),
     (SpawnStarted, SpawnFinished, "id"),
 )

@@ -126,6 +126,7 @@ class CallPipeline:
                 task.cancel()
             for ended in await asyncio.gather(*waiting, return_exceptions=True):
                 if isinstance(ended, Call):  # it had finished, but a call before it had not
+                    reply.recorded.add(ended.id)
                     record_interrupted(ended, scope, self._deps)
 
     async def _run(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
