@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from odin.core.event import Envelope, NoteAdded, TurnStarted
+from odin.core.event import Envelope, NoteAdded, SessionOpened, TurnStarted
 from odin.core.team import MailSent, TaskChanged, TaskCreated, TaskState
+from odin.engine.crash_recovery import find_dangling
 from odin.session.state import SessionState
 
 _LEGAL: dict[TaskState, set[TaskState]] = {
@@ -62,4 +63,23 @@ def check_team(log: list[Envelope]) -> SessionState:
         assert not mail.recipient or task is not None, f"{mail.id} waits for nobody: {mail.recipient}"
         unread_at_end = task is not None and task.state == "completed" and mail.kind != "progress"
         assert not unread_at_end, f"{mail.id} to {mail.recipient} was never read"
+    return state
+
+
+def check_prefixes(log: list[Envelope], steps: int = 25) -> None:
+    """Cut the log off at some points, and resume there: no agent works any more, and no mail is lost."""
+    for end in range(1, len(log) + 1, max(1, len(log) // steps)):
+        check_resumed(log[:end])
+
+
+def check_resumed(log: list[Envelope]) -> SessionState:
+    """Open the session again as it is in this log, and check what its tasks and its mail have become."""
+    before = SessionState.fold(log)
+    more = [(SessionOpened(before.cwd, before.model, "1"), ""), *find_dangling(before).events]
+    after = [Envelope(before.seq + n, 0.0, before.session, event, agent) for n, (event, agent) in enumerate(more, 1)]
+    state = check_team([*log, *after])
+    assert not state.sub_agents.records
+    assert not [item.id for item in state.queue if item.agent]
+    assert {task.state for task in state.board.tasks.values()} <= set(_LEGAL) - {"running", "waiting_descendant"}
+    assert set(state.board.mail) == set(before.board.mail)
     return state

@@ -313,7 +313,7 @@ async def test_a_message_that_comes_with_complete_is_read_and_needs_another_comp
         [delegate("a"), notify, say("ok").hold(written), say("seen")],
         a=[complete("x is done").hold(hold), say("I do y."), complete("x and y are done")],
     )
-    talk = await start(cast, config={"agents": {"idle_s": 0.01}})
+    talk = await start(cast, config={"team": {"idle_s": 0.01}})
     prompt = await talk.submit("go")
     while not any(item.kind == "message" for item in await talk.heard_until_now(MailSent)):
         await asyncio.sleep(0.01)
@@ -359,7 +359,7 @@ async def _events_of(client: Client) -> AsyncIterator[Envelope]:
 async def test_work_with_tools_resets_the_count_of_reminders(start: Start) -> None:
     work = [turn for number in range(5) for turn in (call("Report", {"message": f"{number}"}), say("and?"))]
     cast = Cast([delegate("a"), say("ok"), say("seen")], a=[*work, complete("at last")])
-    talk = await start(cast, config={"agents": {"idle_s": 0.01}})
+    talk = await start(cast, config={"team": {"idle_s": 0.01}})
     await talk.say("go")
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks

@@ -97,7 +97,7 @@ async def answer_all(client: Client, heard: list[Envelope]) -> None:
 
 async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path) -> None:
     company = Company(workspace)
-    settings = {"agents": {"idle_s": 0.01}, "sandbox": "none"}
+    settings = {"team": {"idle_s": 0.01}, "sandbox": "none"}
     talk = await start(company, config=settings, yes=False, can_ask=True, permission_mode="acceptEdits")
     heard: list[Envelope] = []
     listening = asyncio.create_task(answer_all(talk.client, heard))

@@ -22,6 +22,7 @@ class Model:
         self._random = random
         self._project = project
         self._count = 0
+        self._delegated = 0
 
     def answer(self, seen: SeenRequest) -> Turn:
         if not seen.tool_names:
@@ -31,7 +32,7 @@ class Model:
             return self._spoiled()
         if chance < 0.18:
             return self._eager()
-        turn = self._said() if chance < 0.48 else self._calling()
+        turn = self._said() if chance < 0.48 else self._calling(seen)
         return self._disturbed(turn)
 
     def _job(self) -> Turn:
@@ -80,13 +81,17 @@ class Model:
     def _thought(self) -> str:
         return "I wonder about it." if self._random.random() < 0.4 else ""
 
-    def _calling(self) -> Turn:
-        calls = [self._call() for _ in range(self._random.choice((1, 1, 1, 2, 3, 5)))]
+    def _calling(self, seen: SeenRequest) -> Turn:
+        calls = [self._call(seen) for _ in range(self._random.choice((1, 1, 1, 2, 3, 5)))]
         text = "I do something." if self._random.random() < 0.5 else ""
         return reply(text, calls, thinking=self._thought(), chunk=9)
 
-    def _call(self) -> ScriptedCall:
+    def _call(self, seen: SeenRequest) -> ScriptedCall:
         self._count += 1
+        if "Complete" in seen.tool_names and self._random.random() < 0.4:
+            return ScriptedCall(*self._as_sub_agent())
+        if "Delegate" in seen.tool_names and self._random.random() < 0.2:
+            return ScriptedCall(*self._as_owner())
         made: tuple[Callable[[], Made], ...] = (
             self._read,
             self._read,
@@ -109,6 +114,37 @@ class Model:
             lambda: ("Handoff", {"plan": f"1. Step {self._count}.", "title": "A plan"}),
         )
         return ScriptedCall(*self._random.choice(made)())
+
+    def _as_owner(self) -> Made:
+        """Give out a task, or write to one or cancel one that may exist, be over or belong to somebody else."""
+        task = f"adhoc-{self._random.randrange(1, 2 + self._delegated)}"
+        made: tuple[Callable[[], Made], ...] = (
+            self._delegate,
+            lambda: ("Notify", {"task_id": task, "message": f"Think of {self._count}." * self._random.choice((1, 40))}),
+            lambda: ("Notify", {"task_id": task, "message": f"And {self._count}?"}),
+            lambda: ("Cancel", {"task_id": task, "reason": "not needed"}),
+        )
+        return self._random.choice(made)()
+
+    def _delegate(self) -> Made:
+        self._delegated += 1
+        scope = self._random.choice(({}, {}, {"files": [f"file{self._count % 3}.txt"]}, {"files": ["/etc/passwd"]}))
+        return "Delegate", {
+            "description": f"Help with part {self._count}.",
+            "agent_type": self._random.choice(("general", "general", "explore", "", "nonesuch")),
+            "semantic_task_key": self._random.choice(("", "", "the-same")),
+            "expected_write_scope": scope,
+        }
+
+    def _as_sub_agent(self) -> Made:
+        made: tuple[Made, ...] = (
+            ("Report", {"message": f"part {self._count}"}),
+            ("Report", {"message": f"{self._count} is risky", "kind": "risk_alert"}),
+            ("Escalate", {"question": f"Is {self._count} right?"}),
+            ("Complete", {"summary": f"I did {self._count}. " * self._random.choice((1, 60)), "known_risks": ["none"]}),
+            ("Complete", {"summary": f"Done with {self._count}."}),
+        )
+        return self._random.choice(made)
 
     def _file(self) -> str:
         return str(self._project / f"file{self._random.randrange(6)}.txt")

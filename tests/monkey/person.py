@@ -204,7 +204,7 @@ class Person:
     async def submit(self, op: Op) -> None:
         with suppress(OdinError):
             await self.client.submit(op)
-            if isinstance(op, Prompt | Continue):
+            if isinstance(op, Prompt | Continue) and not op.agent:
                 self.submitted[op.id] += 1
 
     async def _look_on(self) -> None:
@@ -227,6 +227,8 @@ class Person:
             (22, self._prompt),
             (4, Interrupt),
             (3, lambda: Interrupt(queue=self.random.choice(("keep", "drop", "pause")))),
+            (2, lambda: Interrupt(agent=self._some_agent())),
+            (3, lambda: Prompt(self._new_id(), "Do this, too.", agent=self._some_agent())),
             (2, lambda: ChangePrompt(self._some_id(), text="Do it another way.")),
             (3, lambda: ChangePrompt(self._some_id(), delivery=self.random.choice(("queue", "merge", "steer")))),
             (2, lambda: DropPrompt(self._some_id())),
@@ -284,6 +286,9 @@ class Person:
     def _some_id(self) -> str:
         return self.random.choice(self._ids[-6:] or ["none"])
 
+    def _some_agent(self) -> str:
+        return f"general-{self.random.randrange(1, 9)}"
+
     async def _linger(self) -> None:
         """Sometimes act at once, sometimes after a few things have happened, sometimes when all is quiet."""
         chance = self.random.random()
@@ -303,5 +308,5 @@ class Person:
     async def quiet(self) -> None:
         """Wait until nothing runs any more."""
         async with asyncio.timeout(60):
-            while (await self.client.snapshot()).executing:
+            while (shot := await self.client.snapshot()).executing or shot.team_working:
                 await asyncio.sleep(0.005)

@@ -47,6 +47,7 @@ from odin.core.message import ReplyMessage, ToolMessage, Usage
 from odin.session.index import IndexEntry, SessionIndex, index_entry_of
 from odin.session.log import read_header, read_log
 from odin.session.state import SessionState
+from tests.team_log import check_prefixes, check_team
 
 
 def folded(path: Path) -> SessionState:
@@ -62,6 +63,8 @@ def check_log(path: Path, project: Path, last: Snapshot, submitted: Counter[str]
     check_prompts(path, submitted)
     _decided(log)
     _legal_at_any_point(log)
+    check_team(log)
+    check_prefixes(log)
     _same(last, state.snapshot())
     _paid(log, state)
     _listed(path, state)
