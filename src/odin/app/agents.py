@@ -28,7 +28,7 @@ from odin.engine.hooks import HookInbox, TurnHooks
 from odin.engine.pipeline import CallPipeline
 from odin.engine.speculation import SpeculationSettings
 from odin.engine.turn import RequestTemplate, TurnDeps
-from odin.models.selection import ModelSelector
+from odin.models.selection import ModelFallback, ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
 from odin.policy.policy import AgentLimits, Policy
@@ -198,6 +198,7 @@ class AgentParts:
         self._templates = templates or composition.templates
         self.fallback = composition.fallback
         self.limits: AgentLimits | None = None
+        self.turn_limits = composition.limits
         config = composition.config
         self.files = FileCache(
             config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
@@ -306,9 +307,9 @@ class AgentParts:
         return TurnDeps(
             recorder=composition.recorder,
             pipeline=self._pipeline,
-            limits=composition.limits,
+            limits=self.turn_limits,
             retry=composition.retry,
-            template=lambda mode: self._templates.get(mode, self.registry, self._definition),
+            template=self.get_template,
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,
@@ -323,6 +324,14 @@ class AgentParts:
     def _definition(self) -> "AgentDefinition | None":
         """The type of a sub-agent, or the role of the main agent."""
         return self._type if self._agent else self._composition.roles.definition
+
+    def get_template(self, mode: Mode) -> RequestTemplate:
+        return self._templates.get(mode, self.registry, self._definition)
+
+    def use_models(self, models: ModelSelector, fallback: ModelFallback) -> None:
+        """Use models of this agent's own from the next request on."""
+        self._templates = self._templates.with_models(models)
+        self.fallback = fallback
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
         seen = self.take_new_files()

@@ -259,6 +259,7 @@ class SessionComposition:
         self._git_context = GitContext(
             config.root, self.env, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
         )
+        self.compaction.set_template("", self._get_template)
         deps = ClientDeps(
             team=self.team,
             recorder=self.recorder,
@@ -267,7 +268,7 @@ class SessionComposition:
             hooks=self._main_agent.hooks,
             redact=self.redact,
             budget=self.budget,
-            compaction=self.compaction.with_template(self._get_template),
+            compaction=self.compaction,
             checkpoints=self.checkpoints,
             background=self.background,
             user_shell=UserShell(self.runner, self.recorder, self.redact, self.cwd, self._team_factory.add_context),
@@ -460,7 +461,9 @@ class SessionComposition:
             self._file_finder = FileFinder(self.cwd, recent=lambda: self.recorder.state.files, env=self.env)
         return await self._file_finder(words, limit)
 
-    async def set_model(self, ref: str, *, check: bool) -> str:
+    async def set_model(self, ref: str, *, check: bool, agent: str = "") -> str:
+        if agent:
+            return await self._team_factory.set_model(agent, ref)
         self.redact.add_secrets(read_stored_keys(self.env))
         note = await self.models.check_name(ref) if check else ""
         model = await self.models.choose(ref)

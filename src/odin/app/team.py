@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from odin.app.agent_places import AgentPlace
 from odin.app.agents import AgentParts
 from odin.app.roles import limits_of
@@ -40,6 +42,7 @@ class TeamFactory:
         self._composition = composition
         self._models: dict[str, ModelSelector] = {}
         self._places: dict[str, AgentPlace] = {}
+        self._parts: dict[str, AgentParts] = {}
 
     def make_team(self) -> Team:
         composition = self._composition
@@ -70,18 +73,19 @@ class TeamFactory:
         composition = self._composition
         definition = composition.load_agents().find_type(spec.type or DEFAULT_TYPE)
         models = await self._choose_model(spec.name, definition.model)
-        templates = composition.templates.with_models(models)
         tools = self.make_tools(spec.name, spec.depth) if spec.task_id else ()
         scope = spec.scope
         if definition.write_scope and not scope.is_limited:
             scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
         place = await self._find_place(spec)
-        parts = AgentParts(
-            composition, spec.name, *tools, scope=scope, place=place, definition=definition, templates=templates
-        )
+        parts = AgentParts(composition, spec.name, *tools, scope=scope, place=place, definition=definition)
         parts.limits = limits_of(definition, "sub-agent type")
+        if definition.max_turns:
+            parts.turn_limits = replace(composition.limits, max_turns=definition.max_turns)
         if models is not composition.models:
-            parts.fallback = ModelFallback(models, composition.config.fallback_model, composition.recorder)
+            parts.use_models(models, self._make_fallback(models))
+        self._parts[spec.name] = parts
+        composition.compaction.set_template(spec.name, parts.get_template)
         return Agent(
             AgentDeps(
                 composition.recorder,
@@ -102,9 +106,9 @@ class TeamFactory:
 
     async def release(self, name: str) -> None:
         """Release what was made for an agent that has ended."""
-        models = self._models.pop(name, None)
-        if models is not None:
-            await models.close()
+        self._parts.pop(name, None)
+        self._composition.compaction.remove(name)
+        await self._close_models(name)
         place = self._places.pop(name, None)
         if place is not None:
             end = await self._composition.places.end(place)
@@ -142,6 +146,33 @@ class TeamFactory:
         end = await places.end(place)
         return f"{done.describe()}\n{end.describe()}"
 
+    async def _close_models(self, name: str) -> None:
+        models = self._models.pop(name, None)
+        if models is not None:
+            await models.close()
+
+    def _make_fallback(self, models: ModelSelector) -> ModelFallback:
+        return ModelFallback(models, self._composition.config.fallback_model, self._composition.recorder)
+
+    async def set_model(self, agent: str, ref: str) -> str:
+        """Give a live sub-agent a model of its own; return the full name of the model."""
+        before = self._models.pop(agent, None)
+        try:
+            models = await self._choose_model(agent, ref)
+        except BaseException:
+            if before is not None:
+                self._models[agent] = before
+            raise
+        self._parts[agent].use_models(models, self._make_fallback(models))
+        if before is not None:
+            await before.close()
+        return models.ref
+
+    def idle_time_of(self, name: str) -> float | None:
+        """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
+        idle_s = self._composition.load_agents().find_type(name or DEFAULT_TYPE).idle_s
+        return idle_s if idle_s and not self._composition.options.headless else None
+
     def make_tools(self, agent: str, depth: int = 0) -> tuple[Tool[Any], ...]:
         """Return the delegation tools of one agent. Only an agent that may have tasks of its own gets Delegate."""
         composition = self._composition
@@ -160,7 +191,7 @@ class TeamFactory:
         try:
             await models.choose(ref)
         except BaseException:
-            await self.release(agent)
+            await self._close_models(agent)
             raise
         return models
 

@@ -239,7 +239,7 @@ async def cancel_tasks(tasks: "set[asyncio.Task[None]]") -> None:
 
 
 class ContextBudgets:
-    """The context budgets of all agents of a session, and the user's compaction commands for the main agent.
+    """The context budgets of all agents of a session, and the user's compaction commands.
 
     `connect` connects to a model by name. `custom_compactor` comes from the program that embeds the session.
     """
@@ -263,8 +263,8 @@ class ContextBudgets:
         self._connect = connect
         self._custom_compactor = custom_compactor
         self._tasks: set[asyncio.Task[None]] = set()
-        self._main: ContextBudget | None = None
-        self._template: Callable[[Mode], RequestTemplate] | None = None
+        self._budgets: dict[str, ContextBudget] = {}
+        self._templates: dict[str, Callable[[Mode], RequestTemplate]] = {}
 
     def make_budget(self, agent: str, hook_inbox: HookInbox, files: FileCache) -> Compaction:
         if isinstance(self._custom_compactor, NoCompactor):
@@ -285,37 +285,42 @@ class ContextBudgets:
             tasks=self._tasks,
             custom_compactor=self._custom_compactor,
         )
-        budget = ContextBudget(deps, agent)
-        if not agent:
-            self._main = budget
+        budget = self._budgets[agent] = ContextBudget(deps, agent)
         return budget
 
-    def with_template(self, template: Callable[[Mode], RequestTemplate]) -> "ContextBudgets":
-        """Set the function that returns the main agent's template for a mode."""
-        self._template = template
-        return self
+    def set_template(self, agent: str, template: Callable[[Mode], RequestTemplate]) -> None:
+        """Set the function that returns an agent's template for a mode."""
+        self._templates[agent] = template
+
+    def remove(self, agent: str) -> None:
+        """Forget an agent that has ended."""
+        self._budgets.pop(agent, None)
+        self._templates.pop(agent, None)
 
     async def compact(self, op: Compact) -> bool:
-        if self._main is None or self._template is None:
+        budget, template = self._budgets.get(op.agent), self._templates.get(op.agent)
+        if budget is None or template is None:
             return False
-        mode = self._recorder.state.mode
-        scope = CallScope("", mode, self._cwd, self._config.root, RepetitionGuard())
-        return await self._main.compact(self._template(mode), scope, op.focus.strip(), op.profile)
+        record = self._recorder.state.sub_agents.get(op.agent)
+        mode = self._recorder.state.mode if record is None else record.mode
+        scope = CallScope(op.agent, mode, self._cwd, self._config.root, RepetitionGuard())
+        return await budget.compact(template(mode), scope, op.focus.strip(), op.profile)
 
     def measure_sizes(self, template: RequestTemplate) -> tuple[int, int, int]:
-        """In tokens: the context window, the compaction threshold and the estimated size of the next request."""
-        window = self.windows.window_of(template.info)
-        if self._main is None:
+        """In tokens: the context window, the compaction threshold and the main agent's next request, estimated."""
+        window, main = self.windows.window_of(template.info), self._budgets.get("")
+        if main is None:
             return window, 0, 0
-        threshold = self._main.threshold_of(template) if self._config.compaction.enabled else 0
-        return window, threshold, self._main.estimate_size(template)
+        threshold = main.threshold_of(template) if self._config.compaction.enabled else 0
+        return window, threshold, main.estimate_size(template)
 
     @property
     def is_running(self) -> bool:
-        return self._main is not None and self._main.is_running
+        """True while the main agent's conversation is summarized."""
+        return "" in self._budgets and self._budgets[""].is_running
 
-    def cancel(self) -> bool:
-        return self._main is not None and self._main.cancel()
+    def cancel(self, agent: str = "") -> bool:
+        return agent in self._budgets and self._budgets[agent].cancel()
 
     async def close(self) -> None:
         await cancel_tasks(self._tasks)

@@ -97,7 +97,7 @@ class ManualCompaction(Protocol):
 
     async def compact(self, op: Compact) -> bool: ...
 
-    def cancel(self) -> bool: ...
+    def cancel(self, agent: str = "") -> bool: ...
 
     async def close(self) -> None: ...
 
@@ -135,8 +135,8 @@ class SessionHost(Protocol):
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]: ...
 
-    async def set_model(self, ref: str, *, check: bool) -> str:
-        """Switch the model and return its full name. With `check`, first find out whether it exists."""
+    async def set_model(self, ref: str, *, check: bool, agent: str = "") -> str:
+        """Switch an agent's model and return its full name. With `check`, first find out whether it exists."""
         ...
 
     def set_permission_mode(self, mode: str) -> str:
@@ -316,13 +316,14 @@ class LocalClient:
 
     async def _compact(self, op: Compact) -> bool:
         async with self._op_lock:
-            if not self._recorder.state.build_history():
+            self._team.get(op.agent)
+            if not self._recorder.state.build_history(op.agent):
                 return False
             self._open_session()
             return await self._deps.compaction.compact(op)
 
     async def _cancel_compaction(self, op: CancelCompaction) -> bool:
-        return self._deps.compaction.cancel()
+        return self._deps.compaction.cancel(op.agent)
 
     async def _answer_permission(self, op: AnswerPermission) -> bool:
         """Give the answer; one with which the user stops the turn also pauses the queue, as an interrupt does."""
@@ -349,9 +350,10 @@ class LocalClient:
         return True
 
     async def _set_model(self, op: SetModel) -> bool:
-        model = await self._host.set_model(op.model, check=op.check)
+        self._team.get(op.agent)
+        model = await self._host.set_model(op.model, check=op.check, agent=op.agent)
         self._open_session()
-        self._recorder.emit(ModelChanged(model))
+        self._recorder.emit(ModelChanged(model), op.agent)
         return True
 
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:

@@ -106,6 +106,10 @@ class AgentMaker(Protocol):
         """Release what was made for an agent that has ended."""
         ...
 
+    def idle_time_of(self, name: str) -> float | None:
+        """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
+        ...
+
     async def report_work(self, task: TaskRecord) -> str:
         """Return what the agent of a task has changed in its own worktree, as text for its owner."""
         ...
@@ -328,7 +332,8 @@ class Team:
             self._fail(member, task, f"It stopped without Complete and ignored {member.nudges} reminders.", ended.text)
         else:
             self._change(member, task, "idle", summary=ended.text, stall="It stopped without calling Complete.")
-            delay = self.limits.idle_s
+            own = self._maker.idle_time_of(member.spec.type)
+            delay = self.limits.idle_s if own is None else own
             member.timer = asyncio.get_running_loop().call_later(delay, self._send_reminder, member)
 
     def _send_reminder(self, member: _Member) -> None:

@@ -104,7 +104,7 @@ def build_overview(envelopes: Iterable[Envelope]) -> SessionOverview:
                 overview.cwd, overview.model, overview.version = event.cwd, event.model, event.version
             case TitleSet():
                 overview.title = event.title
-            case ModelChanged():
+            case ModelChanged() if not envelope.agent:
                 overview.model = event.model
             case UsageRecorded():
                 overview.usage += event.usage

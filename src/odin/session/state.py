@@ -389,7 +389,7 @@ class SessionState:
                 self.title = event.title
             case InstructionsChanged():
                 self.instructions = event.instructions
-            case ModelChanged():
+            case ModelChanged() if not envelope.agent:
                 self.model = event.model
             case RoleChanged():
                 self.role = event.role

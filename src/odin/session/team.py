@@ -21,6 +21,7 @@ from odin.core.event import (
     ContextSummarized,
     Envelope,
     MessageRemoved,
+    ModelChanged,
     NoteAdded,
     PromptInjected,
     ResultsPruned,
@@ -102,6 +103,8 @@ class SubAgentThreads:
                     context_limit=event.context_window,
                     model=event.model,
                 )
+            case ModelChanged() if agent in self._records:
+                self._records[agent] = replace(self._records[agent], model=event.model)
             case SpawnStarted():
                 self.spawn_count = max(self.spawn_count, _number_of(event.id))
             case _:

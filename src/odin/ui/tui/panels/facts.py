@@ -225,7 +225,7 @@ class SessionFacts:
                 self.role = event.role
             case BudgetSet():
                 self.budget_usd = event.usd
-            case ModelChanged():
+            case ModelChanged() if not agent:
                 self.running_model = event.model
                 if not event.reason:
                     self.chosen_model = event.model
