@@ -312,6 +312,29 @@ async def test_a_question_of_the_model_goes_to_the_checker(configure: Configure,
     assert (name, args["questions"][0]["question"]) == ("AskUserQuestion", "Which?")
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        (True, "The user approved the plan"),
+        (odin.Allow({"plan": "2. Half."}), "It now reads:\n\n2. Half."),
+        (odin.Deny("too long"), "The user says: too long"),
+        (False, "The user wants changes"),
+    ],
+)
+async def test_a_plan_of_the_model_goes_to_the_checker(configure: Configure, verdict: Any, told: str) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def answer(name: str, args: dict[str, Any]) -> Any:
+        asked.append((name, args))
+        return verdict
+
+    with ScriptedServer([call("Handoff", {"plan": "1. All."}, id="toolu_p"), say("Done.")]) as server:
+        await done(odin.query("Plan it.", configure(server, permission_mode="plan"), can_use_tool=answer))
+        assert told in server.requests[1].results["toolu_p"]
+    ((name, args),) = asked
+    assert (name, args["plan"]) == ("ExitPlanMode", "1. All.")
+
+
 async def test_a_checker_that_stops_everything(configure: Configure, workspace: Path) -> None:
     def stop(name: str, args: dict[str, Any]) -> odin.Deny:
         return odin.Deny("stop", interrupt=True)

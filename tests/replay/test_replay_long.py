@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from odin.core.call_events import PermissionAsked, ToolStarted
+from msgspec.structs import replace
+
+from odin.core.call_events import PermissionAsked, PlanAsked, ToolStarted
 from odin.core.event import Compacted, LoopChanged, LoopPrompted, PromptInjected
 from odin.core.op import (
     AddContext,
     AddRule,
     AnswerPermission,
+    AnswerPlan,
     ChangePrompt,
     Compact,
     Continue,
@@ -23,6 +26,7 @@ from odin.core.op import (
 )
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
+from tests.engine.test_questions import asked
 from tests.replay.test_replay import played, recorded, same
 
 
@@ -151,3 +155,17 @@ async def test_a_custom_command_and_loop_mode(start: Start, workspace: Path):
     report = await played(session, workspace)
     same(report)
     assert report.prompts == 3
+
+
+async def test_a_plan_is_decided_as_before(start: Start, workspace: Path):
+    present = {"plan": "1. Write it.", "title": "It"}
+    again = {"plan": "1. Write it well.", "plan_path": "plan-001.md"}
+    write = call("WriteFile", {"path": "a.txt", "content": "a\n"}, id="w")
+    script = [call("Handoff", present, id="h1"), call("Handoff", again, id="h2"), write, say("Done.")]
+    talk = await start(script, can_ask=True)
+    await talk.client.submit(Prompt("p1", "plan it", "plan_mode"))
+    for number, answer in ((1, AnswerPlan("", "revise", "Better.")), (2, AnswerPlan("", "approve"))):
+        event = await asked(talk, PlanAsked, number)
+        await talk.client.submit(replace(answer, ask_id=event.ask_id))
+    assert (await talk.until_end("p1")).text == "Done."
+    same(await played(await recorded(talk), workspace))

@@ -19,6 +19,7 @@ from odin.checkpoints.file_state import UNHASHED_PREFIX, decode_path, encode_pat
 from odin.checkpoints.project_listing import ProjectListing, read_regular_file
 from odin.checkpoints.store import CheckpointLost, CheckpointStore, sha256_of
 from odin.config import Options, get_home_dir
+from odin.core.call_events import ToolEnded, ToolStarted
 from odin.core.errors import LogDamaged, UsageError
 from odin.core.event import (
     CheckpointSaved,
@@ -166,6 +167,10 @@ MAX_BYTES = 4_000_000_000
 _MAX_FILE_BYTES = 200_000_000
 
 
+_PLAN_TOOL = "Handoff"
+"""It writes plans without a checkpoint: a rewind keeps them."""
+
+
 class StartState(msgspec.Struct):
     """`files` has the first known state of every path; `listing` is the project before the first command.
 
@@ -179,9 +184,14 @@ class StartState(msgspec.Struct):
 
 def start_of(envelopes: Iterable[Envelope], store: CheckpointStore | None) -> StartState:
     start = StartState()
+    new_plans: set[str] = set()
     for item in envelopes:
         event = item.event
-        if isinstance(event, CheckpointSaved):
+        if isinstance(event, ToolStarted) and event.name == _PLAN_TOOL and not event.args.get("plan_path"):
+            new_plans.add(event.call_id)
+        elif isinstance(event, ToolEnded) and event.call_id in new_plans:
+            _add_states(start, (FileState(path, "absent") for path in event.files))
+        elif isinstance(event, CheckpointSaved):
             _add_states(start, event.files)
             if event.manifest and start.listing is None and store is not None:
                 _add_listing(start, event.manifest, store)

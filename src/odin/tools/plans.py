@@ -209,6 +209,12 @@ class HandoffTool(FileTool[HandoffArgs]):
         if ctx.mode != "plan_mode" and not roles.only_plans:
             raise Refusal("Plans are presented in plan mode. Here, do the work yourself.")
         targets = roles.list_targets(args.role)
+        output = await self._present(args, ctx, roles, targets)
+        return replace(output, files=(output.plan_path,)) if args.plan.strip() else output
+
+    async def _present(
+        self, args: HandoffArgs, ctx: ToolContext, roles: HandoffRoles, targets: tuple[str, ...]
+    ) -> ToolOutput:
         plan = self._save(args, ctx) if args.plan.strip() else self._folder.read(args.plan_path, ctx.cwd)
         proposal = PlanProposal(to_valid_unicode(plan.path), plan.title, plan.text, targets)
         name = os.path.relpath(plan.path, ctx.cwd)
