@@ -11,8 +11,8 @@ import pytest
 
 from odin.core.client import Client
 from odin.core.errors import UsageError
-from odin.core.event import AgentStarted, Envelope, NoteAdded, TurnStarted
-from odin.core.op import Compact, Interrupt, Prompt, SetModel
+from odin.core.event import AgentStarted, ContextAdded, Envelope, NoteAdded, TurnStarted
+from odin.core.op import CancelTask, CloseAgent, Compact, Interrupt, Prompt, RunUserShell, SetModel
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, reply, say
 from tests.team_log import check_team
@@ -395,3 +395,35 @@ async def test_an_agent_can_have_a_model_of_its_own_and_be_compacted_alone(start
     assert (await talk.client.snapshot()).model == "anthropic/claude-sonnet-4-5"
     with pytest.raises(UsageError, match="There is no running agent"):
         await talk.client.submit(Compact(agent="general-1"))
+
+
+async def test_the_user_cancels_a_task_or_closes_only_its_agent(start: Start) -> None:
+    cast = Cast(
+        [delegate("a"), delegate("b"), say("ok"), say("I see"), say("I see")],
+        a=[say("thinking").stall()],
+        b=[say("thinking").stall()],
+    )
+    talk = await start(cast)
+    await talk.say("go")
+    assert await talk.client.submit(CancelTask("adhoc-1", "no longer needed"))
+    assert not await talk.client.submit(CancelTask("adhoc-1"))
+    assert await talk.client.submit(CloseAgent("general-2"))
+    shot = await talk.client.snapshot()
+    assert [(task.state, task.resume_policy) for task in shot.tasks] == [("cancelled", "never"), ("idle", "notify")]
+    assert (shot.tasks[0].closed_reason, shot.sub_agents) == ("no longer needed", ())
+    with pytest.raises(UsageError, match="There is no task 'adhoc-9'"):
+        await talk.client.submit(CancelTask("adhoc-9"))
+    for name, problem in (("general-2", "There is no running agent"), ("", "The main agent cannot be closed")):
+        with pytest.raises(UsageError, match=problem):
+            await talk.client.submit(CloseAgent(name))
+
+
+async def test_interrupting_an_agent_stops_the_commands_typed_for_it_and_no_others(start: Start) -> None:
+    talk = await start(Cast([delegate("a"), say("ok"), say("I see")], a=[say("thinking").stall()]))
+    await talk.say("go")
+    await talk.client.submit(RunUserShell("for-main", "sleep 1000"))
+    await talk.client.submit(RunUserShell("for-a", "sleep 1000", "general-1"))
+    await talk.client.submit(Interrupt(agent="general-1"))
+    await talk.until(ContextAdded)
+    assert [event.id for event in await talk.heard_until_now(ContextAdded)] == ["for-a"]
+    await talk.client.submit(Interrupt())

@@ -272,6 +272,13 @@ async def agents(scene: Scene) -> None:
     await scene.stage.until(lambda: "sub-1" in scene.app.transcripts)
 
 
+async def on_agent(scene: Scene) -> None:
+    await agents(scene)
+    scene.app.action_look()
+    await scene.stage.until(lambda: scene.app.transcript.has_focus)
+    scene.app.transcript.point_at(scene.app.transcripts[""].agents[0])
+
+
 async def todos(scene: Scene) -> None:
     scene.client.play(TodosChanged((Todo("1", "Read it", "completed"), Todo("2", "Write it", "pending"))))
     await scene.stage.shows("Write it")
@@ -590,6 +597,7 @@ CASES: tuple[Case, ...] = (
     Case("fold", on_call, lambda scene: folds(scene).count(False) == scene.notes["folds"].count(False) + 1),
     Case("fold_all", on_call, lambda scene: folds(scene).count(False) > 10),
     Case("edit_prompt", looking, lambda scene: isinstance(scene.top, ConfirmDialog)),
+    Case("open_agent", on_agent, lambda scene: scene.app.agent == "sub-1"),
     Case("copy_card", looking, says("Copied.")),
     Case("stats", looking, opened(StatsDialog)),
     Case("help_here", looking, opened(HelpDialog)),

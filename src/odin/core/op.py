@@ -68,6 +68,23 @@ class Interrupt(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+class CancelTask(Struct, frozen=True, tag=True):
+    """Cancel a delegated task and the tasks below it. Their agents stop, and the tasks cannot be continued.
+
+    False if the task has ended already. An unknown task raises UsageError.
+    """
+
+    task_id: str
+    reason: str = ""
+
+
+class CloseAgent(Struct, frozen=True, tag=True):
+    """End a live sub-agent. Its task stays idle, and its owner can continue it with a new agent."""
+
+    agent: str
+    reason: str = ""
+
+
 class Continue(Struct, frozen=True, tag=True):
     """Ask the model again with the conversation as it is, without a new prompt. The session must be idle."""
 
@@ -267,6 +284,8 @@ Op = (
     | AddContext
     | RunUserShell
     | Interrupt
+    | CancelTask
+    | CloseAgent
     | Compact
     | CancelCompaction
     | AnswerPermission

@@ -21,6 +21,17 @@ ENDED_STATES: frozenset[TaskState] = frozenset({"completed", "failed", "cancelle
 ACTIVE_STATES: frozenset[TaskState] = frozenset({"running", "waiting_descendant"})
 """States in which an agent works for the task. Only these count for the limit of running agents."""
 
+STATE_WORDS: dict[TaskState, str] = {
+    "running": "working",
+    "waiting_main": "waits for main",
+    "waiting_descendant": "waits for its agents",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "idle": "idle",
+}
+"""The states as people read them."""
+
 MailKind = Literal[
     "progress", "completed", "blocked", "decision_required", "risk_alert", "direction_change_request", "message"
 ]

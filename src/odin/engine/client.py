@@ -40,7 +40,9 @@ from odin.core.op import (
     AnswerPlan,
     AnswerQuestions,
     CancelCompaction,
+    CancelTask,
     ChangePrompt,
+    CloseAgent,
     Compact,
     Continue,
     DefineAgents,
@@ -253,11 +255,20 @@ class LocalClient:
     async def _interrupt(self, op: Interrupt) -> bool:
         """Stop one agent; for the main agent all of them, with their tasks."""
         if op.agent:
-            return self._team.get(op.agent).interrupt(op.queue)
+            return self._team.get(op.agent).interrupt(op.queue) | self._user_shell.interrupt(op.agent)
         stopped = self._user_shell.interrupt()
         interrupted = self._agent.interrupt(op.queue)
         cancelled = await self._team.stop_delegated("You interrupted the main agent.")
         return interrupted or cancelled or stopped
+
+    async def _cancel_task(self, op: CancelTask) -> bool:
+        if op.task_id in self._recorder.state.board.tasks:
+            self._open_session()
+        return await self._team.cancel(op)
+
+    async def _close_agent(self, op: CloseAgent) -> bool:
+        await self._team.close_agent(op.agent, op.reason or "The user closed it.")
+        return True
 
     async def _set_loop(self, op: SetLoop) -> bool:
         if op.agent:
@@ -534,6 +545,8 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     DropPrompt: LocalClient._drop_prompt,
     Continue: LocalClient._continue,
     Interrupt: LocalClient._interrupt,
+    CancelTask: LocalClient._cancel_task,
+    CloseAgent: LocalClient._close_agent,
     SetLoop: LocalClient._set_loop,
     AddContext: LocalClient._add_context,
     RunUserShell: LocalClient._run_user_shell,

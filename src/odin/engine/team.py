@@ -15,7 +15,7 @@ from msgspec import Struct
 from odin.core.errors import AgentShutdown, UsageError
 from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import ExitReason, Mode
-from odin.core.op import Interrupt, Prompt
+from odin.core.op import CancelTask, Interrupt, Prompt
 from odin.core.team import (
     MailKind,
     MailPriority,
@@ -505,8 +505,22 @@ class Team:
                 await self.cancel_task(child, reason)
         await self._end_task(task, "cancelled", reason)
 
+    async def cancel(self, op: CancelTask) -> bool:
+        """Cancel a task for the user. False if it has ended already."""
+        tasks = self._recorder.state.board.tasks
+        task = tasks.get(op.task_id)
+        if task is None:
+            names = join_some(tasks, _MAX_NAMED)
+            hint = f"Tasks of this session: {names}." if names else "No task was delegated in this session."
+            raise UsageError(f"There is no task {op.task_id!r}.", hint)
+        if not task.is_ended:
+            await self.cancel_task(task, op.reason or "The user cancelled it.")
+        return not task.is_ended
+
     async def close_agent(self, name: str, reason: str) -> None:
         """End a live sub-agent. Its task stays and can be continued."""
+        if not name:
+            raise UsageError("The main agent cannot be closed.", "Name a sub-agent.")
         task = self.find_task(name)
         if task is None:
             self.get(name).interrupt("drop")

@@ -47,7 +47,7 @@ class UserShell:
         self._redact = redact
         self._cwd = cwd
         self._add_context = add_context
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, tuple[RunUserShell, asyncio.Task[None]]] = {}
 
     def start_command(self, op: RunUserShell) -> None:
         if not op.command.strip():
@@ -57,7 +57,7 @@ class UserShell:
         if len(self._running) >= MAX_AT_ONCE:
             raise UsageError(f"{MAX_AT_ONCE} commands are already running.", "Wait for one to end, or interrupt them.")
         task = asyncio.create_task(self._run_command(op))
-        self._running[op.id] = task
+        self._running[op.id] = op, task
         task.add_done_callback(lambda task: self._on_done(op, task))
 
     def _on_done(self, op: RunUserShell, task: "asyncio.Task[None]") -> None:
@@ -65,20 +65,21 @@ class UserShell:
         if task.cancelled():
             self._add_output(op, "(interrupted by the user before it began)")
 
-    def interrupt(self) -> bool:
-        """Stop all running commands; False if there are none."""
-        for task in self._running.values():
+    def interrupt(self, agent: str = "") -> bool:
+        """Stop the running commands for this agent, for the main agent all of them; False if there are none."""
+        stopped = [task for op, task in self._running.values() if agent in ("", op.agent)]
+        for task in stopped:
             task.cancel()
-        return bool(self._running)
+        return bool(stopped)
 
     async def close(self) -> None:
-        running = list(self._running.values())
+        running = [task for _, task in self._running.values()]
         self.interrupt()
         if running:
             await asyncio.wait(running)
 
     async def _run_command(self, op: RunUserShell) -> None:
-        shown = _LiveOutput(op.id, self._recorder, self._redact)
+        shown = _LiveOutput(op, self._recorder, self._redact)
         stopped: list[CommandResult] = []
         try:
             finished = await self._runner.run(
@@ -128,8 +129,8 @@ def _clean_output(text: str) -> str:
 class _LiveOutput:
     """Publishes the output of a running command a few times a second."""
 
-    def __init__(self, command_id: str, recorder: Recorder, redact: Redact) -> None:
-        self._id = command_id
+    def __init__(self, op: RunUserShell, recorder: Recorder, redact: Redact) -> None:
+        self._op = op
         self._recorder = recorder
         self._redact = redact
         self._started_at = time.monotonic()
@@ -157,4 +158,4 @@ class _LiveOutput:
         if newline:
             elapsed = round(time.monotonic() - self._started_at, 3)
             shown = to_valid_unicode(self._redact(_clean_output(lines)).text)
-            self._recorder.emit(ToolProgressed(self._id, SHELL_TOOL_NAME, shown, elapsed))
+            self._recorder.emit(ToolProgressed(self._op.id, SHELL_TOOL_NAME, shown, elapsed), self._op.agent)

@@ -26,11 +26,12 @@ from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
-from odin.core.op import CancelCompaction, Interrupt, Op, Prompt, SetRole
+from odin.core.op import Op, Prompt, SetRole
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier, restore_title_on_suspend
 from odin.ui.slash_commands.reports import ErrorLog
-from odin.ui.tui import card_mode, transcript
+from odin.ui.tui import card_mode
+from odin.ui.tui.agent_focus import AgentFocus
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import clean_text
@@ -161,7 +162,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.info: SessionInfo | None = None
         self.executing = False
         self.transcripts = TranscriptModels()
-        self.agent = ""
+        self.agent_focus = AgentFocus(self)
         self.panel_updater = PanelUpdater(self)
         self.side = SidePanel(id="side")
         self.todos = TodoPanel(id="todos")
@@ -173,6 +174,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.commands = CommandTable(self)
         self.observers: list[SessionObserver] = [
             self.panel_updater,
+            self.agent_focus,
             self.notifier,
             DialogQueue(self),
             self.error_log,
@@ -233,6 +235,11 @@ class OdinApp(App[int], inherit_bindings=False):
     @property
     def facts(self) -> SessionFacts:
         return self.panel_updater.facts
+
+    @property
+    def agent(self) -> str:
+        """The agent whose transcript is shown; "" is the main agent."""
+        return self.agent_focus.shown
 
     @property
     def mode(self) -> Mode:
@@ -325,14 +332,13 @@ class OdinApp(App[int], inherit_bindings=False):
             self.mode = self.info.mode
         self.is_mode_chosen = False
         self.transcripts = TranscriptModels()
-        self.agent = ""
         self.executing = False
         self.transcript.show(self.transcripts[""], cwd=self.info.cwd)
         for observer in self.observers:
             observer.enter_session(client, self.info)
         self.follower.stop()
         shot = await client.snapshot()
-        self.follower.start(client, shot.seq, is_working=shot.executing)
+        self.follower.start(client, shot.seq, is_working=shot.executing or shot.team_working)
 
     def handle_session_event(self, envelope: Envelope, *, live: bool) -> None:
         """Apply an event of the session. `live` is false for events from before the app attached to it."""
@@ -482,11 +488,9 @@ class OdinApp(App[int], inherit_bindings=False):
         # set_focus, not focus(), which is delayed: the next key already belongs to the other widget
         if self.settings.vim and self.composer.has_focus:
             self.screen.set_focus(self.transcript)
-        elif not self.composer.has_focus and not (self.settings.vim and self.executing):
+        elif not self.composer.has_focus and not (self.settings.vim and self.agent_focus.is_busy):
             self.screen.set_focus(self.composer)
-        elif self.executing:
-            await self.submit(Interrupt())
-        elif not self.composer.text and self._escape_press.press():
+        elif not await self.agent_focus.stop() and not self.composer.text and self._escape_press.press():
             await self.run_action("rewind")
 
     def action_setup(self) -> None:
@@ -517,14 +521,12 @@ class OdinApp(App[int], inherit_bindings=False):
             self.screen.clear_selection()
             self.show_toast("Copied.")
             return
-        stopped = self._sessions is not None and (
-            await self.submit(Interrupt()) or await self.submit(CancelCompaction())
-        )
+        stopped = self._sessions is not None and await self.agent_focus.interrupt()
         if self.composer.text or self.composer.is_in_use:
             if not stopped:
                 self.composer.clear_draft()
         elif self._quit_press.press():
-            self.exit(0)
+            self.agent_focus.leave()
         else:
             self.show_toast(f"Press {self.keys.label_of('leave')} again to exit.")
 
@@ -535,13 +537,13 @@ class OdinApp(App[int], inherit_bindings=False):
 
     async def action_quit(self) -> None:
         if self._quit_press.press():
-            self.exit(0)
+            self.agent_focus.leave()
         else:
             self.show_toast(f"Press {self.keys.label_of('quit')} again to exit.")
 
     def action_end_of_input(self) -> None:
         if not self.composer.text:
-            self.exit(0)
+            self.agent_focus.leave()
 
     def action_suspend(self) -> None:
         self.action_suspend_process()
@@ -563,10 +565,10 @@ class OdinApp(App[int], inherit_bindings=False):
         card_mode.focus_cards(self)
 
     def action_next_agent(self) -> None:
-        transcript.show_next_agent(self)
+        self.agent_focus.show_next()
 
     def action_show_agent(self, agent: str) -> None:
-        transcript.go_to_agent(self, agent)
+        self.agent_focus.show(agent)
 
     def action_show_change(self, call_id: str) -> None:
         card_mode.go_to_change(self, call_id)

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from odin.core.event_values import Mode
 from odin.core.message import Image
+from odin.core.team import ACTIVE_STATES, TaskState
 
 CallState = Literal["writing", "queued", "asking", "running", "success", "error", "cancelled", "denied", "discarded"]
 """`queued` calls are allowed and wait for their turn; only `running` ones are animated."""
@@ -143,12 +144,18 @@ class CommandBlock(TranscriptBlock):
 class AgentBlock(TranscriptBlock):
     """A sub-agent, in place of the call that started it. `doing` is its latest activity; `answer` its report.
 
-    `calls` counts the tool calls that ran, `denied` those that were not allowed to.
+    `calls` counts the tool calls that ran, `denied` those that were not allowed to. `task_id` is its delegated task;
+    `state` and `note`, a summary or a question, are those of that task.
     """
 
     task: str
     mode: Mode
     description: str = ""
+    type: str = ""
+    model: str = ""
+    task_id: str = ""
+    state: TaskState = "running"
+    note: str = ""
     doing: str = ""
     calls: int = 0
     denied: int = 0
@@ -158,7 +165,7 @@ class AgentBlock(TranscriptBlock):
 
     @property
     def is_animated(self) -> bool:
-        return not self.reason
+        return not self.reason and self.state in ACTIVE_STATES
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual import events
 
+from odin.ui.tui.blocks import AgentBlock
 from odin.ui.tui.composer.queue import QueuePanel
 from odin.ui.tui.paint.painter import is_folded
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
-from odin.ui.tui.transcript import TranscriptView, go_to_agent
+from odin.ui.tui.transcript import TranscriptView
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -26,6 +27,8 @@ _HINTS = (
     (("help_here",), "all keys"),
 )
 """The most useful keys first; a narrow screen shows fewer of them."""
+
+_AGENT_HINTS = ((("open_agent",), "its transcript"),)
 
 
 class CardHints(Panel):
@@ -44,7 +47,8 @@ class CardHints(Panel):
         keys, palette = self.odin.keys, self.palette
         leave = _format_hint(palette, keys.label_of("write" if self.odin.settings.vim else "stop"), "back")
         line = make_text("Cards:", palette.accent)
-        for names, word in _HINTS:
+        hints = (*_AGENT_HINTS, *_HINTS) if isinstance(self.odin.transcript.cursor, AgentBlock) else _HINTS
+        for names, word in hints:
             hint = _format_hint(palette, "/".join(keys.label_of(name, typing=True) for name in names), word)
             if line.cell_len + hint.cell_len + leave.cell_len > width:
                 break
@@ -84,7 +88,7 @@ def go_to_change(app: "OdinApp", call_id: str) -> None:
         block = next((block for block in reversed(model.blocks) if block.key == call_id), None)
         if block is not None:
             if agent != app.agent:
-                go_to_agent(app, agent)
+                app.agent_focus.show(agent)
             app.transcript.point_at(block)
             if is_folded(block):
                 app.transcript.toggle(block)

@@ -19,7 +19,7 @@ from odin.core.call_events import (
 )
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, TurnEnded, TurnStarted
+from odin.core.event import AgentEnded, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Prompt
 
@@ -54,6 +54,7 @@ class DialogQueue:
         self._dialog: PermissionDialog | QuestionsDialog | PlanDialog | None = None
         self._closed_at = float("-inf")
         self._turn_mode: Mode | None = None
+        self._asking_agent = ""
         self._is_scheduled = False
         self._is_announced = False
 
@@ -70,9 +71,10 @@ class DialogQueue:
                 self._drop(event)
             case TurnStarted(mode=mode) if not envelope.agent:
                 self._turn_mode = mode
-            case TurnEnded() if not envelope.agent:
-                self._pending.clear()
-                self._close("")
+            case TurnEnded():
+                self._drop_all(envelope.agent)
+            case AgentEnded(id=agent):
+                self._drop_all(agent)
             case _:
                 return
         if self._dialog is not None:
@@ -85,6 +87,12 @@ class DialogQueue:
         self._pending = deque(ask for ask in self._pending if ask.event.ask_id != event.ask_id)
         if self._dialog is not None and self._dialog.ask_id == event.ask_id:
             self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
+
+    def _drop_all(self, agent: str) -> None:
+        """Drop what this agent asked: it does not work any more."""
+        self._pending = deque(ask for ask in self._pending if ask.agent != agent)
+        if self._dialog is not None and self._asking_agent == agent:
+            self._close("")
 
     def _close(self, why: str) -> None:
         dialog, self._dialog = self._dialog, None
@@ -121,6 +129,7 @@ class DialogQueue:
 
     def _show(self, ask: _PendingAsk) -> None:
         event, info = ask.event, self._info
+        self._asking_agent = ask.agent
         permission = isinstance(event, PermissionAsked)
         patience = 0.0 if info is None else info.confirm_timeout_s if permission else info.question_timeout_s
         deadline = ask.since + patience if patience else 0.0

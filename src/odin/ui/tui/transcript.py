@@ -21,11 +21,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
-from odin.ui.tui.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.blocks import AgentBlock, AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
-from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.search import SearchBar, TranscriptSearch, highlight_matches, line_of
 from odin.ui.tui.transcript_layout import (
@@ -478,6 +477,13 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     async def action_quit(self) -> None:
         await self.run_action("app.quit")
 
+    def action_open_agent(self) -> None:
+        """Show the transcript of the agent that the card is about."""
+        if isinstance(self.cursor, AgentBlock):
+            self._odin.agent_focus.show(self.cursor.key)
+        else:
+            self._odin.show_toast("This card is not about an agent.")
+
     # --- search ---
 
     def action_search(self) -> None:
@@ -569,28 +575,3 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
 def _import_preload_modules() -> None:
     for name in PRELOAD_MODULES:
         import_module(name)
-
-
-def show_next_agent(app: "OdinApp") -> None:
-    """Show the transcript of the next agent, in a cycle that includes the main agent."""
-    app.agent = app.transcripts.find_next(app.agent)
-    show_agent(app)
-
-
-def show_agent(app: "OdinApp") -> None:
-    agent = app.agent
-    title = ""
-    if agent:
-        key = app.keys.label_of("next_agent")
-        agents = app.transcripts[""].agents
-        task = next((block.description or block.task for block in agents if block.key == agent), "")
-        title = f"{sanitize_line(agent)}: {sanitize_line(task)}  ({key}: next agent)"
-    app.transcript.show(app.transcripts[agent], title=title)
-    app.request_frame()
-
-
-def go_to_agent(app: "OdinApp", agent: str) -> None:
-    """Show the transcript of this agent."""
-    if agent in app.transcripts:
-        app.agent = agent
-        show_agent(app)

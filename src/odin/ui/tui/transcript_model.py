@@ -6,7 +6,15 @@ warnings and how long the model was thinking.
 
 from typing import Literal
 
-from odin.core.call_events import Replied, RetryScheduled, SpawnFinished, SpawnStarted, ToolEnded, ToolStarted
+from odin.core.call_events import (
+    Replied,
+    RetryScheduled,
+    SpawnFinished,
+    SpawnStarted,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -24,6 +32,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.format import count_of
+from odin.core.team import TaskChanged
 from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
@@ -136,9 +145,20 @@ class NoticeBlocks:
             self._blocks.touch(block)
 
     def _start_agent(self, event: AgentStarted) -> None:
-        """Show the sub-agent in place of its call, which would say the same."""
-        block = AgentBlock(key=event.id, task=event.task, mode=event.mode, description=event.description)
-        call = self._calls.find(event.call_id)
+        """Show the sub-agent in place of its call, which would say the same.
+
+        An agent that continues a task has its own card: that of the call shows the agent before it.
+        """
+        block = AgentBlock(
+            key=event.id,
+            task=event.task,
+            mode=event.mode,
+            description=event.description,
+            type=event.agent_type,
+            model=event.model,
+            task_id=event.task_id,
+        )
+        call = None if event.continues else self._calls.find(event.call_id)
         self.agents[event.id] = self._blocks.add(block) if call is None else self._blocks.replace(call, block)
         if call is not None:
             self.replaced_calls[call] = block
@@ -147,6 +167,20 @@ class NoticeBlocks:
         block = self.agents.get(event.id)
         if block is not None:
             block.reason, block.answer, block.ended, block.doing = event.reason, event.text, self._blocks.now, ""
+            self._blocks.touch(block)
+
+    def record_task(self, agent: str, event: TaskChanged) -> None:
+        """Show the new state of the agent's task: its summary, or why it waits or ended."""
+        block = self.agents.get(agent)
+        if block is not None and block.task_id == event.id:
+            block.state = event.state
+            block.note = "" if event.state == "running" else event.summary or event.reason
+            self._blocks.touch(block)
+
+    def record_model(self, agent: str, model: str) -> None:
+        block = self.agents.get(agent)
+        if block is not None and block.model != model:
+            block.model = model
             self._blocks.touch(block)
 
     def record_agent(self, agent: str, what: str, calls: int, denied: int) -> None:
@@ -241,6 +275,13 @@ class TranscriptModel:
         """Update the card of a sub-agent: its latest activity and the number of its tool calls."""
         self._notices.record_agent(agent, what, calls, denied)
 
+    def record_task(self, agent: str, event: TaskChanged) -> None:
+        """Update the card of a sub-agent whose task has changed."""
+        self._notices.record_task(agent, event)
+
+    def record_model(self, agent: str, model: str) -> None:
+        self._notices.record_model(agent, model)
+
     @property
     def agents(self) -> list[AgentBlock]:
         """The sub-agents started by this agent."""
@@ -328,12 +369,11 @@ class TranscriptModels(dict[str, TranscriptModel]):
                 self[""].record_agent(agent, f"{name} {description}".strip()[:_MAX_SUMMARY], calls=1)
             case ToolEnded(status="denied"):
                 self[""].record_agent(agent, "", denied=1)
+            case TaskChanged() as event:
+                self[""].record_task(agent, event)
+            case UsageRecorded(purpose="main", model=model):
+                self[""].record_model(agent, model)
             case Replied(message=message) if message.text.strip():
                 self[""].record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
             case _:
                 pass
-
-    def find_next(self, agent: str) -> str:
-        """Return the agent after this one, in a cycle."""
-        names = list(self)
-        return names[(names.index(agent) + 1) % len(names)] if agent in names else ""

@@ -106,7 +106,8 @@ class Composer(StableTextArea):
         self._newest_queued = newest_queued
         self.permission_mode = "default"
         self.role = DEFAULT_ROLE
-        self._is_busy = False
+        self.recipient = ""
+        self._busy_agents: set[str] = set()
         self._border_state: object = None
         self._load_count = 0
         self._history_matches: Sequence[PromptDraft] = ()
@@ -142,19 +143,21 @@ class Composer(StableTextArea):
         self.completer.enter_session(client)
         self.permission_mode = info.permission_mode
         self.role = info.role
-        self._is_busy = False
+        self._busy_agents.clear()
         self.update_border()
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
-        if envelope.agent:
-            return
-        if live and isinstance(event, PermissionModeChanged):
+        if isinstance(event, TurnStarted):
+            self._busy_agents.add(envelope.agent)
+        elif isinstance(event, TurnEnded):
+            self._busy_agents.discard(envelope.agent)
+        elif isinstance(event, SessionOpened):
+            self._busy_agents.clear()
+        elif live and isinstance(event, PermissionModeChanged) and not envelope.agent:
             self.permission_mode = event.mode
-        elif live and isinstance(event, RoleChanged):
+        elif live and isinstance(event, RoleChanged) and not envelope.agent:
             self.role = event.role
-        elif isinstance(event, TurnStarted | TurnEnded | SessionOpened):
-            self._is_busy = isinstance(event, TurnStarted)
 
     def draw_frame(self) -> None:
         self.update_border()
@@ -179,20 +182,19 @@ class Composer(StableTextArea):
         """Show the role, the mode, the permission mode and the meaning of Enter on the border."""
         if not self.is_mounted:
             return
-        first, theme = self.document[0][:1], theme_of(self)
-        doing = (self.searching, self.editing_id, self._is_busy)
+        first, theme, is_busy = self.document[0][:1], theme_of(self), self.recipient in self._busy_agents
+        doing = (self.searching, self.editing_id, is_busy, self.recipient)
         state = (theme.name, self._get_mode(), self.permission_mode, self.role, first, doing)
         if state == self._border_state:
             return
         self._border_state = state
         self.set_class(first == "!" and not self.searching, "-shell")
         self.set_class(first == "/" and not self.searching, "-command")
-        self.border_title = format_mode(theme, self._get_mode(), self.permission_mode, self.role)
-        self.border_subtitle = Text(
-            describe_enter(
-                first, self.keys, searching=self.searching, editing=bool(self.editing_id), busy=self._is_busy
-            )
-        )
+        who = f"to {self.recipient}" if self.recipient else self.role
+        self.border_title = format_mode(theme, self._get_mode(), self.permission_mode, who)
+        editing, agent = bool(self.editing_id), self.recipient
+        meaning = describe_enter(first, self.keys, searching=self.searching, editing=editing, busy=is_busy, agent=agent)
+        self.border_subtitle = Text(meaning)
 
     # --- drafts ---
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from odin.core.client import QueuedPrompt
 from odin.core.errors import OdinError
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
@@ -47,6 +48,7 @@ class SubmittedDraft(Struct, frozen=True):
     draft: PromptDraft
     delivery: Delivery | None
     mode: Mode | None
+    agent: str = ""
 
 
 class SubmitQueue:
@@ -63,7 +65,7 @@ class SubmitQueue:
     def put(self, draft: PromptDraft, delivery: Delivery | None, mode: Mode) -> None:
         """Queue a draft. Before the session is open, `mode` is used only if the user chose it."""
         known = self._open.is_set() or self._app.is_mode_chosen
-        self._drafts.put_nowait(SubmittedDraft(draft, delivery, mode if known else None))
+        self._drafts.put_nowait(SubmittedDraft(draft, delivery, mode if known else None, self._composer.recipient))
 
     def begin(self) -> None:
         """Start submitting: the session is open and its events are being followed."""
@@ -94,19 +96,20 @@ class SubmitQueue:
         text = submitted.draft.expand()
         try:
             if text.startswith("!") and text[1:].strip():
-                await self._run_user_shell(text[1:].strip())
+                await self._run_user_shell(text[1:].strip(), submitted.agent)
             elif not await self._run_slash_command(text, submitted):
                 await self._send_prompt(text, submitted)
         except OdinError as error:
             self._app.show_toast(error.describe(), "error")
             self._composer.restore_draft(submitted.draft)
 
-    async def _run_user_shell(self, command: str) -> None:
+    async def _run_user_shell(self, command: str, agent: str) -> None:
+        """Run a command of the user. The agent it was typed for reads the output."""
         name = os.urandom(6).hex()
-        self._app.transcripts[""].add_command(name, command)
+        self._app.transcripts[agent].add_command(name, command)
         self._app.request_frame()
         self._app.transcript.to_end()
-        await self._app.client.submit(RunUserShell(name, command))
+        await self._app.client.submit(RunUserShell(name, command, agent))
 
     async def _run_slash_command(self, text: str, submitted: SubmittedDraft) -> bool:
         """Run a slash command of the app in a worker; False if the text is not one.
@@ -138,15 +141,18 @@ class SubmitQueue:
     async def _send_prompt(self, text: str, submitted: SubmittedDraft) -> None:
         client = self._app.client
         attached = submitted.draft.list_images()
-        left_over = self._queue_panel.queued.left_over
+        left_over = () if submitted.agent else self._queue_panel.queued.left_over
         prompt = Prompt(
             os.urandom(6).hex(),
             text,
             submitted.mode or self._app.mode,
             delivery=submitted.delivery,
             attachments=attached,
+            agent=submitted.agent,
         )
         await client.submit(prompt)
+        if self._app.agent and not submitted.agent:  # an ended agent is on the screen
+            self._app.agent_focus.show("")
         self._app.transcript.to_end()
         for queued in left_over:
             await client.submit(ChangePrompt(queued.id, delivery=queued.delivery))
@@ -164,9 +170,10 @@ class SubmitQueue:
             self._app.show_toast(done)
         return changed
 
-    async def save_queued(self, id: str, draft: PromptDraft, mode: Mode) -> None:
+    async def save_queued(self, prompt: QueuedPrompt, draft: PromptDraft, mode: Mode) -> None:
         """Save an edited queued prompt. If it has left the queue, its text becomes an ordinary draft."""
-        if not await self.change_queued(ChangePrompt(id, draft.expand(), mode, attachments=draft.list_images())):
+        change = ChangePrompt(prompt.id, draft.expand(), mode, attachments=draft.list_images(), agent=prompt.agent)
+        if not await self.change_queued(change):
             self._composer.restore_draft(draft)
 
     async def load_history(self) -> Sequence[str]:
@@ -220,6 +227,11 @@ class InputPanel(Vertical):
         self.submit_queue.begin()
         self.composer.prompt_history.add_older(await self.submit_queue.load_history())
 
+    def set_recipient(self, agent: str) -> None:
+        """Send the next prompts to this agent and show its queue."""
+        self.composer.recipient = agent
+        self.queue.show_queue_of(agent)
+
     # --- app-wide keys ---
 
     def focus_queue(self) -> None:
@@ -247,7 +259,7 @@ class InputPanel(Vertical):
 
     async def on_composer_queued_prompt_edited(self, message: QueuedPromptEdited) -> None:
         message.stop()
-        await self.submit_queue.save_queued(message.prompt.id, message.draft, message.mode)
+        await self.submit_queue.save_queued(message.prompt, message.draft, message.mode)
 
     def on_composer_image_attached(self, message: ImageAttached) -> None:
         """Say before the prompt is sent if its image is of no use."""
@@ -296,7 +308,7 @@ class InputPanel(Vertical):
             key = self.odin.keys.label_of("queue")
             self.odin.show_toast(f"{subject} paused. {key} edits, sends or drops queued prompts.")
             return
-        taken = [prompt for prompt in message.prompts if await self.odin.submit(DropPrompt(prompt.id))]
+        taken = [prompt for prompt in message.prompts if await self.odin.submit(DropPrompt(prompt.id, prompt.agent))]
         if taken:
             self.odin.mode = taken[0].mode
             self.composer.restore_draft(

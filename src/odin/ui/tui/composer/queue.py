@@ -24,10 +24,11 @@ class QueuedPrompts:
 
     A paused prompt does not start by itself. Prompts in `left_over` come from an earlier run and follow the next
     prompt; prompts paused by an interrupt wait until the user sends them. If the session was already working when the
-    app attached to it, no prompt is left over.
+    app attached to it, no prompt is left over. Only the prompts for `agent` are listed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agent: str = "") -> None:
+        self.agent = agent
         self._prompts: dict[str, QueuedPrompt] = {}
         self._left_over: set[str] = set()
         self._paused: set[str] = set()
@@ -35,11 +36,11 @@ class QueuedPrompts:
         self._is_live = False
 
     def __len__(self) -> int:
-        return len(self._prompts)
+        return len(self.prompts)
 
     @property
     def prompts(self) -> tuple[QueuedPrompt, ...]:
-        return tuple(self._prompts.values())
+        return tuple(prompt for prompt in self._prompts.values() if prompt.agent == self.agent)
 
     @property
     def left_over(self) -> tuple[QueuedPrompt, ...]:
@@ -58,21 +59,20 @@ class QueuedPrompts:
     def apply(self, envelope: Envelope, live: bool) -> bool:
         """Apply a session event. True if the queue changed."""
         event = envelope.event
-        if envelope.agent:
-            return False
         if live and self._running and not self._is_live:
             self._left_over.clear()
         self._is_live = self._is_live or live
-        if isinstance(event, TurnStarted | TurnEnded):
+        if isinstance(event, TurnStarted | TurnEnded) and not envelope.agent:
             self._running = isinstance(event, TurnStarted)
         if isinstance(event, PromptQueued):
-            self._prompts[event.id] = _make_queued(event, envelope.ts)
-            if not live:
+            self._prompts[event.id] = _make_queued(event, envelope.ts, envelope.agent)
+            if not live and not envelope.agent:
                 self._left_over.add(event.id)
         elif isinstance(event, PromptChanged):
             if event.id not in self._prompts:
                 return False
-            self._prompts[event.id] = _make_queued(event, self._prompts[event.id].timestamp)
+            before = self._prompts[event.id]
+            self._prompts[event.id] = _make_queued(event, before.timestamp, before.agent)
             if live:
                 self._clear_pause(event.id)
         elif isinstance(event, PromptDropped | PromptInjected | TurnStarted):
@@ -87,10 +87,16 @@ class QueuedPrompts:
         self._paused.discard(prompt)
 
 
-def _make_queued(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
-    model_text = event.text if event.display_text else ""
+def _make_queued(event: PromptQueued | PromptChanged, since: float, agent: str) -> QueuedPrompt:
     return QueuedPrompt(
-        event.id, event.display_text or event.text, event.mode, since, event.delivery, model_text, event.attachments
+        event.id,
+        event.display_text or event.text,
+        event.mode,
+        since,
+        event.delivery,
+        event.text if event.display_text else "",
+        event.attachments,
+        agent=agent,
     )
 
 
@@ -162,6 +168,11 @@ class QueuePanel(Widget, can_focus=True):
 
     # --- session events ---
 
+    def show_queue_of(self, agent: str) -> None:
+        """List the prompts for this agent."""
+        self.queued.agent = agent
+        self._is_changed = True
+
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self.queued = QueuedPrompts()
         self._is_changed = True
@@ -169,7 +180,7 @@ class QueuePanel(Widget, can_focus=True):
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
-        if live and isinstance(event, TurnEnded) and event.reason != "end_turn" and not envelope.agent:
+        if live and isinstance(event, TurnEnded) and event.reason != "end_turn":
             self._is_paused_stale = len(self.queued) > 0
         if not self.queued.apply(envelope, live):
             return
@@ -296,21 +307,21 @@ class QueuePanel(Widget, can_focus=True):
 
     def action_queue_drop(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.ChangeRequested(DropPrompt(prompt.id)))
+            self.post_message(self.ChangeRequested(DropPrompt(prompt.id, prompt.agent)))
 
     def action_queue_steer(self) -> None:
         if (prompt := self._prompt) is not None:
             done = "Sent. The model sees it before its next step."
-            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="steer"), done))
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="steer", agent=prompt.agent), done))
 
     def action_queue_send(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="queue")))
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="queue", agent=prompt.agent)))
 
     def action_queue_mode(self) -> None:
         if (prompt := self._prompt) is not None:
             mode = _MODE_CYCLE[(_MODE_CYCLE.index(prompt.mode) + 1) % len(_MODE_CYCLE)]
-            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, mode=mode)))
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, mode=mode, agent=prompt.agent)))
 
     def action_queue_leave(self) -> None:
         self.post_message(self.Exited())

@@ -301,9 +301,11 @@ class PermissionDialog(RequestDialog[None]):
         await self._answer(allow=False)
 
     async def action_stop_work(self) -> None:
-        """Deny and interrupt. For a sub-agent, interrupt its parent, too, which would otherwise continue."""
+        """Deny and interrupt. A main agent that waits for this sub-agent would otherwise continue, so stop it, too."""
         await self._send(AnswerPermission(self.ask_id, allow=False, interrupt=True))
-        if self.is_answered and self._agent:
+        status = self.odin.facts.agents.all.get(self._agent)
+        is_delegated = status is not None and bool(status.task_id)
+        if self.is_answered and self._agent and not is_delegated:
             await self.odin.submit(Interrupt())
 
     def action_allow_session(self) -> None:

@@ -8,7 +8,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from odin.core.format import count_of, format_duration, format_elapsed, format_seconds, format_usd
+from odin.core.format import count_of, format_duration, format_elapsed, format_seconds, format_usd, model_name_of
+from odin.core.team import ENDED_STATES, STATE_WORDS
 from odin.core.tool import user_name_of
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -273,15 +274,11 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     calls = count_of(block.calls, "call") if block.calls else ""
     denied = f"{block.denied} denied" if block.denied else ""
-    if not block.reason:
-        mark, style, state = spinner_of(canvas.now), palette.accent, "working"
-        took = format_elapsed(block.ts, canvas.now)
-    else:
-        good = block.reason == "end_turn"
-        mark, style = ("✓", palette.good) if good else ("✗", palette.bad)
-        state = "done" if good else _REASONS.get(block.reason, block.reason)
-        took = format_duration(block.ended - block.ts)
-    status = " · ".join(word for word in (state, took, calls, denied) if word)
+    kind = sanitize_line(block.type) if not block.key.startswith(f"{block.type}-") else ""
+    mark, style, state = _describe_agent_state(block, canvas)
+    took = format_duration(block.ended - block.ts) if block.reason else format_elapsed(block.ts, canvas.now)
+    model = sanitize_line(model_name_of(block.model))
+    status = " · ".join(word for word in (state, took, calls, denied, kind, model) if word)
     name, task = sanitize_line(block.key), sanitize_line(block.description or block.task)
     room = max(canvas.width - len(name) - len(status) - 6, 12)
     task_shown = task if len(task) <= room else task[: room - 1] + "…"
@@ -290,13 +287,38 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
             (f"{mark} ", style), (name, palette.strong), (f" {task_shown}", palette.text), (f"  {status}", palette.dim)
         )
     ]
-    if block.doing:
+    if block.doing and not block.note:
         lines.append(canvas.paint_row(("  ", None), (sanitize_line(block.doing), palette.dim)))
+    if block.note:
+        note_style = palette.warn if block.state == "waiting_main" and not block.reason else palette.text
+        note = canvas.paint_text(sanitize(block.note), note_style, indent=2)
+        lines += note[:_NOTE_LINES] if folded else note
     if not folded:
         told = not block.description and len(task) <= room
         lines += canvas.paint_text(sanitize(block.task), palette.dim, indent=2) if not told else []
-        lines += paint_output(block.answer, canvas) if block.answer.strip() else []
+        is_new = block.answer.strip() and not block.note.startswith(block.answer)
+        lines += paint_output(block.answer, canvas) if is_new else []
     return with_gap(lines)
+
+
+_NOTE_LINES = 3
+"""Lines of a summary or question on a folded card."""
+
+
+def _describe_agent_state(block: AgentBlock, canvas: Canvas) -> tuple[str, Style, str]:
+    """Return the mark of an agent's card with its style, and its state in words."""
+    palette = canvas.palette
+    if not block.reason:
+        mark = spinner_of(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
+        return mark, palette.warn if mark == "?" else palette.accent, STATE_WORDS[block.state]
+    if block.task_id and block.state in ENDED_STATES:
+        good, state = block.state == "completed", STATE_WORDS[block.state]
+    elif block.task_id and block.state == "idle":
+        return "•", palette.dim, "closed"
+    else:
+        good = block.reason == "end_turn"
+        state = "done" if good else _REASONS.get(block.reason, block.reason)
+    return ("✓", palette.good, state) if good else ("✗", palette.bad, state)
 
 
 def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Strip]:

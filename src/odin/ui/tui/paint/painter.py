@@ -157,7 +157,7 @@ def search_text_of(block: TranscriptBlock) -> str:
     if isinstance(block, CommandBlock):
         return f"{block.command}\n{block.output}"
     if isinstance(block, AgentBlock):
-        return f"{block.key} {block.task}\n{block.answer}"
+        return f"{block.key} {block.type} {block.task}\n{block.note}\n{block.answer}"
     if isinstance(block, ProcessBlock):
         return f"{block.key} {block.command} {block.description}\n{block.output}"
     return f"{block.error} {block.hint}" if isinstance(block, EndBlock) else ""
@@ -170,7 +170,7 @@ def copy_text_of(block: TranscriptBlock) -> str:
     if isinstance(block, CommandBlock):
         return f"{block.command}\n{block.output}".strip()
     if isinstance(block, AgentBlock):
-        return block.answer or block.task
+        return block.answer or block.note or block.task
     if isinstance(block, ProcessBlock):
         return block.output or block.command
     return search_text_of(block).strip()

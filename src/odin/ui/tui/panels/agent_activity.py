@@ -23,9 +23,21 @@ from odin.core.call_events import (
     ThinkingStarted,
     ToolEnded,
     ToolStarted,
+    UsageRecorded,
 )
-from odin.core.event import AgentEnded, AgentStarted, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
-from odin.core.format import format_count, format_seconds
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    AnyEvent,
+    CompactionChanged,
+    Envelope,
+    NoteAdded,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.format import count_of, format_count, format_seconds
+from odin.core.team import ACTIVE_STATES, STATE_WORDS, MailSent, TaskChanged, TaskState
+from odin.core.text import join_some
 from odin.core.tool import user_name_of
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden
@@ -232,17 +244,67 @@ MAX_ENDED = 5
 
 @dataclass(slots=True)
 class AgentStatus:
-    """A sub-agent. `number` selects its color and never changes."""
+    """A sub-agent. `number` selects its color and never changes. `task_id` is its delegated task, if it has one."""
 
     id: str
     task: str
     number: int
     activity: AgentActivity
     end_reason: str = ""
+    type: str = ""
+    task_id: str = ""
+    model: str = ""
+    state: TaskState = "running"
 
     @property
     def is_asking(self) -> bool:
         return bool(self.activity.asks)
+
+    @property
+    def is_working(self) -> bool:
+        """True while it works or will go on by itself."""
+        return not self.end_reason and (self.activity.is_in_turn or self.state in ACTIVE_STATES)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in one word; "" while it lives."""
+        if not self.end_reason:
+            return ""
+        if self.state in ("completed", "failed", "cancelled"):
+            return STATE_WORDS[self.state]
+        return "closed" if self.task_id and self.state == "idle" else _END_WORDS.get(self.end_reason, self.end_reason)
+
+
+class Mailboxes:
+    """The mail that no agent has read yet."""
+
+    def __init__(self) -> None:
+        self._mail: dict[str, MailSent] = {}
+
+    def apply(self, event: AnyEvent) -> None:
+        match event:
+            case MailSent():
+                self._add(event)
+            case TaskChanged(mail=MailSent() as mail):
+                self._add(mail)
+            case TurnStarted(mail=ids) | NoteAdded(mail=ids):
+                for mail in ids:
+                    self._mail.pop(mail, None)
+            case _:
+                pass
+
+    def _add(self, mail: MailSent) -> None:
+        """Of the progress reports of an agent only the newest counts."""
+        if mail.kind == "progress":
+            for old in [old for old in self._mail.values() if old.kind == "progress" and old.sender == mail.sender]:
+                del self._mail[old.id]
+        self._mail[mail.id] = mail
+
+    def describe_unread(self, agent: str) -> str:
+        """Return the unread mail for an agent, such as `2 unread, 1 urgent`; "" if there is none."""
+        mail = [mail for mail in self._mail.values() if mail.recipient == agent]
+        urgent = sum(item.priority != "notify" for item in mail)
+        return "" if not mail else f"{len(mail)} unread" + (f", {urgent} urgent" if urgent else "")
 
 
 class AgentList:
@@ -251,6 +313,7 @@ class AgentList:
     def __init__(self) -> None:
         self.all: dict[str, AgentStatus] = {}
         self.main = AgentActivity()
+        self.mailboxes = Mailboxes()
         self._count = 0
         self._asks: set[str] = set()
         self._asked_at = 0.0
@@ -258,10 +321,19 @@ class AgentList:
 
     def apply(self, envelope: Envelope) -> None:
         self._measure_wait(envelope)
+        self.mailboxes.apply(envelope.event)
         match envelope.event:
-            case AgentStarted(id=id, task=task, description=description):
-                self.all[id] = AgentStatus(id, description or task, self._count, AgentActivity())
+            case AgentStarted(id=id) as event:
+                about = event.description or event.task
+                self.all[id] = AgentStatus(
+                    id, about, self._count, AgentActivity(), "", event.agent_type, event.task_id, event.model
+                )
                 self._count += 1
+            case TaskChanged(id=id, state=state):
+                if (status := self.find_by_task(id)) is not None:
+                    status.state = state
+            case UsageRecorded(purpose="main", model=model) if envelope.agent in self.all:
+                self.all[envelope.agent].model = model
             case AgentEnded(id=id, reason=reason) if id in self.all:
                 self.all[id].end_reason, self.all[id].activity = reason, AgentActivity()
             case event:
@@ -296,6 +368,25 @@ class AgentList:
         ended = [agent.id for agent in self.all.values() if agent.end_reason]
         for name in ended[:-MAX_ENDED]:
             del self.all[name]
+
+    def find_by_task(self, task: str) -> AgentStatus | None:
+        """Return the newest agent that works or worked on this task."""
+        return next((agent for agent in reversed(self.all.values()) if task and agent.task_id == task), None)
+
+    def is_live(self, agent: str) -> bool:
+        """True for a sub-agent that has not ended."""
+        return agent in self.all and not self.all[agent].end_reason
+
+    @property
+    def working(self) -> list[AgentStatus]:
+        return [agent for agent in self.all.values() if agent.is_working]
+
+    def describe_working(self) -> str:
+        """Return how many sub-agents work and which, such as `2 agents are at work: scout-1, scout-2`; "" if none."""
+        working = self.working
+        names = join_some((escape_hidden(agent.id) for agent in working), MAX_ENDED)
+        verb = "is" if len(working) == 1 else "are"
+        return f"{count_of(len(working), 'agent')} {verb} at work: {names}" if working else ""
 
     def activity_of(self, agent: str) -> AgentActivity:
         """Return the activity of this agent; "" is the main agent."""

@@ -190,7 +190,7 @@ class SessionFacts:
         self._usage_totals = UsageTotals()
         self._usage_by_agent: dict[str, UsageTotals] = {}
         self._agent_contexts: dict[str, ContextReport] = {}
-        self.queued: set[str] = set()
+        self._queued: dict[str, str] = {}
         self.has_prompts = False
         self.processes: dict[str, str] = {}
         self._todo_lists = TodoLists()
@@ -247,13 +247,12 @@ class SessionFacts:
             case UsageRecorded():
                 self._add_usage(event, agent)
             case PromptQueued():
-                if not agent:
-                    self.queued.add(event.id)
+                self._queued[event.id] = agent
             case PromptDropped() | PromptInjected():
-                self.queued.discard(event.id)
+                self._queued.pop(event.id, None)
             case TurnStarted():
                 self.has_prompts = True
-                self.queued.discard(event.id)
+                self._queued.pop(event.id, None)
             case RateLimitUpdated():
                 self.low_limit = _describe_low_limit(event)
             case _:
@@ -288,6 +287,16 @@ class SessionFacts:
     def budget_left(self) -> float:
         """What all agents together may still spend, in US dollars; 0 without a budget."""
         return max(self.budget_usd - self._usage_totals.cost_usd, 0.0)
+
+    def count_queued(self, agent: str) -> int:
+        """Return how many prompts wait for this agent."""
+        return sum(recipient == agent for recipient in self._queued.values())
+
+    def model_of(self, agent: str) -> str:
+        """Return the model that answers a sub-agent, or "" if it is not known; for the main agent the running one."""
+        if not agent:
+            return self.running_model
+        return self.agents.all[agent].model if agent in self.agents.all else ""
 
     def usage_of(self, agent: str) -> UsageTotals:
         """Return the usage of a sub-agent; for the main agent that of the whole session."""

@@ -6,7 +6,8 @@ from rich.text import Text
 from textual import events
 
 from odin.core.event_values import Todo, TodoStatus
-from odin.core.format import format_count, format_usd, shorten_home
+from odin.core.format import format_count, format_usd, model_name_of, shorten_home
+from odin.core.team import STATE_WORDS
 from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus
@@ -146,6 +147,8 @@ class SideSections:
 
     def _build_model(self) -> list[PanelRow]:
         facts = self.facts
+        if self.agent:
+            return [self._make_heading("Model"), self._make_line(facts.model_of(self.agent) or "unknown")]
         rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "unknown")]
         if facts.running_model != facts.chosen_model:
             rows.append(PanelRow(make_text(f"answering: {facts.running_model}", self.palette.warn, self.width)))
@@ -207,18 +210,45 @@ class SideSections:
         head = Text.assemble(("Agents", self.palette.strong), end="")
         if asking:
             head.append(f"  {asking} waiting for you", self.palette.warn)
-        return [PanelRow(head), *(self._build_agent(agent) for agent in agents[-MAX_AGENTS:])]
+        if unread := self.facts.agents.mailboxes.describe_unread(""):
+            head.append(f"  {unread}", self.palette.dim)
+        return [PanelRow(head), *(row for agent in agents[-MAX_AGENTS:] for row in self._build_agent(agent))]
 
-    def _build_agent(self, agent: AgentStatus) -> PanelRow:
-        palette, reason = self.palette, agent.end_reason
-        state = "done" if reason == "end_turn" else reason.replace("_", " ")
-        state = state or agent.activity.describe(self.now).text or "starting"
-        mark = "?" if agent.is_asking else "✓" if reason == "end_turn" else "✗" if reason else "•"
+    def _build_agent(self, agent: AgentStatus) -> list[PanelRow]:
+        """Return one row with its state, and while it lives one with its model, context, cost and unread mail."""
+        palette, ended = self.palette, agent.outcome
+        state = ended or self._describe_state(agent)
+        good = ended in ("done", "completed")
+        needs_answer = agent.is_asking or (agent.state == "waiting_main" and not ended)
+        mark = "?" if needs_answer else "✓" if good else "✗" if ended else "▸" if agent.id == self.agent else "•"
         style = palette.agents[agent.number % len(palette.agents)]
         task = escape_hidden(agent.task.strip().split("\n")[0])
         name = Text.assemble((f"{mark} {escape_hidden(agent.id)} ", style), (task, palette.text), no_wrap=True, end="")
-        right = make_text(state, palette.warn if agent.is_asking else palette.dim, self.width // 2)
-        return PanelRow(align_sides(name, right, self.width), ("show_agent", agent.id))
+        right = make_text(state, palette.warn if needs_answer else palette.dim, self.width // 2)
+        click = ("show_agent", agent.id)
+        rows = [PanelRow(align_sides(name, right, self.width), click)]
+        if not ended and (details := self._describe_agent(agent)):
+            rows.append(PanelRow(make_text(f"  {details}", palette.dim, self.width), click))
+        return rows
+
+    def _describe_state(self, agent: AgentStatus) -> str:
+        if agent.activity.busy or agent.is_asking:
+            return agent.activity.describe(self.now).text
+        return "starting" if agent.state == "running" else STATE_WORDS[agent.state]
+
+    def _describe_agent(self, agent: AgentStatus) -> str:
+        facts = self.facts
+        context, spent = facts.context_of(agent.id), facts.usage_of(agent.id)
+        return " · ".join(
+            word
+            for word in (
+                facts.agents.mailboxes.describe_unread(agent.id),
+                model_name_of(escape_hidden(agent.model)),
+                f"{context.fullness:.0%} context" if context is not None and context.fullness is not None else "",
+                format_cost(spent) if spent.calls else "",
+            )
+            if word
+        )
 
     def _build_files(self) -> list[PanelRow]:
         files = list(self.facts.edited_files.files.values())

@@ -59,7 +59,7 @@ def format_mode(theme: Theme, mode: Mode, permission: str, role: str = DEFAULT_R
     return text
 
 
-def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool, busy: bool) -> str:
+def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool, busy: bool, agent: str = "") -> str:
     """Return what Enter does if it does not simply send the prompt, else ""."""
     send, stop = keys.label_of("send"), keys.label_of("stop")
     if searching:
@@ -69,7 +69,7 @@ def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool,
     if text.startswith("!"):
         return "! shell command"
     if text.startswith("/"):
-        return "/ command"
+        return "/ command of the main agent" if agent else "/ command"
     return f"{send} queues · {keys.label_of('steer')} steers the running turn" if busy else ""
 
 
@@ -126,16 +126,22 @@ class ActivityLine(Panel):
         if not others:
             return ""
         asking = sum(agent.is_asking for agent in others)
-        count = f"{count_of(len(others), 'agent')} working"
-        return f"{count}, {asking} waiting for you" if asking else count
+        working = sum(agent.is_working for agent in others)
+        waiting = sum(agent.state == "waiting_main" for agent in others)
+        words = [f"{count_of(working, 'agent')} working"] if working else []
+        words += [f"{asking} waiting for you"] if asking else []
+        words += [f"{waiting} waiting for main"] if waiting else []
+        return ", ".join(words) or f"{count_of(len(others), 'agent')} idle"
 
     def _format_keys(self, width: int) -> Text:
         palette, keys = self.palette, self.odin.keys
-        main = self.facts.agents.main
-        if not main.busy:
+        agents, agent = self.facts.agents, self.odin.agent
+        shown = agents.activity_of(agent)
+        if not shown.busy:
             return make_text(f"{keys.label_of('help')} help", palette.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
         stop = f"{keys.label_of('stop')} stops"
-        took = self.facts.agents.count_turn_seconds(self.odin.clock())
+        now = self.odin.clock()
+        took = now - shown.turn_started if agent and shown.is_in_turn else agents.count_turn_seconds(now)
         if took >= MIN_SHOWN_S and width >= MIN_WIDTH_FOR_KEYS:
             stop = f"{format_seconds(took)} in all · {stop}"
         return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", palette.dim)
@@ -173,7 +179,9 @@ class StatusLine(Panel):
 def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
     """Return all parts of the status line, in order, with the context and usage of the shown `agent`."""
     parts = [StatusPart(MODE_LABELS[mode], palette.strong, 0)]
-    if facts.role != DEFAULT_ROLE:
+    if agent:
+        parts.insert(0, _make_agent_part(facts, palette, agent))
+    elif facts.role != DEFAULT_ROLE:
         role = shorten(escape_hidden(facts.role), 24)
         parts.insert(0, StatusPart(f"role: {role}", palette.accent, 1, role))
     if facts.permission_mode not in ("default", ""):
@@ -183,10 +191,10 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "")
     if facts.loop is not None:
         loop = facts.loop
         parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))
-    parts.append(_make_model_part(facts, palette))
+    parts.append(_make_model_part(facts, palette, agent))
     parts += _make_context_parts(facts, palette, agent)
-    if facts.queued:
-        parts.append(StatusPart(f"{len(facts.queued)} queued", palette.text, 4))
+    if queued := facts.count_queued(agent):
+        parts.append(StatusPart(f"{queued} queued", palette.text, 4))
     if facts.low_limit:
         parts.append(StatusPart(f"limit: {facts.low_limit}", palette.warn, 5))
     parts += _make_cost_parts(facts, palette, agent)
@@ -194,7 +202,19 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "")
     return parts
 
 
-def _make_model_part(facts: SessionFacts, palette: Palette) -> StatusPart:
+def _make_agent_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
+    """Name the agent on the screen, and say how it ended if prompts do not reach it any more."""
+    name = escape_hidden(agent)
+    if facts.agents.is_live(agent):
+        return StatusPart(f"agent {name}", palette.accent, 0, name)
+    status = facts.agents.all.get(agent)
+    return StatusPart(f"{name} ({status.outcome if status is not None else 'ended'})", palette.warn, 0, name)
+
+
+def _make_model_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
+    if agent:
+        name = model_name_of(escape_hidden(facts.model_of(agent)))
+        return StatusPart(name or "no model yet", palette.text, 1, name)
     running, chosen = (
         model_name_of(escape_hidden(facts.running_model)),
         model_name_of(escape_hidden(facts.chosen_model)),

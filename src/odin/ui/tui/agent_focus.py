@@ -1,0 +1,149 @@
+"""Which agent the app shows and talks to: the main agent, or a sub-agent that the user has focused.
+
+Prompts, `!` commands, Esc and Ctrl+C go to the focused agent; slash commands always belong to the main agent. An ended
+agent can still be read, but prompts then go to the main agent.
+"""
+
+from typing import TYPE_CHECKING
+
+from odin.core.client import Client, SessionInfo
+from odin.core.event import AgentEnded, Envelope
+from odin.core.op import CancelCompaction, Interrupt
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.lifecycle import DoublePress
+from odin.ui.tui.paint.sanitize import sanitize_line
+from odin.ui.tui.panels.agent_activity import AgentList
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+
+class AgentFocus:
+    """`shown` is the agent whose transcript is on the screen; "" is the main agent."""
+
+    def __init__(self, app: "OdinApp") -> None:
+        self._app = app
+        self._stop_press = DoublePress()
+        self.shown = ""
+
+    @property
+    def recipient(self) -> str:
+        """The agent that prompts go to: the shown one, or the main agent if that has ended."""
+        return self.shown if self._agents.is_live(self.shown) else ""
+
+    @property
+    def is_busy(self) -> bool:
+        return self._agents.activity_of(self.shown).is_in_turn if self.shown else self._app.executing
+
+    @property
+    def _agents(self) -> AgentList:
+        return self._app.facts.agents
+
+    # --- as a session observer ---
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.shown = ""
+        self._app.input_panel.set_recipient("")
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        """Return to the main agent when the focused agent ends. An agent that had ended before stays on the screen."""
+        event = envelope.event
+        if isinstance(event, AgentEnded) and event.id == self.shown:
+            status = self._agents.all.get(event.id)
+            outcome = status.outcome if status is not None else "ended"
+            self.show("")
+            self._app.show_toast(f"{escape_hidden(event.id)}: {outcome}. You are back at the main agent.")
+
+    def draw_frame(self) -> None:
+        return None
+
+    # --- what is shown ---
+
+    def show(self, agent: str) -> None:
+        """Show the transcript of this agent, if there is one; prompts go to it if it is live."""
+        app = self._app
+        if agent not in app.transcripts:
+            return
+        self.shown = agent
+        app.transcript.show(app.transcripts[agent], title=self._make_title(agent))
+        app.input_panel.set_recipient(self.recipient)
+        app.request_frame()
+
+    def show_next(self) -> None:
+        """Show the next live agent, in a cycle that includes the main agent."""
+        names = ["", *(agent.id for agent in self._agents.running if agent.id in self._app.transcripts)]
+        if names == [""] and not self.shown:
+            self._app.show_toast("No sub-agent is running.")
+            return
+        self.show(names[(names.index(self.shown) + 1) % len(names)] if self.shown in names else "")
+
+    def _make_title(self, agent: str) -> str:
+        if not agent:
+            return ""
+        app, status = self._app, self._agents.all.get(agent)
+        blocks = app.transcripts[""].agents
+        task = next((block.description or block.task for block in blocks if block.key == agent), "")
+        key = app.keys.label_of("next_agent")
+        if self._agents.is_live(agent):
+            hint = f"{key}: next agent"
+        else:
+            hint = f"{status.outcome if status is not None else 'ended'}; {key}: main agent"
+        return f"{sanitize_line(agent)}: {sanitize_line(task)}  ({hint})"
+
+    # --- stopping and leaving ---
+
+    async def stop(self) -> bool:
+        """Interrupt the shown agent; leave a sub-agent that does nothing. False if there was nothing to stop.
+
+        While only sub-agents work, stopping all of them takes two presses.
+        """
+        app = self._app
+        if self.shown:
+            if self.is_busy:
+                await app.submit(Interrupt(agent=self.shown))
+            else:
+                self.show("")
+            return True
+        if app.executing:
+            await app.submit(Interrupt())
+            return True
+        working = self._agents.describe_working()
+        if working and self._stop_press.press():
+            await app.submit(Interrupt())
+        elif working:
+            stop, switch = app.keys.label_of("stop"), app.keys.label_of("next_agent")
+            app.show_toast(f"{working}. Press {stop} again to stop them all; {switch} shows one.")
+        return bool(working)
+
+    async def interrupt(self) -> bool:
+        """Interrupt the focused agent. Sub-agents that work while the main agent is idle are left alone."""
+        if agent := self.recipient:
+            return await self._app.submit(Interrupt(agent=agent))
+        if not self._app.executing and self._agents.working:
+            return False
+        return await self._app.submit(Interrupt()) or await self._app.submit(CancelCompaction())
+
+    def leave(self) -> None:
+        """Exit. While sub-agents work, say what they do and ask first."""
+        from odin.ui.tui.dialogs.dialog import ConfirmDialog
+
+        app, working = self._app, self._agents.working
+        if not working:
+            app.exit(0)
+            return
+        now = app.clock()
+        lines = [
+            f"• {escape_hidden(agent.id)}: {sanitize_line(agent.task)} ({agent.activity.describe(now).text or 'waits'})"
+            for agent in working[:_MAX_LISTED]
+        ]
+        more = [f"• {len(working) - _MAX_LISTED} more"] if len(working) > _MAX_LISTED else []
+        about = "\n".join([*lines, *more, "Exiting stops them. Resume the session to continue their tasks."])
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                app.exit(0)
+
+        app.push_screen(ConfirmDialog("Agents are still at work. Exit anyway?", about), answered)
+
+
+_MAX_LISTED = 5

@@ -1,0 +1,233 @@
+"""Watching and steering sub-agents: focus, prompts and Esc for one of them, their cards, and leaving meanwhile."""
+
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from odin.core.call_events import PermissionAsked, ToolStarted, UsageRecorded
+from odin.core.event import AgentEnded, AgentStarted, Envelope, PromptQueued, TurnEnded, TurnStarted
+from odin.core.message import Usage
+from odin.core.op import AnswerPermission, DropPrompt, Interrupt, Prompt, RunUserShell
+from odin.core.team import MailSent, TaskChanged, TaskReport
+from odin.testing import say
+from odin.ui.tui.dialogs.dialog import ConfirmDialog
+from tests.engine.test_team import Cast, complete, delegate
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+STARTED = (
+    AgentStarted("scout-1", "look for tests", "edit_mode", "find tests", task_id="adhoc-1", agent_type="scout"),
+    AgentStarted("scout-2", "read the docs", "edit_mode", "read docs", task_id="adhoc-2", agent_type="scout"),
+)
+
+
+async def begin(stage: Stage, client: PlayedClient, *, main: bool = False) -> None:
+    """Two delegated sub-agents work; the main agent only with `main`."""
+    if main:
+        client.play(TurnStarted("m1", "delegate", "edit_mode"))
+    client.play(*STARTED)
+    for number in (1, 2):
+        client.play(TaskChanged(f"adhoc-{number}", "running", f"scout-{number}"), agent=f"scout-{number}")
+        client.play(TurnStarted(f"s{number}", "", "edit_mode"), agent=f"scout-{number}")
+    await stage.shows("2 agents working")
+
+
+def ops(client: PlayedClient, *kinds: type[Any]) -> list[Any]:
+    return [op for op in client.submitted if isinstance(op, kinds)]
+
+
+async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_its_end(open_app: OpenApp) -> None:
+    gate = Event()
+    cast = Cast(
+        [delegate("a"), delegate("b"), say("Both are started."), *(say("I see.") for _ in range(9))],
+        a=[say("Counting sheep " * 300).stall(after=8), complete("Counted 300 sheep.")],
+        b=[complete("Read it all.").hold(gate)],
+    )
+    async with open_app(cast, size=(140, 40)) as stage:
+        agents = stage.app.facts.agents
+        await stage.send("go")
+        await stage.shows("Both are started.", "2 agents working")
+        await stage.press("shift+tab")
+        await stage.shows("agent general-1", "to general-1", "Counting sheep")
+        await stage.press("escape")
+        await stage.until(lambda: agents.all["general-1"].state == "idle")
+        assert agents.all["general-2"].is_working and stage.app.agent == "general-1"
+        await stage.send("count on")
+        await stage.until(lambda: not agents.is_live("general-1"))
+        await stage.shows("general-1: completed. You are back at the main agent.")
+        assert agents.all["general-2"].is_working and not stage.app.agent
+        gate.set()
+        await stage.until(lambda: not agents.running and not stage.app.executing)
+        main = stage.app.transcripts[""]
+        assert [(card.key, card.state, card.note) for card in main.agents] == [
+            ("general-1", "completed", "Counted 300 sheep."),
+            ("general-2", "completed", "Read it all."),
+        ]
+        assert not [block for block in main.blocks if getattr(block, "name", "") == "Delegate"]
+        stage.app.action_look()
+        stage.app.transcript.point_at(main.agents[0])
+        await stage.press("a")
+        await stage.shows("count on", "general-1 (completed)")
+        assert stage.app.composer.recipient == ""
+        assert stage.server.rejected == []
+
+
+async def test_shift_tab_cycles_through_main_and_the_live_agents() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.press("shift+tab")
+        await stage.shows("No sub-agent is running.")
+        await begin(stage, client)
+        seen: list[str] = []
+        for _ in range(3):
+            await stage.press("shift+tab")
+            seen.append(stage.app.agent)
+        assert seen == ["scout-1", "scout-2", ""]
+        client.play(AgentEnded("scout-1", "end_turn"))
+        await stage.press("shift+tab")
+        assert stage.app.agent == "scout-2"
+
+
+async def test_prompts_commands_queue_and_keys_follow_the_focus() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await begin(stage, client, main=True)
+        client.play(PromptQueued("p1", "for main", "edit_mode"))
+        client.play(PromptQueued("p2", "for the scout", "edit_mode"), agent="scout-1")
+        await stage.shows("queued 1 · edit  for main")
+        await stage.press("shift+tab")
+        await stage.shows("queued 1 · edit  for the scout", "1 queued")
+        assert "for main" not in stage.screen()
+        await stage.send("look left")
+        await stage.send("!echo hi")
+        await stage.send("/steer main goes on")
+        await stage.until(lambda: len(ops(client, Prompt, RunUserShell)) == 3)
+        sent = ops(client, Prompt, RunUserShell)
+        assert [(op.agent, getattr(op, "text", "")) for op in sent] == [
+            ("scout-1", "look left"),
+            ("scout-1", ""),
+            ("", "main goes on"),
+        ]
+        await stage.press("ctrl+q", "d", "escape")
+        assert ops(client, DropPrompt) == [DropPrompt("p2", "scout-1")]
+        await stage.press("escape")
+        await stage.press("ctrl+c")
+        assert ops(client, Interrupt) == [Interrupt(agent="scout-1")] * 2
+        await stage.press("shift+tab", "shift+tab", "escape")
+        assert ops(client, Interrupt)[-1] == Interrupt()
+
+
+async def test_focus_returns_to_main_when_the_agent_ends_and_keeps_the_draft() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await begin(stage, client)
+        await stage.press("shift+tab")
+        await stage.type("half a sent")
+        client.play(TaskChanged("adhoc-1", "failed", reason="It gave up."), agent="scout-1")
+        client.play(AgentEnded("scout-1", "error"))
+        await stage.shows("scout-1: failed. You are back at the main agent.", "half a sent")
+        assert stage.app.agent == "" and stage.app.composer.recipient == ""
+
+
+async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_twice() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await begin(stage, client)
+        await stage.press("escape")
+        await stage.shows("2 agents are at work: scout-1, scout-2. Press Esc again")
+        assert ops(client, Interrupt) == []
+        await stage.press("escape")
+        assert ops(client, Interrupt) == [Interrupt()]
+
+
+async def test_leaving_while_agents_work_says_so_and_asks() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await begin(stage, client)
+        for leave in (stage.press("ctrl+d"), stage.send("/exit"), stage.press("ctrl+c", "ctrl+c")):
+            await leave
+            await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+            await stage.shows("Agents are still at work. Exit anyway?", "scout-1: find tests", "scout-2: read docs")
+            await stage.press("n")
+        assert not stage.app._exit
+        await stage.press("ctrl+d")
+        await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+        await stage.press("y")
+        assert stage.app._exit
+
+
+async def test_requests_of_sub_agents_stay_when_the_main_turn_ends_and_esc_stops_only_that_agent() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await begin(stage, client, main=True)
+        client.play(PermissionAsked("ask-1", "c1", "Bash", {"command": "make"}, "not allowed yet"), agent="scout-2")
+        await stage.shows("scout-2 asks")
+        client.play(TurnEnded("m1", "end_turn"))
+        client.play(TurnEnded("s1", "end_turn"), agent="scout-1")
+        await stage.shows("scout-2 asks")
+        await stage.press("escape")
+        await stage.until(lambda: ops(client, AnswerPermission))
+        assert ops(client, AnswerPermission, Interrupt) == [AnswerPermission("ask-1", False, interrupt=True)]
+
+
+async def test_the_side_panel_shows_state_model_context_cost_and_unread_mail() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client), size=(150, 40)) as stage:
+        await begin(stage, client)
+        used = UsageRecorded("openai/small-1", Usage(4000, 1000), 0.25, 10_000)
+        client.play(used, agent="scout-1")
+        client.play(MailSent("mail-1", "", "scout-1", "message", "hurry", "urgent", "adhoc-1"))
+        client.play(MailSent("mail-2", "scout-2", "", "progress", "half", task_id="adhoc-2"), agent="scout-2")
+        question = MailSent("mail-3", "scout-2", "", "decision_required", "left?", "interrupt", "adhoc-2")
+        client.play(TurnEnded("s2", "end_turn"), agent="scout-2")
+        client.play(TaskChanged("adhoc-2", "waiting_main", "scout-2", reason="left?", mail=question), agent="scout-2")
+        await stage.shows("1 unread, 1 urgent · small-1 · 50%", "2 unread, 1 urgent", "waits for main")
+        client.play(TurnStarted("m2", "", "edit_mode", mail=("mail-2", "mail-3")))
+        await stage.until(lambda: "2 unread" not in stage.screen())
+
+
+def test_one_card_shows_the_state_of_the_task_and_a_continued_task_has_a_second_card() -> None:
+    from odin.ui.tui.transcript_model import TranscriptModels
+
+    models = TranscriptModels()
+    asked = "Which side?"
+    told: tuple[tuple[Any, str], ...] = (
+        (STARTED[0], ""),
+        (ToolStarted("c1", "Grep", {}, "todo"), "scout-1"),
+        (TaskChanged("adhoc-1", "waiting_main", "scout-1", reason=asked), "scout-1"),
+    )
+    for seq, (event, agent) in enumerate(told):
+        models.apply(Envelope(seq, float(seq), "s", event, agent))
+    (card,) = models[""].agents
+    assert (card.type, card.state, card.note, card.calls, card.is_animated) == (
+        "scout",
+        "waiting_main",
+        asked,
+        1,
+        False,
+    )
+    models.apply(Envelope(3, 3.0, "s", TaskChanged("adhoc-1", "running", "scout-1"), "scout-1"))
+    assert (card.state, card.note, card.is_animated) == ("running", "", True)
+    ended = TaskChanged(
+        "adhoc-1", "completed", "scout-1", "Found it.", "Completed.", completion=TaskReport("Found it.")
+    )
+    models.apply(Envelope(4, 4.0, "s", ended, "scout-1"))
+    models.apply(Envelope(5, 5.0, "s", AgentEnded("scout-1", "end_turn", "Found it.")))
+    again = AgentStarted("scout-3", "more", "edit_mode", task_id="adhoc-1", call_id="d1", continues="scout-1")
+    models.apply(Envelope(6, 6.0, "s", again))
+    assert [(card.key, card.state, card.note) for card in models[""].agents] == [
+        ("scout-1", "completed", "Found it."),
+        ("scout-3", "running", ""),
+    ]
+
+
+async def test_a_command_for_an_agent_shows_in_its_transcript(open_app: OpenApp, workspace: Path) -> None:
+    cast = Cast([delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4), complete("done")])
+    async with open_app(cast) as stage:
+        await stage.send("go")
+        await stage.shows("Started.")
+        await stage.press("shift+tab")
+        await stage.send("!echo mine; touch there")
+        await stage.until((workspace / "there").exists)
+        await stage.shows("! echo mine", "mine")
+        assert not any("echo mine" in getattr(block, "command", "") for block in stage.app.transcripts[""].blocks)
