@@ -1,10 +1,17 @@
 """A sub-agent in a worktree of its own: its work comes back as a diff that the owner applies."""
 
+import asyncio
 import json
 import subprocess
+import threading
 from pathlib import Path
 
+import pytest
+
+from odin.app.team import TeamFactory
 from odin.core.event import FilesChanged, Warned
+from odin.core.op import Prompt
+from odin.core.team import TaskRecord
 from odin.testing import Turn, call, say
 
 from .conftest import Start
@@ -28,7 +35,7 @@ async def test_its_changes_stay_apart_until_they_are_applied(start: Start, works
     write = call("WriteFile", {"file_path": "new.txt", "content": "made apart\n"})
     cast = Cast([iso("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("merged")], a=[])
     cast.tasks["a"] = [write, complete("wrote new.txt")]
-    talk = await start(cast, agents=TYPES)
+    talk = await start(cast, agent_definitions=TYPES)
     await talk.say("go")
     await settle(talk.client)
     assert (workspace / "new.txt").read_text() == "made apart\n"
@@ -50,7 +57,7 @@ async def test_an_unapplied_worktree_is_kept_and_named(start: Start, workspace: 
     make_repository(workspace)
     edit = call("WriteFile", {"file_path": "new.txt", "content": "x\n"})
     cast = Cast([iso("a"), say("ok"), say("I see")], a=[edit, complete("done")])
-    talk = await start(cast, agents=TYPES)
+    talk = await start(cast, agent_definitions=TYPES)
     await talk.say("go")
     await settle(talk.client)
     assert not (workspace / "new.txt").exists()
@@ -59,7 +66,36 @@ async def test_an_unapplied_worktree_is_kept_and_named(start: Start, workspace: 
 
 
 async def test_without_git_the_task_is_refused_with_a_sentence(start: Start, workspace: Path) -> None:
-    talk = await start(Cast([iso("a"), say("I see")]), agents=TYPES)
+    talk = await start(Cast([iso("a"), say("I see")]), agent_definitions=TYPES)
     await talk.say("go")
     assert "git" in talk.server.requests[-1].results["call-a"]
     assert [task.state for task in (await talk.client.snapshot()).tasks] == ["failed"]
+
+
+async def test_a_prompt_while_its_worktree_is_read_is_answered_before_the_task_is_completed(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    make_repository(workspace)
+    is_reading, gate, is_read = asyncio.Event(), asyncio.Event(), threading.Event()
+    read = TeamFactory.report_work
+
+    async def read_slowly(factory: TeamFactory, task: TaskRecord) -> str:
+        is_reading.set()
+        await gate.wait()
+        try:
+            return await read(factory, task)
+        finally:
+            is_read.set()
+
+    monkeypatch.setattr(TeamFactory, "report_work", read_slowly)
+    cast = Cast([iso("a"), say("ok"), say("I see")], a=[complete("done"), complete("done with more").hold(is_read)])
+    talk = await start(cast, agent_definitions=TYPES)
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        await is_reading.wait()
+    await talk.client.submit(Prompt("mine", "one more thing", agent="iso-1"))
+    gate.set()
+    await settle(talk.client)
+    (task,) = (await talk.client.snapshot()).tasks
+    assert (task.state, task.summary) == ("completed", "done with more")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from odin.core.errors import AgentShutdown, UsageError
+from odin.core.errors import AgentShutdown, OdinError, UsageError
 from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import ExitReason, Mode
 from odin.core.op import CancelTask, Interrupt, Prompt
@@ -248,7 +248,11 @@ class Team:
 
     async def start(self, spec: AgentSpec, done: "asyncio.Future[TurnEnded] | None" = None) -> _Member:
         """Make a sub-agent and record that it started. It has no prompt yet."""
-        agent = await self._maker.make_agent(spec, lambda ended: self._on_idle(spec.name, ended))
+        try:
+            agent = await self._maker.make_agent(spec, lambda ended: self._on_idle(spec.name, ended))
+        except BaseException:
+            await self._maker.release(spec.name)
+            raise
         member = self._members[spec.name] = _Member(spec, agent, done)
         self._recorder.emit(
             AgentStarted(
@@ -375,8 +379,15 @@ class Team:
             self._complete(member, task, completion, format_completion(completion))
 
     async def _complete_isolated(self, member: _Member, task: TaskRecord, completion: TaskReport) -> None:
-        work = await self._maker.report_work(task)
-        if member.spec.name in self._members:
+        """Complete a task with a worktree, unless it was cancelled or its agent got mail in the meantime."""
+        try:
+            work = await self._maker.report_work(task)
+        except OdinError as error:
+            work = f"Its worktree could not be compared with the project: {error.describe()}"
+        name = member.spec.name
+        task = self.find_task(name) or task
+        has_changed = task.is_ended or member.completion is not completion
+        if name in self._members and not (has_changed or member.agent.is_busy or self.post.should_wake(name)):
             self._complete(member, task, completion, f"{format_completion(completion)}\n{work}")
 
     def _complete(self, member: _Member, task: TaskRecord, completion: TaskReport, text: str) -> None:
@@ -438,7 +449,13 @@ class Team:
     def _end_later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        task.add_done_callback(self._forget_ending)
+
+    def _forget_ending(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, AgentShutdown):
+            self._recorder.emit(Warned(f"Cannot clean up after a sub-agent: {error}"))
 
     def _find_owner(self, task: TaskRecord) -> str:
         """Return the agent that mail about this task goes to: its owner, or main if that has ended."""
