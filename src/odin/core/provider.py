@@ -69,7 +69,7 @@ class Request(Struct, frozen=True):
 
     `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
     that shape. `thinking` is the reasoning budget in tokens, 0 for none. `images`: the model accepts images; otherwise
-    text replaces them.
+    text replaces them. `agent` is the agent that asks; it is not sent.
     """
 
     model: str
@@ -81,6 +81,7 @@ class Request(Struct, frozen=True):
     thinking: int = 0
     schema: dict[str, Any] | None = None
     images: bool = False
+    agent: str = ""
 
 
 class TextChunk(Struct, frozen=True, tag="text"):

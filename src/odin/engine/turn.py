@@ -439,6 +439,7 @@ class AgentTurn:
             temperature=limits.temperature,
             thinking=thinking,
             images=template.info.images,
+            agent=self._scope.agent,
         )
 
     def _record_usage(self, template: RequestTemplate, usage: Usage, *, estimated: bool = False) -> BudgetSpent | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from odin.core import errors
 from odin.core.errors import BadReply, ProviderError
-from odin.core.message import PromptMessage, ReplyMessage, Text, Thinking, Usage
+from odin.core.message import ReplyMessage, Text, Thinking, Usage
 from odin.core.provider import (
     CallChunk,
     Chunk,
@@ -58,7 +58,7 @@ class PlaybackHooks(msgspec.Struct, frozen=True):
 
 
 class RecordedProvider:
-    """`speeches` by agent, `tasks` of the sub-agents, `cut` the turns that were cut off.
+    """`replies` by agent; `interrupted` are the turns that were cut off.
 
     `jobs` are the answers to small jobs by name.
     """
@@ -66,7 +66,6 @@ class RecordedProvider:
     def __init__(
         self,
         replies: Mapping[str, Iterable[RecordedReply]],
-        tasks: Mapping[str, str],
         interrupted: Iterable[str],
         jobs: Mapping[str, Iterable[str]],
         hooks: PlaybackHooks,
@@ -76,11 +75,9 @@ class RecordedProvider:
         for agent, rendered in replies.items():
             for speech in rendered:
                 self._replies.setdefault((agent, speech.turn), deque()).append(speech)
-        self._tasks = tasks
         self._interrupted = frozenset(interrupted)
         self._jobs = {job: deque(answers) for job, answers in jobs.items()}
         self._hooks = hooks
-        self._reply_counts: dict[str, int] = {}
         self._offline: Provider = OfflinePlanner()
 
     async def close(self) -> None:
@@ -92,8 +89,8 @@ class RecordedProvider:
             async for chunk in self._stream_small_job(job, request):
                 yield chunk
             return
-        agent = self._agent_of(request)
-        turn = agent or await self._hooks.get_turn()
+        agent = request.agent
+        turn = self._find_turn(agent) if agent else await self._hooks.get_turn()
         left = self._replies.get((agent, turn))
         if not left:
             if turn not in self._interrupted:
@@ -101,12 +98,15 @@ class RecordedProvider:
             await self._wait_for_interrupt(turn)
             return
         speech = left.popleft()
-        self._reply_counts[agent] = self._reply_counts.get(agent, 0) + 1
         await self._hooks.wait_ready(speech.seq)
         for chunk in _chunks_of(speech):
             yield chunk
         if speech.is_unfinished:
             await self._wait_for_interrupt(turn)
+
+    def _find_turn(self, agent: str) -> str:
+        """Return the first turn of a sub-agent with replies that were not played yet."""
+        return next((turn for (name, turn), left in self._replies.items() if name == agent and left), agent)
 
     async def _wait_for_interrupt(self, turn: str) -> None:
         self._hooks.on_silence(turn)
@@ -120,19 +120,6 @@ class RecordedProvider:
             return
         async for chunk in self._offline.stream(request):
             yield chunk
-
-    def _agent_of(self, request: Request) -> str:
-        """Return the agent of a request. Sub-agents start with their task; of several with the same task, take the one
-        that has said as much."""
-        first = request.messages[0] if request.messages else None
-        if not isinstance(first, PromptMessage) or any(tool.name == "AgentTool" for tool in request.tools):
-            return ""
-        answered = sum(isinstance(message, ReplyMessage) for message in request.messages)
-        same = [
-            agent for agent, task in self._tasks.items() if task == first.text and self._replies.get((agent, agent))
-        ]
-        current = [agent for agent in same if self._reply_counts.get(agent, 0) == answered]
-        return (current or same or [""])[0]
 
 
 def _job_of(request: Request) -> str:

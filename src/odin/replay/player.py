@@ -56,7 +56,7 @@ class Player:
         self._actions = actions_of(recording.envelopes)
         script = script_of(recording.envelopes)
         stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
-        self._model = RecordedProvider(script.replies, script.tasks, script.cut_turns, script.jobs, stage)
+        self._model = RecordedProvider(script.replies, script.cut_turns, script.jobs, stage)
         self._answers = _RecordedAnswers(recording.envelopes)
         self._patience = STALL_TIMEOUT_S + _measure_longest_call(recording.envelopes)
         self._client: Client | None = None

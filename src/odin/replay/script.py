@@ -372,7 +372,6 @@ class ReplayScript(msgspec.Struct):
     """What the recorded model says: replies by agent, answers to small-model jobs, and the turns that were cut off."""
 
     replies: dict[str, list[RecordedReply]] = msgspec.field(default_factory=dict[str, list[RecordedReply]])
-    tasks: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     cut_turns: set[str] = msgspec.field(default_factory=set[str])
     jobs: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
 
@@ -398,8 +397,6 @@ class _ScriptReader:
         event, agent = envelope.event, envelope.agent
         if isinstance(event, TurnStarted):
             self._turns[agent] = event.id
-        elif isinstance(event, AgentStarted):
-            self._script.tasks[event.id] = event.task
         elif isinstance(event, UsageRecorded):
             self._add_usage(event, agent)
         elif isinstance(event, Replied):
