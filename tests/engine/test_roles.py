@@ -155,6 +155,12 @@ async def test_a_read_only_role_turns_edit_mode_into_ask_mode(start: Start, home
     assert "WriteFile" not in talk.server.requests[0].tool_names
 
 
+async def test_a_role_limits_the_requests_of_a_prompt(start: Start, home: Path) -> None:
+    write_agent(home, "brief", "mode: main\nmax-turns: 1")
+    talk = await start([call("Glob", {"pattern": "*"}), say("never")], role="brief")
+    assert (await talk.say("one")).reason == "max_turns"
+
+
 async def test_a_role_brings_its_model_and_leaves_it_behind(start: Start, home: Path) -> None:
     write_agent(home, "thinker", f"mode: main\nmodel: {LARGE}")
     talk = await start([say(str(number)) for number in range(6)], env={"ODIN_MODEL": ""}, config={"model": SMALL})

@@ -303,11 +303,14 @@ class AgentParts:
         self._fresh_files.clear()
 
     def make_deps(self, mode: Mode) -> TurnDeps:
-        composition = self._composition
+        composition, limits = self._composition, self.turn_limits
+        role = None if self._agent else composition.roles.definition
+        if role is not None and role.max_turns:
+            limits = replace(limits, max_turns=role.max_turns)
         return TurnDeps(
             recorder=composition.recorder,
             pipeline=self._pipeline,
-            limits=self.turn_limits,
+            limits=limits,
             retry=composition.retry,
             template=self.get_template,
             take_fresh_files=self._take_fresh_files,

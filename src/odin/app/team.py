@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TYPE = "general"
 
-_BUILTIN_TYPES = ("explore", "general")
+_BUILTIN_TYPES = "explore, general."
 
 
 class TeamFactory:
@@ -53,12 +53,12 @@ class TeamFactory:
 
     # --- types of sub-agents ---
 
-    def list_types(self) -> tuple[str, ...]:
-        """Return the names of the types. Their definitions are loaded only if there are others than Odin's own."""
+    def describe_types(self) -> str:
+        """Return the names of the built-in types, or what every type is for if there are others."""
         composition = self._composition
         if not composition.roles.has_own_agents:
             return _BUILTIN_TYPES
-        return tuple(item.name for item in composition.load_agents().list_types())
+        return f"\n{composition.load_agents().describe_types()}"
 
     def check_type(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).name
@@ -184,7 +184,8 @@ class TeamFactory:
     async def _choose_model(self, agent: str, ref: str) -> ModelSelector:
         """Return the models of an agent: the session's, or its own if its type names a model."""
         composition = self._composition
-        if ref in ("", "inherit"):
+        ref = composition.models.find_named(ref)
+        if not ref:
             return composition.models
         models = ModelSelector(composition.config, composition.env, eager=composition.options.reach_out)
         self._models[agent] = models

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from odin.core.errors import UsageError
 from odin.core.event_values import DEFAULT_ROLE, Mode
+from odin.core.format import clip
 from odin.core.text import suggest_similar
 from odin.core.tool import canonical_name_of
 
@@ -159,6 +160,10 @@ BUILTIN_AGENTS: tuple[AgentDefinition, ...] = (
 )
 
 
+_MAX_DESCRIPTION = 300
+"""Characters of a description that the model reads: descriptions go with every request."""
+
+
 class AgentCatalog:
     """Definitions by name; a later one replaces an earlier one with the same name. Case does not matter."""
 
@@ -201,7 +206,7 @@ class AgentCatalog:
 
     def describe_types(self) -> str:
         """Return one line per type for the model, or "" if there are no types."""
-        return "\n".join(f"- {item.name}: {item.description}" for item in self.list_types())
+        return "\n".join(f"- {item.name}: {clip(item.description, _MAX_DESCRIPTION)}" for item in self.list_types())
 
 
 def _refuse(problem: str, name: str, kind: str, known: tuple[AgentDefinition, ...]) -> AgentDefinition:

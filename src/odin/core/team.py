@@ -187,8 +187,8 @@ class TaskHandle(Struct, frozen=True, omit_defaults=True):
 class Delegation(Protocol):
     """What the delegation tools of one agent need of the team. Refusals raise UsageError."""
 
-    def list_types(self) -> tuple[str, ...]:
-        """Return the types of sub-agents."""
+    def describe_types(self) -> str:
+        """Return the types of sub-agents for a tool's description: names, or one line each with what it is for."""
         ...
 
     async def delegate(self, request: TaskRequest) -> TaskHandle: ...

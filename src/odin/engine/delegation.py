@@ -40,7 +40,7 @@ _REPORT_PRIORITIES: dict[ReportKind, MailPriority] = {
 class AgentTypes(Protocol):
     """The types of sub-agents."""
 
-    def list_types(self) -> tuple[str, ...]: ...
+    def describe_types(self) -> str: ...
 
     def check_type(self, name: str) -> str:
         """Return the name of the type; "" is the default type. Raise UsageError that lists the types."""
@@ -61,8 +61,8 @@ class TaskDesk:
         self._types = types
         self._root = root
 
-    def list_types(self) -> tuple[str, ...]:
-        return self._types.list_types()
+    def describe_types(self) -> str:
+        return self._types.describe_types()
 
     # --- as an owner ---
 

@@ -48,8 +48,7 @@ class DelegateTool(_TeamTool[DelegateArgs]):
 
     @property
     def description(self) -> str:
-        types = self._delegation.list_types()
-        return f"{super().description} Types: {', '.join(types)}." if types else super().description
+        return f"{super().description} Types: {self._delegation.describe_types()}"
 
     def title_of(self, args: DelegateArgs) -> str:
         return args.description.split("\n", 1)[0]
