@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from claude_agent_sdk import (
+    AgentDefinition,
     AssistantMessage,
     ClaudeAgentOptions,
     ClaudeSDKClient,
@@ -658,3 +659,19 @@ async def test_without_a_callback_the_plan_is_the_result(configure: Configure, w
     with ScriptedServer([call("ExitPlanMode", {"plan": PLAN}, id="toolu_p")]) as server:
         messages = await collect(query(prompt="Plan it.", options=configure(server, permission_mode="plan")))
     assert the_result(messages).result == PLAN
+
+
+async def test_agents_of_the_client_are_types_of_sub_agents(configure: Configure) -> None:
+    agents = {"judge": AgentDefinition("Judges the work.", "You judge.", tools=["Read"], model="inherit")}
+    main = [
+        call("Delegate", {"description": "judge it", "agent_type": "judge"}),
+        say("Waiting."),
+        say("It is good."),
+    ]
+    judge = [call("Complete", {"summary": "good"})]
+    with ScriptedServer(lambda seen: (main if "Delegate" in seen.tool_names else judge).pop(0)) as server:
+        messages = await collect(query(prompt="Judge.", options=configure(server, agents=agents)))
+    judged = [seen for seen in server.requests if "Delegate" not in seen.tool_names]
+    assert [item.result for item in messages if isinstance(item, ResultMessage)][-1] == "It is good."
+    assert "# Role: judge\\nYou judge." in str(judged[0].json["system"])
+    assert "- judge: Judges the work." in str(server.requests[0].json["tools"])
