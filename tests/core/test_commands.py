@@ -3,6 +3,7 @@
 import io
 from typing import Any, cast
 
+from odin.core.client import SessionInfo
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, is_reserved
 from odin.ui.plain.commands import MODES, PlainCommands
 from tests.table import each
@@ -17,7 +18,8 @@ class _Held:
 
 def plain_names() -> set[str]:
     """Every command that plain mode knows."""
-    table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
+    info = SessionInfo("s", "/", "m", "0", "edit_mode", "default", ())
+    table = PlainCommands(cast("Any", _Held()), info, "edit_mode", io.StringIO(), lambda: None)
     return {*table.names, *MODES, "exit", "editor"}
 
 
