@@ -18,6 +18,7 @@ from row import Row, table
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "agent",
+    "team",
     "app",
     "screen",
     "search",

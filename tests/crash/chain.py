@@ -85,6 +85,9 @@ class Restored(msgspec.Struct, frozen=True):
 class Chain:
     """Lives one after the other, all of them in the same session."""
 
+    make_model: Callable[[int, Path, str], Model] = Model
+    has_team = False
+
     def __init__(self, seed: int, root: Path, home: Path) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -92,10 +95,10 @@ class Chain:
         self.root = root
         self.home = home
         self.mark = f"4{seed % 100_000:05d}.{os.getpid()}"
-        self.model = Model(seed, root, self.mark)
+        self.model = type(self).make_model(seed, root, self.mark)
         self.files = Files(root)
         self.server = ScriptedServer(self.model)
-        self.lives = 0
+        self.lives: int = 0
         self.torn = 0
         self._process: Process | None = None
         self._out = home / "printed"
@@ -172,7 +175,8 @@ class Chain:
 
     def _begin_victim(self, death: Death, prompts: int, *, lively: bool = True, room: int = -1) -> Child:
         resume = bool(self._seen)
-        life = Life(self.session, resume, str(self.root), self.random.randrange(10**9), prompts, death, lively, room)
+        life = Life(self.session, resume, str(self.root), self.random.randrange(10**9), prompts, death)
+        life = msgspec.structs.replace(life, lively=lively, room=room, team=self.has_team)
         told = self.home / "life.json"
         told.write_bytes(msgspec.json.encode(life))
         return nursery(PATHS).begin(told, self._surroundings(), self._out)
@@ -198,7 +202,8 @@ class Chain:
         """The settings and the environment of a life."""
         api, model = self.random.choice(MODELS)
         config: dict[str, Any] = {"retry": {"base_s": 0.01}, "allowed_tools": EDITS if self.seed % 2 else []}
-        config |= {"max_context": 9000, "max_tokens": 500} if self.seed % 3 else {}
+        config |= {"max_context": 9000, "max_tokens": 500} if self.seed % 3 and not self.has_team else {}
+        config |= {"team": {"idle_s": 0.05}} if self.has_team else {}
         folder = self.home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "odinconfig.json").write_text(json.dumps(config))

@@ -51,12 +51,15 @@ class Model:
     def __call__(self, seen: SeenRequest) -> Turn:
         with self._lock:
             self._count += 1
-            turn = self._turn() if seen.tool_names else say("In a few words.", chunk=3)
+            turn = self._turn_for(seen) if seen.tool_names else say("In a few words.", chunk=3)
             if self._strike is not None and self._count >= self._strike[0]:
                 _, act, after = self._strike
                 self._strike = None
                 turn = turn.hold(Trigger(act), after)  # pyright: ignore[reportArgumentType]
             return turn
+
+    def _turn_for(self, seen: SeenRequest) -> Turn:
+        return self._turn()
 
     def _turn(self) -> Turn:
         choice = self._random.random()

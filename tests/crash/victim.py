@@ -70,6 +70,9 @@ class Life(msgspec.Struct, frozen=True):
     room: int = -1
     """How large files may become: a limit stands for the disk; -1 is as large as they like."""
 
+    team: bool = False
+    """Whether it goes on until the sub-agents have nothing more to do."""
+
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -137,8 +140,15 @@ class Worker:
                     await self._ended.wait()
                 if self._life.lively and self._random.random() < 0.3:
                     await self._go_back()
+                if self._life.team:
+                    await self._wait_for_team()
         finally:
             self._follower.cancel()
+
+    async def _wait_for_team(self) -> None:
+        async with asyncio.timeout(60):
+            while (shot := await self._client.snapshot()).executing or shot.team_working:
+                await asyncio.sleep(0.005)
 
     def _name(self) -> str:
         self._count += 1

@@ -15,8 +15,12 @@ from tests.team_log import check_team, delivered_in, sent_in
 
 from .conftest import Start
 from .test_team import complete, delegate, settle
+from .test_team_worktree import TYPES, make_repository
 
 NAMES = "abcdefghij"
+ISOLATED = "bej"
+"""Those that work in worktrees of their own."""
+
 LONG = "found it in many places. " * 30
 
 
@@ -33,8 +37,8 @@ class Company:
         self.turns: dict[str, list[Turn]] = {
             "a": [call("WriteFile", {"path": str(workspace / "a.txt"), "content": "a\n"}), complete("wrote a")],
             "b": [
-                call("WriteFile", {"path": str(workspace / "b.txt"), "content": "old\n"}),
-                call("EditTool", {"path": str(workspace / "b.txt"), "old_string": "old", "new_string": "new"}),
+                call("WriteFile", {"path": "b.txt", "content": "old\n"}),
+                call("EditTool", {"path": "b.txt", "old_string": "old", "new_string": "new"}),
                 complete("edited b"),
             ],
             "c": [call("ExecuteCommand", {"command": "echo c > c.txt"}), complete("commanded c")],
@@ -75,12 +79,15 @@ class Company:
     def _lead(self, seen: SeenRequest) -> Turn:
         if not self._started:
             self._started = True
-            return reply(calls=[delegate(name) for name in NAMES])
+            types = {name: "iso" if name in ISOLATED else "general" for name in NAMES}
+            return reply(calls=[delegate(name, agent_type=kind) for name, kind in types.items()])
         news = json.dumps(seen.messages[-1])
         asked = re.findall(r"decision required from \S+, task (adhoc-\d+)", news)
         risky = re.findall(r"risk alert from \S+, task (adhoc-\d+)", news)
         calls = [call("Notify", {"task_id": task, "message": "left"}) for task in asked]
         calls += [call("Cancel", {"task_id": task, "reason": "too dangerous"}) for task in risky]
+        done = re.findall(r"completed from \S+, task (adhoc-\d+)", news)
+        calls += [call("Apply", {"task_id": task}) for task in done if task == f"adhoc-{NAMES.index('b') + 1}"]
         return reply(calls=calls) if calls else say("I see.")
 
 
@@ -96,9 +103,12 @@ async def answer_all(client: Client, heard: list[Envelope]) -> None:
 
 
 async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path) -> None:
+    (workspace / "readme.txt").write_text("A project.\n")
+    make_repository(workspace)
     company = Company(workspace)
     settings = {"team": {"idle_s": 0.01}, "sandbox": "none"}
-    talk = await start(company, config=settings, yes=False, can_ask=True, permission_mode="acceptEdits")
+    options = {"yes": False, "can_ask": True, "permission_mode": "acceptEdits", "agent_definitions": TYPES}
+    talk = await start(company, config=settings, **options)
     heard: list[Envelope] = []
     listening = asyncio.create_task(answer_all(talk.client, heard))
     await talk.client.submit(Prompt("go", "Delegate it all."))
@@ -116,14 +126,14 @@ async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path
     sent = {mail.id for mail in sent_in(log)}
     missing = sent - set(delivered_in(log))
     assert {mail.kind for mail in sent_in(log) if mail.id in missing} <= {"progress"}
-    (artifact,) = [mail.artifact for mail in sent_in(log) if mail.artifact]
-    assert LONG in next(home.glob(f"**/artifacts/{artifact}")).read_text()
+    artifacts = [mail.artifact for mail in sent_in(log) if mail.artifact]
+    assert any(LONG in path.read_text() for name in artifacts for path in home.glob(f"**/artifacts/{name}"))
 
-    agents = {task.agent: task.description[-1] for task in state.board.tasks.values()}
+    agents = {task.agent: task.description[-1] for task in state.board.tasks.values()} | {"": "main"}
     asked = {
         (agents[envelope.agent], envelope.event.task) for envelope in log if isinstance(envelope.event, PermissionAsked)
     }
-    assert asked == {("c", "job c"), ("g", "job g")}
+    assert asked == {("c", "job c"), ("g", "job g"), ("main", "")}
     assert [agents[envelope.agent] for envelope in log if isinstance(envelope.event, QuestionsAsked)] == ["d"]
 
     changed: dict[str, set[str]] = {}
@@ -133,6 +143,6 @@ async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path
                 names = {agents[envelope.agent], *(agents[name] for name in envelope.event.shared_with)}
                 changed.setdefault(Path(change.after.path).name, set()).update(names)
     assert changed["a.txt"] == {"a"}
-    assert changed["b.txt"] == {"b"}
+    assert changed["b.txt"] == {"b", "main"}, "the agent in its worktree, and the main agent that applied it"
     assert "c" in changed["c.txt"] and changed["c.txt"] <= {"c", "g"}
     assert (workspace / "b.txt").read_text() == "new\n"
