@@ -8,6 +8,7 @@ from collections.abc import Callable
 from odin.core.event import AgentEnded, AgentStarted, Envelope, TurnStarted
 from odin.core.team import TaskRecord
 from odin.session.log import read_log
+from odin.session.state import SessionState
 from odin.testing import Turn, reply, say
 from odin.testing.script import ScriptedCall, SeenRequest
 from tests.team_log import check_resumed
@@ -91,8 +92,9 @@ class TeamChain(Chain):
         def has_agents() -> bool:
             if not self.log.exists():
                 return False
-            new = self.log.read_bytes()[size:]
-            return new.count(b'"AgentStarted"') >= count
+            with self.log.open("rb") as log:
+                log.seek(size)
+                return log.read().count(b'"AgentStarted"') >= count
 
         return has_agents
 
@@ -102,19 +104,17 @@ class TeamChain(Chain):
             return
         events = list(read_log(self.log))
         state = check_resumed(events)
-        for task in state.board.tasks.values():
-            if task.resume_policy != "never" and task.agent:
-                self._check_continued(events, task)
+        for task in list(state.board.tasks.values()):
+            if not task.is_ended and task.agent:
+                self._check_continued(state, task)
 
-    def _check_continued(self, events: list[Envelope], task: TaskRecord) -> None:
+    def _check_continued(self, state: SessionState, task: TaskRecord) -> None:
         """A new agent of the task would send what every API takes."""
-        state = check_resumed(events)
-        number = state.seq + 1
-        started = AgentStarted("general-9999", "go on", task.mode, task_id=task.id, continues=task.agent)
-        state.sub_agents._read_log = lambda: events
-        state.apply(Envelope(number, 0.0, self.session, started))
-        state.apply(Envelope(number + 1, 0.0, self.session, TurnStarted("next", "go on", "edit_mode"), "general-9999"))
-        found = refusals(state.build_history("general-9999"), self.server._router._memory)
+        name = f"next-{task.id}"
+        started = AgentStarted(name, "go on", task.mode, task_id=task.id, continues=task.agent)
+        state.apply(Envelope(state.seq + 1, 0.0, self.session, started))
+        state.apply(Envelope(state.seq + 1, 0.0, self.session, TurnStarted(name, "go on", "edit_mode"), name))
+        found = refusals(state.build_history(name), self.server._router._memory)
         assert found == [], (self.where(), task.id, found)
 
     def check_end(self) -> None:

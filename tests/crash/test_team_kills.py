@@ -8,8 +8,8 @@ import pytest
 from .team import TeamChain
 
 FIRST = int(os.environ.get("ODIN_CRASH_SEED", "1"))
-CHAINS = 5
-KILLS = 24
+CHAINS = 11
+KILLS = 10
 QUICK_KILLS = 4
 
 
