@@ -231,3 +231,22 @@ async def test_a_command_for_an_agent_shows_in_its_transcript(open_app: OpenApp,
         await stage.until((workspace / "there").exists)
         await stage.shows("! echo mine", "mine")
         assert not any("echo mine" in getattr(block, "command", "") for block in stage.app.transcripts[""].blocks)
+
+
+async def test_commands_list_focus_and_stop_agents(open_app: OpenApp) -> None:
+    cast = Cast([delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4)])
+    async with open_app(cast) as stage:
+        await stage.send("go")
+        await stage.shows("Started.")
+        await stage.send("/agents")
+        await stage.shows("Agents and tasks", "general-1: working, task adhoc-1")
+        await stage.press("escape")
+        await stage.send("/focus general-1")
+        await stage.shows("to general-1")
+        await stage.send("/focus nobody")
+        await stage.shows("There is no running agent 'nobody'.")
+        stage.app.composer.clear_draft()
+        await stage.send("/agents stop general-1")
+        await stage.shows("general-1: cancelled. You are back at the main agent.")
+        (task,) = (await stage.app.client.snapshot()).tasks
+        assert task.state == "cancelled"

@@ -40,6 +40,12 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     # the running turn, the queue and the history
     SlashCommand("queue", "List, edit, drop or send queued prompts.", "[edit|drop|steer|send N]"),
     SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),
+    SlashCommand(
+        "agents",
+        "List agents and tasks. `stop` cancels the task of an agent; `close` ends the agent and keeps its task.",
+        "[stop|close NAME [REASON]]",
+    ),
+    SlashCommand("focus", "Talk to a sub-agent: the next prompts go to it. `main` returns to the main agent.", "NAME"),
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
     SlashCommand(
         "loop", "Keep working until a goal is reached. Without arguments, show progress.", "[on [--limit N] [GOAL]|off]"

@@ -125,6 +125,7 @@ class StopSignals:
     """A context manager in which SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
     Queued prompts are paused. `on_exit` installs the next signal handlers, so that a signal never finds none.
+    `on_interrupt` may handle SIGINT otherwise; it then returns True.
 
     `requested` is done at the first signal; `abandoned` when there is nothing left to wait for.
     """
@@ -133,9 +134,11 @@ class StopSignals:
         self,
         client: Client,
         on_exit: Callable[[], None] | None = None,
+        on_interrupt: Callable[[], bool] | None = None,
     ) -> None:
         self._client = client
         self._on_exit = on_exit
+        self._on_interrupt = on_interrupt
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._previous: dict[int, Any] = {}
@@ -169,6 +172,8 @@ class StopSignals:
         self._loop.call_soon_threadsafe(self.stop, code)
 
     def stop(self, code: int) -> None:
+        if code == EXIT_INTERRUPTED and self._on_interrupt is not None and self._on_interrupt():
+            return
         if self.code:
             self._abandon()
             return

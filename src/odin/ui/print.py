@@ -61,8 +61,8 @@ class TurnKeyboard(Protocol):
 class StartedTurn(Struct, frozen=True):
     """A turn of plain mode, which is already running.
 
-    `on_event` also receives the events; `on_finish` installs the signal handlers for after the turn. Warnings of the
-    session are printed with its `first` turn.
+    `on_event` also receives the events; `on_finish` installs the signal handlers for after the turn. `on_interrupt` is
+    asked first at Ctrl-C; True if the turn is to go on. Warnings of the session are printed with its `first` turn.
     """
 
     events: AsyncIterator[Envelope]
@@ -70,6 +70,8 @@ class StartedTurn(Struct, frozen=True):
     answer: LiveAnswer
     on_event: Callable[[Envelope], None]
     on_finish: Callable[[], None]
+    on_interrupt: Callable[[], bool]
+    dialogs: TerminalDialogs
     first: bool = True
 
 
@@ -177,8 +179,9 @@ class _TurnRun:
         self._event_lines = EventLines(failures=keyboard is not None)
         self._keyboard = keyboard
         self._answer = started.answer if started is not None else None
-        holder = keyboard or self._progress
-        self._dialogs = TerminalDialogs(client, tty_in, err, holder) if tty_in is not None else None
+        self._dialogs = started.dialogs if started is not None else None
+        if tty_in is not None and started is None:
+            self._dialogs = TerminalDialogs(client, tty_in, err, self._progress)
 
     def refuse(self) -> int:
         """Report that standard output is closed."""
@@ -192,7 +195,8 @@ class _TurnRun:
         """
         started = self._started
         on_exit = started.on_finish if started is not None else None
-        with StopSignals(self._client, on_exit=on_exit) as stopping:
+        on_interrupt = started.on_interrupt if started is not None else None
+        with StopSignals(self._client, on_exit=on_exit, on_interrupt=on_interrupt) as stopping:
             watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
             events = started.events if started is not None else self._client.stream_events()
             if started is None:
@@ -283,7 +287,7 @@ class _TurnRun:
 
     async def _close_views(self) -> None:
         if self._dialogs is not None:
-            await self._dialogs.close()
+            await (self._dialogs.close() if self._started is None else self._dialogs.end_turn())
         if self._keyboard is not None:
             self._keyboard.detach()
         self._progress.close()

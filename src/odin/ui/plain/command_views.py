@@ -31,6 +31,7 @@ HELP_LINES = (
     "/context shows what fills the context window, /usage tokens and cost; /budget USD limits the cost.",
     "/compact [INSTRUCTIONS] summarizes the conversation; Ctrl-C or /compact cancel stops it.",
     "/loop on [--limit N] [GOAL] keeps working until the goal is reached; /loop off stops, /loop shows progress.",
+    "/agents lists agents and tasks, /focus NAME talks to one of them, /agents stop NAME cancels its task.",
     "/commands lists custom commands.",
     "/help all lists every command, /help COMMAND explains one, /keys lists the keys; Tab completes.",
 )
@@ -39,7 +40,7 @@ KEY_LINES = (
     "Up and Down, or Ctrl-P and Ctrl-N, recall earlier lines.",
     "Left, Right, Home, End, Ctrl-A and Ctrl-E move; Ctrl-W deletes a word, Ctrl-U and Ctrl-K the line before or after "
     "the cursor.",
-    "Ctrl-C stops the turn; twice at an empty prompt it exits, as does Ctrl-D.",
+    "Ctrl-C stops the turn of the agent you talk to; twice at an empty prompt it exits, as does Ctrl-D.",
     "Ctrl-Z suspends Odin; fg resumes it.",
 )
 UNAVAILABLE_SENTENCES = {
@@ -202,8 +203,8 @@ class UserShellView:
     def is_running(self) -> bool:
         return bool(self._printed)
 
-    async def start(self, client: Client, command: str) -> None:
-        op = RunUserShell(os.urandom(6).hex(), command)
+    async def start(self, client: Client, command: str, agent: str = "") -> None:
+        op = RunUserShell(os.urandom(6).hex(), command, agent)
         self._printed[op.id] = ""
         try:
             await client.submit(op)

@@ -23,6 +23,7 @@ from odin.ui.slash_commands.actions import (
     find_fork_turn,
     format_rules,
 )
+from odin.ui.slash_commands.agents import find_focus, format_agents
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -57,7 +58,7 @@ _PROBE_WORD = "look"
 
 
 class PlainCommands:
-    """Runs slash commands and keeps their state. `mode` is the mode of the next prompt.
+    """Runs slash commands and keeps their state. `mode` is the mode of the next prompt, `agent` the focused agent.
 
     While `is_choosing`, the next line answers the list that /resume printed.
     """
@@ -82,6 +83,8 @@ class PlainCommands:
             "commands": self._print_custom_commands,
             "keys": self._print_keys,
             "queue": self._run_queue,
+            "agents": self._run_agents,
+            "focus": self._focus,
             "steer": self._steer,
             "compact": self._compact,
             "rewind": self._rewind,
@@ -113,6 +116,7 @@ class PlainCommands:
     def enter_session(self, permission_mode: str, role: str) -> None:
         """Forget the state of the previous session."""
         self.role = role
+        self.agent = ""
         self.permission_mode.enter_session(permission_mode)
         self.user_shell, self.compaction = views.UserShellView(self._err), views.CompactionView(self._err)
         self._loop_view = views.LoopView(self._err)
@@ -182,6 +186,17 @@ class PlainCommands:
             await self._run_action(ACTIONS["queue"], rest)
         else:
             write_text(self._err, format_queue((await self._client.snapshot()).queue, size_of(self._err)[0]))
+
+    async def _run_agents(self, rest: str) -> None:
+        if rest:
+            await self._run_action(ACTIONS["agents"], rest)
+        else:
+            write_text(self._err, format_agents(await self._client.snapshot(), self._columns))
+
+    async def _focus(self, rest: str) -> None:
+        self.agent = await find_focus(self._client, rest)
+        where = f"{escape_hidden(self.agent)}. /focus main returns" if self.agent else "the main agent"
+        write_line(self._err, f"Prompts go to {where}.")
 
     async def _steer(self, rest: str) -> None:
         """Send a message to the running turn; without one it is an ordinary prompt."""

@@ -7,7 +7,7 @@ from typing import Protocol, TextIO
 from odin.core.call_events import AnswerEvent, AskEvent, PermissionAnswered, PlanAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, TurnEnded
+from odin.core.event import AgentEnded, Envelope, TurnEnded
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.ui.terminal import Tty, escape_hidden, is_in_background, wrap_words
 
@@ -31,6 +31,7 @@ class TerminalDialogs:
         self._progress = progress
         self._waiting: deque[tuple[AskEvent, str]] = deque()
         self._current = ""
+        self._asking_agent = ""
         self._cancel_reason = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -41,9 +42,23 @@ class TerminalDialogs:
             self._start_next()
         elif isinstance(event, AnswerEvent):
             self._cancel(event.ask_id, _describe_answer(event))
-        elif isinstance(event, TurnEnded) and not envelope.agent:
-            self._waiting.clear()
+        elif isinstance(event, TurnEnded):
+            self._drop_all(envelope.agent)
+        elif isinstance(event, AgentEnded):
+            self._drop_all(event.id)
+
+    def _drop_all(self, agent: str) -> None:
+        """Drop what this agent asked: it does not work any more."""
+        self._waiting = deque(item for item in self._waiting if item[1] != agent)
+        if self._asking_agent == agent:
             self._cancel(self._current)
+
+    async def end_turn(self) -> None:
+        """Close the dialogs of the main agent and wait until they have left the terminal. Sub-agents still ask."""
+        task = self._task if not self._asking_agent else None
+        self._drop_all("")
+        if task is not None:
+            await asyncio.wait([task], timeout=3.0)
 
     async def close(self) -> None:
         """Close all dialogs and wait until the terminal is free for its next reader."""
@@ -62,7 +77,7 @@ class TerminalDialogs:
     def _start_next(self) -> None:
         if self._task is None and self._waiting:
             ask, agent = self._waiting.popleft()
-            self._current, self._cancel_reason = ask.ask_id, ""
+            self._current, self._asking_agent, self._cancel_reason = ask.ask_id, agent, ""
             self._task = asyncio.get_running_loop().create_task(self._ask(ask, agent))
             self._task.add_done_callback(self._finish_current)
 

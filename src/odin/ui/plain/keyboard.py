@@ -114,6 +114,7 @@ class Keyboard:
         self._on_screen = ""
         self._silent = True
         self._held = 0
+        self._is_show_due = False
         self.line_stays = False
 
     @property
@@ -144,6 +145,8 @@ class Keyboard:
         """Start of a turn: its progress uses the line until something is typed."""
         self._clear()
         self._progress, self._silent = progress, False
+        if self._held:
+            progress.hold()
         if self._line.text:
             self._draw()
 
@@ -155,6 +158,7 @@ class Keyboard:
 
     def show(self) -> None:
         """Show the input prompt with what was typed meanwhile, unless a turn runs."""
+        self._is_show_due = self._held > 0
         if self._held or self._progress is not None:
             return
         self._silent = False
@@ -178,7 +182,7 @@ class Keyboard:
             if self._progress is not None:
                 self._progress.release()
             self._start_reading()
-            self._draw()
+            self.show() if self._is_show_due else self._draw()
 
     @contextlib.contextmanager
     def write_above(self) -> Generator[None]:

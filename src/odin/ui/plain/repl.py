@@ -6,13 +6,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TextIO
 
 from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError, OutputFailed
-from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged, TurnStarted
+from odin.core.event import (
+    AgentEnded,
+    Envelope,
+    ModeChanged,
+    PermissionModeChanged,
+    RoleChanged,
+    TurnEnded,
+    TurnStarted,
+)
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import count_of
 from odin.core.op import ChangePrompt, Interrupt, Prompt
@@ -21,11 +29,15 @@ from odin.core.tui_settings import TuiSettings
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_READER_GONE, format_resume_hint
 from odin.ui.notifications import Notifier
 from odin.ui.plain import editors
+from odin.ui.plain.agent_lines import AgentLines
+from odin.ui.plain.command_views import CommandView
 from odin.ui.plain.commands import MODES, PlainCommands
+from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.keyboard import Keyboard, complete
 from odin.ui.plain.turn_output import TurnView
 from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
+from odin.ui.slash_commands.agents import describe_working
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
 
@@ -65,6 +77,9 @@ class PromptSender:
 
     async def send(self, client: Client, prompt: Prompt) -> int:
         """Submit a prompt. Return its position in the queue, or 0 if it runs at once."""
+        if prompt.agent:
+            await client.submit(prompt)
+            return await self._find_place(client, prompt)
         self.expect()
         try:
             await client.submit(prompt)
@@ -74,7 +89,10 @@ class PromptSender:
         paused, self._paused = self._paused, []
         for change in paused:
             await client.submit(change)
-        queue = [item.id for item in (await client.snapshot()).queue]
+        return await self._find_place(client, prompt)
+
+    async def _find_place(self, client: Client, prompt: Prompt) -> int:
+        queue = [item.id for item in (await client.snapshot()).queue if item.agent == prompt.agent]
         return queue.index(prompt.id) + 1 if prompt.id in queue else 0
 
 
@@ -137,7 +155,11 @@ class _PlainRepl:
             sys.stdin, sys.stderr, lambda: self.prompt, self._queue_line, lambda before: complete(self._client, before)
         )
         self._sender = PromptSender(self._keyboard)
-        self._turns = TurnView(self._keyboard, self._observe, self._install_signals)
+        self._turns = TurnView(self._keyboard, self._observe, self._install_signals, self._interrupt_focused)
+        self._agent_lines = AgentLines()
+        self._unprinted: list[str] = []
+        self._is_leaving = False
+        self._busy_agents: set[str] = set()
         self._commands = PlainCommands(sessions, info, mode, sys.stderr, self._sender.expect)
         self._notifier = PlainNotifier(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
@@ -159,6 +181,7 @@ class _PlainRepl:
         if self._commands.is_choosing:
             return PICK_PROMPT
         role = "" if self._commands.role == DEFAULT_ROLE else f"{self._commands.role} "
+        role = f"{self._commands.agent} " if self._commands.agent else role
         return f"{role}{self._commands.mode.removesuffix('_mode')}{self._commands.permission_mode.warning}> "
 
     async def run(self, first: str, draft: str) -> int:
@@ -213,7 +236,7 @@ class _PlainRepl:
 
         Exiting takes two: the first may have been meant for a turn that just ended.
         """
-        if self._done.done():
+        if self._done.done() or self._interrupt_focused():
             return
         if self._sender.expects_turn or self._commands.user_shell.is_running:
             self._start_side_task(self._client.submit(Interrupt()))
@@ -225,11 +248,37 @@ class _PlainRepl:
             self._queue_line("")
         elif self._ending:
             sys.stderr.write("\n")
-            self._leave()
+            self._start_side_task(self._leave_or_ask())
         else:
             self._ending = True
             with self._keyboard.write_above():
                 write_line(sys.stderr, _PRESS_AGAIN)
+
+    def _interrupt_focused(self) -> bool:
+        """Interrupt the focused sub-agent if it works; False if Ctrl-C is for something else."""
+        agent = self._commands.agent
+        if not agent or agent not in self._busy_agents:
+            return False
+        self._start_side_task(self._client.submit(Interrupt(agent=agent)))
+        return True
+
+    async def _leave_or_ask(self) -> None:
+        """Exit; while sub-agents work, say so first and exit only if the user repeats it."""
+        working: list[str] = []
+        if not self._is_leaving and sys.stdin.isatty():
+            with contextlib.suppress(OdinError):
+                working = describe_working(await self._client.snapshot())
+        if not working:
+            self._leave()
+            return
+        self._is_leaving, self._ending = True, False
+        with self._keyboard.write_above():
+            write_line(sys.stderr, "Agents are still at work:")
+            for line in working:
+                write_line(sys.stderr, f"  {line}")
+            write_line(sys.stderr, "Exit again to leave. Resuming the session continues their tasks.")
+        self._keyboard.open()
+        self._keyboard.show()
 
     def _start_side_task(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._loop.create_task(work)
@@ -244,14 +293,18 @@ class _PlainRepl:
             client = self._client
             events = client.stream_events()
             self._sender.set_followed(client)
+            dialogs = TerminalDialogs(client, sys.stdin, sys.stderr, self._keyboard)
+            self._busy_agents.clear()
             async for envelope in events:
                 if isinstance(envelope.event, TurnStarted) and not envelope.agent:
-                    code = await self._turns.show(client, envelope, envelope.event, events)
+                    code = await self._turns.show(client, envelope, envelope.event, events, dialogs)
                     if code == EXIT_INTERRUPTED:
                         await self._tell_paused(client)
                     self._finish_turn(code)
                 else:
                     self._observe(envelope)
+                    dialogs.handle_event(envelope)
+            await dialogs.close()
             if self._client is client:
                 self._leave()
                 return
@@ -277,7 +330,9 @@ class _PlainRepl:
     def _observe(self, envelope: Envelope) -> None:
         self._commands.error_log.handle_event(envelope, True)
         self._notifier.handle_event(envelope)
+        self._show_agents(envelope)
         if envelope.agent:
+            self._show_views(envelope, [self._commands.user_shell])
             return
         match envelope.event:
             case PermissionModeChanged(mode=mode):
@@ -292,17 +347,40 @@ class _PlainRepl:
                 self._execution = format_execution(self._presented, role)
             case _:
                 pass
-        for view in self._commands.list_views_for(envelope.event):
+        self._show_views(envelope, self._commands.list_views_for(envelope.event))
+
+    def _show_views(self, envelope: Envelope, views: Sequence[CommandView]) -> None:
+        for view in views:
+            if view.wants(envelope.event):
+                with self._keyboard.write_above():
+                    view.show(envelope.event)
+
+    def _show_agents(self, envelope: Envelope) -> None:
+        """Print what sub-agents do, once no dialog uses the terminal, and leave the focus of one that has ended."""
+        event, commands = envelope.event, self._commands
+        if isinstance(event, TurnStarted):
+            self._busy_agents.add(envelope.agent)
+        elif isinstance(event, TurnEnded):
+            self._busy_agents.discard(envelope.agent)
+        self._unprinted += self._agent_lines.format_lines(
+            envelope, focus=commands.agent, in_turn=self._keyboard.is_busy
+        )
+        if isinstance(event, AgentEnded) and event.id == commands.agent:
+            commands.agent = ""
+            self._unprinted.append("Prompts go to the main agent again.")
+        if self._unprinted and not self._keyboard.is_held:
+            lines, self._unprinted = self._unprinted, []
             with self._keyboard.write_above():
-                view.show(envelope.event)
+                for line in lines:
+                    write_line(sys.stderr, line, "dim" if "] · " in line else None)
 
     # --- input ---
 
     def _queue_line(self, text: str | None) -> None:
         if text is None or text.strip() in _EXIT_WORDS:
-            self._leave()
+            self._start_side_task(self._leave_or_ask())
         else:
-            self._ending = False
+            self._ending = self._is_leaving = False
             self._lines.put_nowait((text, self._keyboard.line_stays))
 
     async def _work(self, first: str, draft: str) -> None:
@@ -337,7 +415,7 @@ class _PlainRepl:
             return
         line = text.strip()
         if line.startswith("!"):
-            await self._commands.user_shell.start(self._client, text.lstrip()[1:])
+            await self._commands.user_shell.start(self._client, text.lstrip()[1:], self._commands.agent)
             return
         word, _, rest = line.partition(" ")
         known = find_slash_command(word) if text.startswith("/") else None
@@ -356,7 +434,7 @@ class _PlainRepl:
             await self._send_prompt(text)
 
     async def _send_prompt(self, text: str) -> None:
-        prompt = Prompt(os.urandom(6).hex(), text, self._commands.mode)
+        prompt = Prompt(os.urandom(6).hex(), text, self._commands.mode, agent=self._commands.agent)
         if self._line_stays:
             self._turns.prompt_on_screen = prompt.id
         await self._submit_prompt(prompt)
@@ -365,7 +443,8 @@ class _PlainRepl:
         client = self._client
         await self._sender.wait_until_followed(client)
         if place := await self._sender.send(client, prompt):
-            self._turns.show_prompt(f"Queued #{place}: ", prompt.text)
+            to = f" for {prompt.agent}" if prompt.agent else ""
+            self._turns.show_prompt(f"Queued #{place}{to}: ", prompt.text)
 
     async def _run_command(self, name: str, rest: str) -> None:
         before = self._client

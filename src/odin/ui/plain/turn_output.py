@@ -23,6 +23,7 @@ from odin.core.call_events import (
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.op import Prompt
+from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.print import StartedTurn, run_text
 from odin.ui.terminal import TextPainter, escape_control, escape_hidden, shorten, size_of, wrap_words, write_line
@@ -207,19 +208,32 @@ class StreamedAnswer:
 class TurnView:
     """Shows turns. `prompt_on_screen` is the ID of the prompt that is still visible as it was typed.
 
-    `on_event` also receives the events of the turn; `on_finish` installs the signal handlers for after it.
+    `on_event` also receives the events of the turn; `on_finish` installs the signal handlers for after it;
+    `on_interrupt` may handle Ctrl-C otherwise.
     """
 
-    def __init__(self, keyboard: Keyboard, on_event: Callable[[Envelope], None], on_finish: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        keyboard: Keyboard,
+        on_event: Callable[[Envelope], None],
+        on_finish: Callable[[], None],
+        on_interrupt: Callable[[], bool],
+    ) -> None:
         self.prompt_on_screen = ""
         self.is_first_turn = True
         self._keyboard = keyboard
         self._answer = StreamedAnswer(sys.stdout, keyboard)
         self._on_event = on_event
         self._on_finish = on_finish
+        self._on_interrupt = on_interrupt
 
     async def show(
-        self, client: Client, envelope: Envelope, started: TurnStarted, events: AsyncIterator[Envelope]
+        self,
+        client: Client,
+        envelope: Envelope,
+        started: TurnStarted,
+        events: AsyncIterator[Envelope],
+        dialogs: TerminalDialogs,
     ) -> int:
         """Show the turn until it ends, and return its exit code."""
         if started.text and started.id != self.prompt_on_screen:
@@ -229,13 +243,14 @@ class TurnView:
             Prompt(started.id, started.text, started.mode),
             out=sys.stdout,
             err=sys.stderr,
-            tty_in=sys.stdin,
             started=StartedTurn(
                 _prepend(envelope, events),
                 self._keyboard,
                 self._answer,
                 self._on_event,
                 self._on_finish,
+                self._on_interrupt,
+                dialogs,
                 self.is_first_turn,
             ),
         )

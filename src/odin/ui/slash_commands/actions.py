@@ -33,6 +33,7 @@ from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
 from odin.ui.progress import SCOPE_WORDS
+from odin.ui.slash_commands.agents import end_agent
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
@@ -191,6 +192,10 @@ async def continue_turn(ctx: CommandContext, rest: str) -> str:
 
 async def change_queue(ctx: CommandContext, rest: str) -> str:
     return await change_queued_prompt(ctx.client, rest)
+
+
+async def change_agents(ctx: CommandContext, rest: str) -> str:
+    return await end_agent(ctx.client, rest)
 
 
 async def forget_last_message(ctx: CommandContext, rest: str) -> str:
@@ -387,6 +392,7 @@ async def switch_setting(ctx: CommandContext, rest: str) -> str:
 ACTIONS: dict[str, Action] = {
     "continue": continue_turn,
     "queue": change_queue,
+    "agents": change_agents,
     "forget": forget_last_message,
     "loop": set_loop,
     "compact": compact,
@@ -403,4 +409,4 @@ ACTIONS: dict[str, Action] = {
     "list": list_items,
     "switch": switch_setting,
 }
-"""The actions by command name. `queue`, `rules`, `model` and `budget` need arguments; without, front ends show them."""
+"""The actions by command name. Without arguments, front ends show the `queue`, `agents`, `rules`, `model`, `budget`."""

@@ -145,6 +145,7 @@ def format_queue(queue: tuple[QueuedPrompt, ...], columns: int) -> str:
     for number, item in enumerate(queue, 1):
         delivery = "paused" if item.paused else "" if item.delivery == "queue" else item.delivery
         label = item.mode.removesuffix("_mode") + (f", {delivery}" if delivery else "")
+        label = f"{item.agent}: {label}" if item.agent else label
         lines.append(shorten(f"{number:>3}  {label:<12} {escape_hidden(' '.join(item.body.split()))}", columns - 1))
     return "\n".join([*lines, _QUEUE_USAGE, ""])
 
@@ -158,12 +159,12 @@ async def change_queued_prompt(client: Client, rest: str) -> str:
     snapshot = await client.snapshot()
     item = _find_queued_prompt(snapshot.queue, number)
     if verb == "drop":
-        done, result = await client.submit(DropPrompt(item.id)), "Dropped"
+        done, result = await client.submit(DropPrompt(item.id, item.agent)), "Dropped"
     elif verb == "edit":
-        done, result = await client.submit(ChangePrompt(item.id, text)), "Changed"
+        done, result = await client.submit(ChangePrompt(item.id, text, agent=item.agent)), "Changed"
     else:
         delivery: Delivery = "steer" if verb == "steer" else "queue"
-        done = await client.submit(ChangePrompt(item.id, delivery=delivery))
+        done = await client.submit(ChangePrompt(item.id, delivery=delivery, agent=item.agent))
         result = "Runs after this turn" if delivery == "queue" and snapshot.executing else "Sent"
     prompt = text if verb == "edit" else item.body
     return f"{result}: {shorten(' '.join(prompt.split()), 60)}" if done else "That prompt was already sent or dropped."

@@ -14,6 +14,7 @@ from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plan_text import format_execution, parse_execution
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
+from odin.ui.slash_commands.agents import find_focus
 from odin.ui.slash_commands.sessions import (
     describe_loop_status,
     describe_rewind,
@@ -217,6 +218,8 @@ class TurnCommands:
     def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
         return {
             "queue": self._handle_queue,
+            "agents": self._handle_agents,
+            "focus": self._focus,
             "loop": self._handle_loop,
             "rewind": self._rewind,
             "undo": self._undo,
@@ -243,6 +246,17 @@ class TurnCommands:
             await self._app.commands.run_action("queue", rest)
         else:
             await self._app.run_action("queue")
+
+    async def _handle_agents(self, rest: str) -> None:
+        if rest:
+            await self._app.commands.run_action("agents", rest)
+            return
+        from odin.ui.tui.dialogs.reports import make_agents_report
+
+        self._app.push_screen(make_agents_report(self._app))
+
+    async def _focus(self, rest: str) -> None:
+        self._app.agent_focus.show(await find_focus(self._app.client, rest))
 
     async def _steer(self, rest: str, attached: Sequence[Attachment]) -> None:
         if not rest and not attached:

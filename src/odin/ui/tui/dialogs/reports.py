@@ -16,6 +16,7 @@ from odin.core.client import ChangedFile, CustomCommand
 from odin.core.errors import OdinError
 from odin.core.format import count_of, shorten_home
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
+from odin.ui.slash_commands.agents import format_agents
 from odin.ui.slash_commands.reports import (
     DOCTOR_HINT,
     NO_CHANGES,
@@ -197,6 +198,13 @@ def make_status_report(app: "OdinApp") -> ReportDialog:
         return text
 
     return ReportDialog("Status", write)
+
+
+def make_agents_report(app: "OdinApp") -> ReportDialog:
+    async def write(colors: Palette, columns: int) -> Text:
+        return Text(format_agents(await app.client.snapshot(), columns), colors.text)
+
+    return ReportDialog("Agents and tasks", write)
 
 
 def make_diagnostics_report(app: "OdinApp") -> ReportDialog:

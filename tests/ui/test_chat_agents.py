@@ -1,0 +1,81 @@
+"""Sub-agents in plain mode, in a real terminal: listed, talked to, interrupted and cancelled one by one."""
+
+import threading
+from pathlib import Path
+
+from odin.testing import ScriptedServer, call, say
+from tests.engine.test_team import Cast, complete, delegate
+from tests.sandbox.processes import wait_until
+from tests.ui.pseudo import screen
+
+
+def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspace: Path) -> None:
+    gate = threading.Event()
+    cast = Cast(
+        [delegate("a"), delegate("b"), say("Both are started."), *(say("I see.") for _ in range(9))],
+        a=[say("Counting " * 50).stall(after=6), say("I count on.\nAnd on."), complete("Counted it.")],
+        b=[complete("Read it.").hold(gate)],
+    )
+    with (
+        ScriptedServer(cast) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        terminal.see("Both are started.")
+        terminal.see("[general-1] started: job a")
+        wait_until(lambda: len(server.requests) >= 5)
+        terminal.type("/agents\n")
+        terminal.match(r"general-1: working, task adhoc-1.*: job a\r\ngeneral-2: working, task adhoc-2.*: job b")
+        terminal.type("/focus nobody\n")
+        terminal.see("There is no running agent 'nobody'. Running agents: general-1, general-2.")
+        terminal.type("/focus general-1\n")
+        terminal.see("general-1 edit> ")
+        terminal.type("\x03")
+        terminal.see("[general-1] idle: The user interrupted it.")
+        terminal.type("count on\n")
+        terminal.see("[general-1] I count on.\r\n[general-1] And on.")
+        terminal.type("!echo for the agent\n")
+        terminal.see("for the agent\r\n")
+        terminal.type("finish\n")
+        terminal.see("[general-1] completed: Counted it.")
+        terminal.see("Prompts go to the main agent again.")
+        terminal.type("/exit\n")
+        terminal.see("Agents are still at work:")
+        terminal.see("general-2: job b")
+        terminal.type("/agents stop general-2 not needed\n")
+        terminal.see("Cancelled task adhoc-2.")
+        terminal.see("[general-2] cancelled: not needed")
+        terminal.type("/agents\n")
+        terminal.match(r"adhoc-1 \(general-1\): completed: job a → Counted it\.\r\nadhoc-2 \(general-2\): cancelled")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+        assert "Traceback" not in terminal.shown
+        heard = [seen.body.decode() for seen in server.requests if "Complete" in seen.tool_names]
+        assert any("count on" in body for body in heard)
+        assert "Context from `echo for the agent`" in heard[-1]
+        assert server.rejected == []
+
+
+def test_an_agent_asks_for_permission_after_the_turn_of_the_main_agent_has_ended(workspace: Path) -> None:
+    gate = threading.Event()
+    command = call("ExecuteCommand", {"command": "touch made"}).hold(gate)
+    cast = Cast([delegate("a"), say("It is started."), say("I see.")], a=[command, complete("Made it.")])
+    with (
+        ScriptedServer(cast) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        terminal.see("It is started.")
+        terminal.see("edit> ", times=2)
+        gate.set()
+        terminal.see("touch made")
+        terminal.match(r"general-1")
+        terminal.match(r"\[y\]|y = |Yes|yes")
+        terminal.type("y\n")
+        terminal.see("[general-1] completed: Made it.")
+        wait_until((workspace / "made").exists)
+        terminal.see("I see.")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
