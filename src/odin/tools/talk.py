@@ -155,8 +155,7 @@ class AgentArgs(Args, frozen=True):
 
 
 class AgentTool(Tool[AgentArgs]):
-    """Give a wide search or side task to a sub-agent with its own context and wait for its one answer: say exactly what
-    to report."""
+    """Give a wide search or side task to a sub-agent and wait for its one answer: say exactly what to report."""
 
     name: ClassVar[str] = "AgentTool"
     kind: ClassVar[Kind] = "talk"
