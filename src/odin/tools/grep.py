@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 class GrepArgs(Args, frozen=True):
     pattern: str
-    path: Annotated[str | None, Meta(description="Default: working directory")] = None
+    path: str | None = None
     glob: Annotated[str | None, Meta(description="e.g. *.{ts,tsx}")] = None
     type: Annotated[str | None, Meta(description="e.g. py")] = None
     output_mode: Annotated[
