@@ -90,7 +90,7 @@ class Model:
         self._count += 1
         if "Complete" in seen.tool_names and self._random.random() < 0.4:
             return ScriptedCall(*self._as_sub_agent())
-        if "Delegate" in seen.tool_names and self._random.random() < 0.2:
+        if "Delegate" in seen.tool_names and self._random.random() < 0.3:
             return ScriptedCall(*self._as_owner())
         made: tuple[Callable[[], Made], ...] = (
             self._read,
@@ -119,6 +119,7 @@ class Model:
         """Give out a task, or write to one or cancel one that may exist, be over or belong to somebody else."""
         task = f"adhoc-{self._random.randrange(1, 2 + self._delegated)}"
         made: tuple[Callable[[], Made], ...] = (
+            self._delegate,
             self._delegate,
             lambda: ("Notify", {"task_id": task, "message": f"Think of {self._count}." * self._random.choice((1, 40))}),
             lambda: ("Notify", {"task_id": task, "message": f"And {self._count}?"}),

@@ -55,7 +55,7 @@ def _configure(home: Path, server: ScriptedServer) -> None:
         "third": third,
     }
     settings = {"providers": providers, "retry": {"base_s": 0.01, "attempts": 3}, "small_model": MODELS[2]}
-    settings |= {"team": {"idle_s": 0.05, "max_running": 4}}
+    settings |= {"team": {"idle_s": 0.05, "max_running": 4, "max_depth": 2}}
     (folder / "odinconfig.json").write_text(json.dumps(settings))
 
 
