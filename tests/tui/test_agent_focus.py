@@ -181,7 +181,7 @@ async def test_the_side_panel_shows_state_model_context_cost_and_unread_mail() -
         question = MailSent("mail-3", "scout-2", "", "decision_required", "left?", "interrupt", "adhoc-2")
         client.play(TurnEnded("s2", "end_turn"), agent="scout-2")
         client.play(TaskChanged("adhoc-2", "waiting_main", "scout-2", reason="left?", mail=question), agent="scout-2")
-        await stage.shows("1 unread, 1 urgent · small-1 · 50%", "2 unread, 1 urgent", "waits for main")
+        await stage.shows("1 unread, 1 urgent · 50% context", "$0.25 · small-1", "2 unread, 1 urgent", "waits for main")
         client.play(TurnStarted("m2", "", "edit_mode", mail=("mail-2", "mail-3")))
         await stage.until(lambda: "2 unread" not in stage.screen())
 

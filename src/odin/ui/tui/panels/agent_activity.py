@@ -332,13 +332,15 @@ class AgentList:
             case TaskChanged(id=id, state=state):
                 if (status := self.find_by_task(id)) is not None:
                     status.state = state
-            case UsageRecorded(purpose="main", model=model) if envelope.agent in self.all:
-                self.all[envelope.agent].model = model
             case AgentEnded(id=id, reason=reason) if id in self.all:
                 self.all[id].end_reason, self.all[id].activity = reason, AgentActivity()
             case event:
                 agent = self.all.get(envelope.agent)
                 if agent is not None:
+                    if isinstance(event, RequestStarted) or (
+                        isinstance(event, UsageRecorded) and event.purpose == "main"
+                    ):
+                        agent.model = event.model or agent.model
                     agent.activity.apply(envelope)
                 elif not envelope.agent:
                     self.main.apply(envelope)

@@ -215,7 +215,7 @@ class SideSections:
         return [PanelRow(head), *(row for agent in agents[-MAX_AGENTS:] for row in self._build_agent(agent))]
 
     def _build_agent(self, agent: AgentStatus) -> list[PanelRow]:
-        """Return one row with its state, and while it lives one with its model, context, cost and unread mail."""
+        """Return one row with its state, and while it lives rows with unread mail, context, cost and model."""
         palette, ended = self.palette, agent.outcome
         state = ended or self._describe_state(agent)
         good = ended in ("done", "completed")
@@ -227,28 +227,29 @@ class SideSections:
         right = make_text(state, palette.warn if needs_answer else palette.dim, self.width // 2)
         click = ("show_agent", agent.id)
         rows = [PanelRow(align_sides(name, right, self.width), click)]
-        if not ended and (details := self._describe_agent(agent)):
-            rows.append(PanelRow(make_text(f"  {details}", palette.dim, self.width), click))
-        return rows
+        line = ""
+        for word in [] if ended else self._list_details(agent):
+            if line and width_of(f"  {line} · {word}") > self.width:
+                rows.append(PanelRow(make_text(f"  {line}", palette.dim, self.width), click))
+                line = ""
+            line = f"{line} · {word}" if line else word
+        return [*rows, PanelRow(make_text(f"  {line}", palette.dim, self.width), click)] if line else rows
 
     def _describe_state(self, agent: AgentStatus) -> str:
         if agent.activity.busy or agent.is_asking:
             return agent.activity.describe(self.now).text
         return "starting" if agent.state == "running" else STATE_WORDS[agent.state]
 
-    def _describe_agent(self, agent: AgentStatus) -> str:
+    def _list_details(self, agent: AgentStatus) -> list[str]:
         facts = self.facts
         context, spent = facts.context_of(agent.id), facts.usage_of(agent.id)
-        return " · ".join(
-            word
-            for word in (
-                facts.agents.mailboxes.describe_unread(agent.id),
-                model_name_of(escape_hidden(agent.model)),
-                f"{context.fullness:.0%} context" if context is not None and context.fullness is not None else "",
-                format_cost(spent) if spent.calls else "",
-            )
-            if word
+        details = (
+            facts.agents.mailboxes.describe_unread(agent.id),
+            f"{context.fullness:.0%} context" if context is not None and context.fullness is not None else "",
+            format_cost(spent) if spent.calls else "",
+            model_name_of(escape_hidden(agent.model)),
         )
+        return [word for word in details if word]
 
     def _build_files(self) -> list[PanelRow]:
         files = list(self.facts.edited_files.files.values())
