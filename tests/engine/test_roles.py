@@ -155,6 +155,16 @@ async def test_a_read_only_role_turns_edit_mode_into_ask_mode(start: Start, home
     assert "WriteFile" not in talk.server.requests[0].tool_names
 
 
+async def test_the_rules_of_a_role_are_listed_with_their_file(start: Start, home: Path) -> None:
+    write_agent(home, "careful", "mode: main\nrules:\n  Bash:\n    rm *: deny")
+    talk = await start([say("a")], role="careful")
+    (line,) = await talk.client.list_rules()
+    path = home / ".config/odin/agents/careful.md"
+    assert (line.number, line.action, line.text, line.source) == (0, "deny", "Bash(rm *)", f"role careful: {path}")
+    await talk.client.submit(SetRole("builder"))
+    assert await talk.client.list_rules() == ()
+
+
 async def test_a_role_limits_the_requests_of_a_prompt(start: Start, home: Path) -> None:
     write_agent(home, "brief", "mode: main\nmax-turns: 1")
     talk = await start([call("Glob", {"pattern": "*"}), say("never")], role="brief")

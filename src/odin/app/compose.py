@@ -181,7 +181,7 @@ class SessionComposition:
         self._earlier_grants = state.permissions.grants
         self._grants = state.permissions.get_grants(to_valid_unicode(config.root))
         self.rule_set = load_rule_set(config, env, self._grants.rules)
-        self.rules = RuleChanges(self.rule_set, self.recorder)
+        self.rules = RuleChanges(self.rule_set, self.recorder, self.roles.list_rules)
         self.policy = policy_of(
             config, self.options, self.cwd, self.rule_set, self._grants.permission, str(self.folder), self.sandbox
         )

@@ -18,6 +18,7 @@ from odin.core.client import AgentSummary
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Envelope, RoleChanged, SessionOpened
 from odin.core.event_values import DEFAULT_ROLE
+from odin.core.policy import RuleLine
 from odin.models.selection import ModelSelector
 from odin.policy.policy import AgentLimits, Policy
 from odin.policy.rules.rule import Rule, RuleSet
@@ -197,6 +198,13 @@ class SessionRoles:
         if definition.model or had_own:
             await self._use_model(definition)
         return definition.name, self._models.ref if self._models.ref != before else ""
+
+    def list_rules(self) -> tuple[RuleLine, ...]:
+        """Return the rules of the role for display."""
+        rules = rules_of(self.definition) if self.definition is not None else ()
+        return tuple(
+            RuleLine(0, rule.layer, rule.action, rule.text, f"role {self.name}: {rule.source}") for rule in rules
+        )
 
     def restrict(self, policy: Policy) -> Policy:
         """Return the policy with the limits of the role."""

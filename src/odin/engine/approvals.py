@@ -329,11 +329,17 @@ class RuleWriter(Protocol):
 
 
 class RuleChanges:
-    """Edits the rules of a running session, one change at a time. Files are written in a thread: they may be locked."""
+    """Edits the rules of a running session, one change at a time. Files are written in a thread: they may be locked.
 
-    def __init__(self, rule_set: RuleSet, recorder: Recorder) -> None:
+    `list_fixed` returns rules that are shown with the others, such as those of the role.
+    """
+
+    def __init__(
+        self, rule_set: RuleSet, recorder: Recorder, list_fixed: Callable[[], tuple[RuleLine, ...]] = lambda: ()
+    ) -> None:
         self._rule_set = rule_set
         self._recorder = recorder
+        self._list_fixed = list_fixed
         self._lock = asyncio.Lock()
 
     async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
@@ -351,4 +357,4 @@ class RuleChanges:
             self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule)))
 
     def list_rules(self) -> tuple[RuleLine, ...]:
-        return self._rule_set.list_rules()
+        return (*self._rule_set.list_rules(), *self._list_fixed())
