@@ -427,3 +427,34 @@ async def test_interrupting_an_agent_stops_the_commands_typed_for_it_and_no_othe
     await talk.until(ContextAdded)
     assert [event.id for event in await talk.heard_until_now(ContextAdded)] == ["for-a"]
     await talk.client.submit(Interrupt())
+
+
+class NestedCast(Cast):
+    """Sub-agents delegate, too: only the main agent has no Complete."""
+
+    def __call__(self, seen: SeenRequest) -> Turn:
+        if "Complete" not in seen.tool_names:
+            return self.main.pop(0)
+        first = json.dumps(seen.messages)
+        return self.tasks[next(name for name in self.tasks if f"job {name}" in first)].pop(0)
+
+
+async def test_a_completed_agent_reads_the_reports_of_its_own_tasks_before_its_task_ends(start: Start) -> None:
+    hold = threading.Event()
+    cast = NestedCast(
+        [delegate("a"), say("ok"), say("seen")],
+        a=[delegate("b"), complete("A without B"), say("B is done, too.")],
+        b=[complete("B").hold(hold)],
+    )
+    talk = await start(cast, config={"team": {"max_depth": 2}})
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        while "waiting_descendant" not in {task.state for task in (await talk.client.snapshot()).tasks}:
+            await asyncio.sleep(0.01)
+    hold.set()
+    await settle(talk.client)
+    states = [(event.id, event.state) for event in await talk.heard_until_now(TaskChanged)]
+    assert states[-3:] == [("adhoc-1", "waiting_descendant"), ("adhoc-2", "completed"), ("adhoc-1", "completed")]
+    log = [envelope async for envelope in _events_of(talk.client)]
+    assert check_team(log).board.mail == {}
+    assert talk.server.rejected == []
