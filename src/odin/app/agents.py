@@ -304,6 +304,8 @@ class AgentParts:
 
     def make_deps(self, mode: Mode) -> TurnDeps:
         composition, limits = self._composition, self.turn_limits
+        if self.fallback is not composition.fallback:
+            self.fallback.restore_preferred()
         role = None if self._agent else composition.roles.definition
         if role is not None and role.max_turns:
             limits = replace(limits, max_turns=role.max_turns)
