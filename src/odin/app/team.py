@@ -83,7 +83,7 @@ class TeamFactory:
         if definition.max_turns:
             parts.turn_limits = replace(composition.limits, max_turns=definition.max_turns)
         if models is not composition.models:
-            parts.use_models(models, self._make_fallback(models))
+            parts.use_models(models, self._make_fallback(models, spec.name))
         self._parts[spec.name] = parts
         composition.compaction.set_template(spec.name, parts.get_template)
         return Agent(
@@ -151,8 +151,8 @@ class TeamFactory:
         if models is not None:
             await models.close()
 
-    def _make_fallback(self, models: ModelSelector) -> ModelFallback:
-        return ModelFallback(models, self._composition.config.fallback_model, self._composition.recorder)
+    def _make_fallback(self, models: ModelSelector, agent: str) -> ModelFallback:
+        return ModelFallback(models, self._composition.config.fallback_model, self._composition.recorder, agent)
 
     async def set_model(self, agent: str, ref: str) -> str:
         """Give a live sub-agent a model of its own; return the full name of the model."""
@@ -163,7 +163,7 @@ class TeamFactory:
             if before is not None:
                 self._models[agent] = before
             raise
-        self._parts[agent].use_models(models, self._make_fallback(models))
+        self._parts[agent].use_models(models, self._make_fallback(models, agent))
         if before is not None:
             await before.close()
         return models.ref

@@ -393,7 +393,8 @@ PREFERRED_RETRY_S = 300.0
 class ModelFallback:
     """Goes through the user's fallback models. Every switch is recorded as an event."""
 
-    def __init__(self, models: ModelSelector, refs: Sequence[str], recorder: Recorder) -> None:
+    def __init__(self, models: ModelSelector, refs: Sequence[str], recorder: Recorder, agent: str = "") -> None:
+        self._agent = agent
         self._models = models
         self._refs = tuple(refs)
         self._recorder = recorder
@@ -412,7 +413,8 @@ class ModelFallback:
             self._preferred, self._tried = (self._models.provider, self._models.info), {failed}
         for ref in self._refs:
             if ref not in self._tried and await self._switch_to(ref):
-                self._recorder.emit(ModelChanged(self._substitute, f"{failed} cannot answer: {error}"))
+                changed = ModelChanged(self._substitute, f"{failed} cannot answer: {error}")
+                self._recorder.emit(changed, self._agent)
                 return True
         return False
 
@@ -423,7 +425,7 @@ class ModelFallback:
         home, self._preferred = self._preferred, None
         if self._models.ref == self._substitute:
             self._models.use(*home)
-            self._recorder.emit(ModelChanged(self._models.ref, "trying it again."))
+            self._recorder.emit(ModelChanged(self._models.ref, "trying it again."), self._agent)
 
     async def _switch_to(self, ref: str) -> bool:
         self._tried.add(ref)
