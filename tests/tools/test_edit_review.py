@@ -292,7 +292,7 @@ async def test_an_objection_about_lines_that_were_seen_is_passed_on(box: Toolbox
     name = hundred(box)
     await box.ok("Read", file_path=name, limit=20)
     output = await box.ok("EditTool", **edit_of(name))
-    assert output.text.endswith("(Remark of the check before this edit: The caller is not shown)")
+    assert output.text.endswith("(Note from the review of this edit: The caller is not shown)")
 
 
 async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
@@ -300,7 +300,7 @@ async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
     name = hundred(box)
     await box.ok("Read", file_path=name)
     output = await box.ok("EditTool", **edit_of(name))
-    assert output.text.endswith("(Remark of the check before this edit: The second edit undoes the first.)")
+    assert output.text.endswith("(Note from the review of this edit: The second edit undoes the first.)")
 
 
 async def test_a_model_that_takes_no_schema_is_asked_without(box: Toolbox) -> None:

@@ -1,4 +1,4 @@
-"""Makes the sub-agents of a session: their parts, tools, prompts and models, from their types."""
+"""Makes the sub-agents of a session: their services, tools, prompts and models, from their types."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ _BUILTIN_TYPES = "explore, general."
 
 
 class TeamFactory:
-    """Makes the team of a session and its sub-agents. It is also the team's list of agent types."""
+    """Makes the team of a session and its sub-agents. It also answers questions about agent types."""
 
     def __init__(self, composition: "SessionComposition") -> None:
         self._composition = composition
@@ -77,7 +77,7 @@ class TeamFactory:
         scope = spec.scope
         if definition.write_scope and not scope.is_limited:
             scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
-        place = await self._find_place(spec)
+        place = await self._open_place(spec)
         parts = AgentParts(composition, spec.name, *tools, scope=scope, place=place, definition=definition)
         parts.limits = limits_of(definition, "sub-agent type")
         if definition.max_turns:
@@ -115,7 +115,7 @@ class TeamFactory:
             if not end.is_removed:
                 self._composition.recorder.emit(Warned(end.describe(), "info"))
 
-    async def _find_place(self, spec: AgentSpec) -> AgentPlace:
+    async def _open_place(self, spec: AgentSpec) -> AgentPlace:
         """Return where an agent works: the project, a new worktree, or the worktree of the task it continues."""
         places = self._composition.places
         if spec.isolation != "worktree":
@@ -174,7 +174,7 @@ class TeamFactory:
         return idle_s if idle_s and not self._composition.options.headless else None
 
     def make_tools(self, agent: str, depth: int = 0) -> tuple[Tool[Any], ...]:
-        """Return the delegation tools of one agent. Only an agent that may have tasks of its own gets Delegate."""
+        """Return the delegation tools of one agent. Only an agent that may delegate gets Delegate."""
         composition = self._composition
         desk = TaskDesk(composition.team, composition.recorder, agent, self, composition.config.root)
         owns = depth < composition.team.limits.depth
@@ -197,7 +197,7 @@ class TeamFactory:
         return models
 
     def add_context(self, item: ContextAdded, agent: str) -> None:
-        """Give the output of a user's command to the agent it was for, or to the main agent if that has ended."""
+        """Give the output of a user's command to the agent it was for, or to the main agent if that agent has ended."""
         team = self._composition.team
         live = {member.name for member in team.list_agents()}
         team.get(agent if agent in live else "").add_context(item)

@@ -1,7 +1,8 @@
 """Which folders the user trusts, and with which content.
 
-Trust belongs to the real folder and to the content of everything in the project that starts programs, redirects or
-allows. If a byte of it changes, the folder is untrusted again. Nothing inside a folder can claim to be another folder.
+Trust belongs to the real folder and to the content of everything in the project that can start programs, redirect
+requests or grant permissions. If a byte of it changes, the folder is untrusted again. Nothing inside a folder can claim
+to be another folder.
 """
 
 import os
@@ -31,7 +32,7 @@ _PROJECT_VARIABLE = compile_lazily(
 )
 _SEPARATOR = compile_lazily(r"[;|&()\n]+|\{|then|do|else|!")
 _SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1")
-_SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))
+_SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))  # "": `.`, whose path name is empty
 _LANGUAGES = frozenset(("python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "tsx", "uv", "run"))
 _WRAPPERS = frozenset(("exec", "env", "sudo", "nohup", "time", "timeout", "nice", "command", "if"))
 _RUNNERS = _SHELLS | _LANGUAGES | _WRAPPERS
@@ -39,7 +40,10 @@ _RUNNERS = _SHELLS | _LANGUAGES | _WRAPPERS
 
 
 def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """Return the hashes of everything in a project that executes, redirects or allows, by relative path."""
+    """Return the hashes of all project files that can start programs, redirect requests or grant permissions.
+
+    The keys are relative paths.
+    """
     found: dict[str, str] = {}
     if config_text is not None:
         found[CONFIG_NAME] = _hash_bytes(config_text)
@@ -51,8 +55,8 @@ def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
 def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]:
     """Return the project files its hooks run, with their hashes; "" for a missing file.
 
-    A program that runs matters as much as the configuration. A file that a hook only reads or writes does not count, or
-    its log would revoke the trust.
+    A program that runs matters as much as the configuration. A file that a hook only reads or writes does not count:
+    otherwise a hook that writes a log would make its folder untrusted.
     """
     found: dict[str, str] = {}
     for text in _collect_texts(_read_hooks(config_text)):
@@ -74,7 +78,8 @@ def _list_pinned_files(folder: str) -> Iterator[str]:
     found = chain.from_iterable(_walk_files(Path(folder, name)) for name in PINNED_FOLDERS)
     for count, path in enumerate(found):
         if count >= MAX_PINNED_FILES:
-            raise ConfigError(f"{folder} holds more than {MAX_PINNED_FILES:,} files under .odin.", "Remove some.")
+            where = "in its command, agent and skill folders"
+            raise ConfigError(f"{folder} holds more than {MAX_PINNED_FILES:,} files {where}.", "Remove some.")
         yield str(path.relative_to(folder))
 
 
@@ -96,9 +101,10 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _find_programs(command: str) -> Iterator[str]:
-    """Yield the words of a command line that may be programs: the first word, after an interpreter, and scripts.
+    """Yield the words of a command line that may be programs.
 
-    After `cd sub` they are also looked up in that folder. A word with spaces may itself be a command line.
+    They are the first word of a command, the word after an interpreter, and any script file. After `cd sub` they are
+    also looked up in that folder. A word with spaces may itself be a command line.
     """
     first, entering, folder = True, False, ""
     for word in _split_words(command):

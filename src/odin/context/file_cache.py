@@ -34,7 +34,7 @@ HEAD_BYTES = 16
 class Fingerprint(Struct, frozen=True):
     """One state of a file's content; `head` holds its first bytes. `is_text` is False if some bytes are not text.
 
-    Without `ctime_ns` and `inode` the state cannot be recognized later without reading the file.
+    `ctime_ns` and `inode` are needed to recognize this state by stat alone.
     """
 
     size: int
@@ -57,7 +57,7 @@ class Fingerprint(Struct, frozen=True):
         return self.mtime_ns % 1_000_000_000 != 0 and self.ctime_ns % 1_000_000_000 != 0
 
     def is_settled(self, at: float) -> bool:
-        """True if any change after `at`, when the file was read, must produce another timestamp."""
+        """True if the last change was long enough before `at` that any later one gets another timestamp."""
         return self.ctime_ns > 0 and at * 1e9 - max(self.mtime_ns, self.ctime_ns) > _TIMESTAMP_GRANULARITY_NS
 
 
@@ -123,8 +123,7 @@ class SeenPart(Struct, frozen=True):
 class FileEntry(Struct):
     """One file in the cache. Files seen from first to last line are `whole`; others have segments.
 
-    `original_hash` is the hash before this session changed the file; the fingerprint's hash is the current one, which
-    an edit compares with the disk, because Odin's own changes are expected. `truncated`: long lines were shown cut.
+    `fingerprint` is updated by Odin's own writes, `original_hash` is not. `truncated`: long lines were shown cut.
     `stale`: an earlier run of the session saw a part, but it is unknown which. `written`: the fingerprint was taken as
     Odin wrote the file.
     """
@@ -250,9 +249,11 @@ class LastWriters:
 
 
 FileStanding = Literal["unread", "out_of_view", "stale", "changed", "current"]
-"""`out_of_view`: the agent knew this content, but it is no longer part of its conversation."""
+"""How a file's content compares with what the agent has read.
 
-"""Never read; read before the session was resumed; changed on disk since; current."""
+`unread`: never read. `out_of_view`: the agent knew this content, but it is no longer part of its conversation. `stale`:
+only a part was read before the session was resumed. `changed`: changed on disk since it was read. `current`: unchanged.
+"""
 
 
 class CachedLines(Struct, frozen=True):
@@ -290,8 +291,8 @@ def record_into(journal: CacheJournal) -> Generator[None]:
 class FileCache:
     """The files one agent knows. Keys are real paths, so a symbolic link and its target are one file.
 
-    With `read_first=False` a file may be edited without having been read; one that changed since it was read still may
-    not. All methods are thread-safe, and only `list_files` visits every file.
+    With `read_first=False` a file may be edited without having been read; a file that changed since it was read must
+    always be read again. All methods are thread-safe, and only `list_files` visits every file.
     """
 
     def __init__(
@@ -370,7 +371,7 @@ class FileCache:
                 self.forget(key)
 
     def keep_in_view(self, paths: Collection[str]) -> None:
-        """Keep only the hash of files whose content left the conversation."""
+        """`paths` are still in the conversation; of all other files keep only the hash."""
         with self._lock:
             for key in [key for key in self._entries if key not in paths]:
                 self._hashes_out_of_view[key] = self._entries[key].fingerprint.sha256
@@ -396,7 +397,7 @@ class FileCache:
         return FileEntry(key, seen, at, at, at, seen.sha256)
 
     def _copy_entry(self, path: str, seen: Fingerprint, at: float | None) -> FileEntry:
-        """Return a copy of the entry for this content; other content under the same name starts empty."""
+        """Return a copy of the entry for this content. If the content differs, return an empty entry."""
         key = os.path.realpath(path)
         moment = self.now() if at is None else at
         known = self._get_entry(key)
@@ -409,7 +410,7 @@ class FileCache:
         return structs.replace(known, fingerprint=seen, seen_at=moment, stale=False, written=False, segments=segments)
 
     def _store_entry(self, entry: FileEntry) -> None:
-        """Make room and store the entry, with a new number if the model should hear about the change."""
+        """Make room, store the entry and mark it changed, for `list_changed_since`, if it differs from before."""
         before = self._entries.get(entry.path)
         self._make_room(entry, before)
         self._held_bytes += entry.held_bytes - (before.held_bytes if before else 0)
@@ -470,7 +471,7 @@ class FileCache:
                     self._announce(after)
 
     def rollback(self, journal: CacheJournal) -> None:
-        """Revert the changes of this journal. What others learned since stays."""
+        """Revert the changes of this journal. Entries that changed again since are left alone."""
         with self._lock:
             for path, before in journal.before.items():
                 if self._entries.get(path) is not journal.after[path]:
@@ -587,7 +588,7 @@ class FileCache:
         return self._number
 
     def list_changed_since(self, mark: int) -> tuple[CachedFile, ...]:
-        """Return the files first read, read further or written after `mark`, in that order."""
+        """Return the files first read, read further or written after `mark`, oldest change first."""
         newer: list[CachedFile] = []
         with self._lock:
             for path in reversed(self._announced):

@@ -22,7 +22,7 @@ from odin.policy.modes import spec_of
 from odin.policy.policy import Verdict
 
 MAX_ARGUMENT_ROUNDS = 5
-"""How often the user and then a hook may change the arguments of one call before it is denied."""
+"""Rounds of changed arguments or changed rules, after which a call is denied."""
 
 
 async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
@@ -63,7 +63,7 @@ def is_still_allowed(call: Call, scope: CallScope, deps: CallDeps) -> bool:
         return False
     try:
         return _judge_by_rules(call, call.subject, scope, deps).verdict.action == "allow"
-    except Exception:  # a call that can no longer be judged is judged again from the start
+    except Exception:  # if judging fails, `admit` starts over
         return False
 
 
@@ -102,7 +102,7 @@ def _unavailable_reason_of(tool: Tool[Any], mode: Mode, deps: CallDeps) -> str:
 
 
 _SECRET_FILES = ("files whose names suggest secrets",)
-"""Said instead of names if a folder is too large to look for them."""
+"""Shown instead of file names if a folder is too large to search for secret files."""
 
 _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
@@ -125,6 +125,7 @@ def _judge_by_rules(call: Call, subject: Subject, scope: CallScope, deps: CallDe
         verdict = Verdict("allow")
     args, left_out = call.args, call.left_out
     if verdict.action == "allow" and verdict.amended is not None:
+        # the policy allows a narrower command, which leaves out secret files
         args = msgspec.structs.replace(args, command=verdict.amended.command)
         left_out = verdict.amended.left_out or _SECRET_FILES
     return msgspec.structs.replace(
@@ -261,8 +262,10 @@ async def _apply_edited_arguments(
 async def _ask_permission(
     call: Call, scope: CallScope, deps: CallDeps
 ) -> tuple[AnswerPermission | None, SandboxGrants]:
-    """Ask the user. Return the answer, None if approval was no longer needed when the request could be shown, and what
-    the request said that approval grants."""
+    """Ask the user. Return the answer and what approval grants.
+
+    The answer is None if no approval was needed any more.
+    """
     grants = deps.policy().find_grants(call.tool.name, call.tool.kind, call.subject, scope.mode)
 
     async def prepare() -> PermissionAsked | None:
@@ -325,7 +328,7 @@ async def _render_preview(call: Call, deps: CallDeps) -> str:
 
 
 def _switch_permission_mode(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> None:
-    """Set the permission mode that comes with an answer. If it cannot be set, the answer counts once."""
+    """Set the permission mode that comes with an answer. If it cannot be set, the answer applies to this call only."""
     if not answer.allow or not answer.permission_mode:
         return
     try:
@@ -341,7 +344,7 @@ def _switch_permission_mode(answer: AnswerPermission, call: Call, scope: CallSco
 async def _remember_rule(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission:
     """Add the rule the answer names and return the answer with what was remembered.
 
-    If the rule cannot be added, the answer counts once and the user is warned.
+    If the rule cannot be added, the answer applies to this call only, and the user is warned.
     """
     if answer.remember is None:
         return msgspec.structs.replace(answer, rule="")
@@ -421,7 +424,10 @@ def _clean(text: str, deps: CallDeps) -> str:
 
 
 def _denial_text_of(verdict: Verdict) -> str:
-    """Return the rule and how to allow the call. Only a built-in check and a rule that may not match need a reason."""
+    """Return the rule and how to allow the call.
+
+    A certain deny rule needs no reason; other denials give theirs.
+    """
     by = f"Denied by rule {verdict.rule.removeprefix('deny ')}" if verdict.rule else "Denied"
     is_certain = verdict.rule.startswith("deny ") and not verdict.may_be_denied
     return f"{by}. {verdict.hint}".rstrip() if is_certain else f"{by}: {verdict.reason} {verdict.hint}".rstrip()
@@ -458,7 +464,10 @@ _AUTOMATIC_ANSWERS = ("timeout", "hook", "shutdown", "nobody")
 
 
 _GRANTORS = ("user", "sdk", "api")
-"""Values of `AnswerPermission.by` that grant what the request names: no hook and no replay leads out of the sandbox."""
+"""Values of `AnswerPermission.by` that grant what the request names.
+
+Only these answers may widen the sandbox; those of hooks and replays may not.
+"""
 
 
 def _is_stop(answer: AnswerPermission) -> bool:

@@ -1,6 +1,6 @@
 """The hooks of one agent: their messages to user and model (`HookInbox`), and the hook points of a turn (`TurnHooks`).
 
-The points of a tool call are fired where the call passes them: see pipeline.py.
+The hook points of tool calls are fired where calls pass them: in admission, approvals, execution and pipeline.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 A sub-agent is an agent like the main one: it has its own queue, can be prompted, steered and interrupted, and ends when
 its task does. AgentTool waits for its sub-agent. Delegate returns at once; the result comes later as mail. A delegated
-task ends when its agent calls Complete. An agent that stops without it is nudged after a while, and fails after some
-nudges.
+task ends when its agent calls Complete. An agent that stops without it is reminded after a while, and fails after some
+reminders.
 """
 
 import asyncio
@@ -45,17 +45,17 @@ _MAX_NAMED = 10
 
 
 class TeamLimits(Struct, frozen=True):
-    """`agents` may run at the same time, `children` are the tasks of one owner that have not ended.
+    """`agents`: how many may run at once. `children`: how many open tasks one owner may have.
 
-    `depth` is how deep tasks may be nested; 1: only the main agent delegates. An agent that stops without Complete is
-    nudged after `idle_s` seconds, at most `nudges` times.
+    `depth`: how deep tasks may be nested; 1: only the main agent delegates. An agent that stops without Complete gets a
+    reminder after `idle_s` seconds, at most `reminders` times.
     """
 
     agents: int = 10
     children: int = 10
     depth: int = 1
     idle_s: float = 120.0
-    nudges: int = 3
+    reminders: int = 3
 
 
 class AgentSpec(Struct, frozen=True):
@@ -88,7 +88,7 @@ class _Member:
         self.completion: TaskReport | None = None
         self.question = ""
         self.said_in = ""
-        self.nudges = 0
+        self.reminders = 0
         self.timer: asyncio.TimerHandle | None = None
 
     def stop_timer(self) -> None:
@@ -185,8 +185,8 @@ class Team:
     def is_working(self) -> bool:
         """True while delegated work goes on, or while its results wait for the main agent."""
         working = any(member.agent.is_active or member.timer is not None for member in self._members.values())
-        reads_mail = self.main.is_active and self.post.should_wake("")
-        return working or reads_mail or self.post.is_waking or bool(self._ending)
+        has_mail_to_read = self.main.is_active and self.post.should_wake("")
+        return working or has_mail_to_read or self.post.is_waking or bool(self._ending)
 
     def submit(self, prompt: Prompt) -> None:
         """Give a prompt to the agent it names."""
@@ -199,7 +199,7 @@ class Team:
         if member is None:
             return
         member.stop_timer()
-        member.nudges = 0
+        member.reminders = 0
         self._set_running(member)
 
     def _set_running(self, member: _Member) -> None:
@@ -321,19 +321,21 @@ class Team:
             self._handle_stop(member, task, ended)
 
     def _handle_stop(self, member: _Member, task: TaskRecord, ended: TurnEnded) -> None:
-        """The agent stopped without Complete or Escalate: nudge it later, or give up."""
+        """The agent stopped without Complete or Escalate: send a reminder later, or give up."""
         if ended.reason == "aborted":
             return
         if ended.steps > 1:
-            member.nudges = 0
+            member.reminders = 0
         if ended.reason == "interrupted":
             mail = self._write_report(member, task, "The user interrupted it. Notify continues it.", "blocked")
             self._change(member, task, "idle", reason="The user interrupted it.", mail=mail)
         elif ended.reason != "end_turn":
             why = f"It stopped early ({ended.reason}): {ended.error}".strip()
             self._fail(member, task, why)
-        elif member.nudges >= self.limits.nudges:
-            self._fail(member, task, f"It stopped without Complete and ignored {member.nudges} reminders.", ended.text)
+        elif member.reminders >= self.limits.reminders:
+            self._fail(
+                member, task, f"It stopped without Complete and ignored {member.reminders} reminders.", ended.text
+            )
         else:
             self._change(member, task, "idle", summary=ended.text, stall="It stopped without calling Complete.")
             own = self._maker.idle_time_of(member.spec.type)
@@ -344,9 +346,9 @@ class Team:
         member.timer = None
         if member.agent.is_busy or member.spec.name not in self._members:
             return
-        member.nudges += 1
+        member.reminders += 1
         self._set_running(member)
-        member.agent.notify(Prompt(f"{member.spec.name}-nudge-{member.nudges}", REMINDER, member.spec.mode))
+        member.agent.notify(Prompt(f"{member.spec.name}-reminder-{member.reminders}", REMINDER, member.spec.mode))
         if not member.agent.is_busy and (task := self.find_task(member.spec.name)) is not None:
             self._fail(member, task, "It stopped without Complete too often.")
 
@@ -433,7 +435,7 @@ class Team:
             self.post.announce(mail)
 
     def _finish(self, member: _Member, reason: ExitReason, text: str) -> None:
-        """End an agent whose task has ended, and let its owner's task end if that waits for it."""
+        """End an agent whose task has ended, and its owner's task if that was waiting only for this one."""
         self._remove(member, reason, text)
         self._end_later(self._settle_owner(member))
 
@@ -471,17 +473,17 @@ class Team:
     def set_completion(self, agent: str, completion: TaskReport) -> None:
         """Remember what the agent says about its finished task. The task ends with the agent's turn."""
         member = self._require_member(agent)
-        self._refuse_both(member, bool(member.question))
+        self._forget_outcome(member, bool(member.question))
         member.completion = completion
 
     def set_question(self, agent: str, question: str) -> None:
         """Remember the agent's question to its owner. It is sent when the agent's turn ends."""
         member = self._require_member(agent)
-        self._refuse_both(member, member.completion is not None)
+        self._forget_outcome(member, member.completion is not None)
         member.question = question
 
-    def _refuse_both(self, member: _Member, has_said_other: bool) -> None:
-        """Forget what the agent said before. Raise UsageError if it was the other one, in the same turn."""
+    def _forget_outcome(self, member: _Member, has_said_other: bool) -> None:
+        """Forget an earlier Complete or Escalate; raise UsageError if the other was called in this turn."""
         before, member.said_in = member.said_in, self._recorder.state.open_work.turns.get(member.spec.name, "")
         member.completion, member.question = None, ""
         if has_said_other and before == member.said_in:
@@ -491,7 +493,7 @@ class Team:
         member = self._members.get(agent)
         if member is None or not member.spec.task_id:
             raise UsageError("Only a sub-agent with a delegated task can do this.", "Answer with text instead.")
-        member.nudges = 0
+        member.reminders = 0
         return member
 
     def report(self, task: TaskRecord, agent: str, text: str, kind: MailKind, priority: MailPriority) -> None:
@@ -532,10 +534,10 @@ class Team:
             raise UsageError(f"There is no task {op.task_id!r}.", hint)
         if not task.is_ended:
             await self.cancel_task(task, op.reason or "The user cancelled it.")
-        return not task.is_ended
+        return not task.is_ended  # `task` is the record from before
 
     async def close_agent(self, name: str, reason: str) -> None:
-        """End a live sub-agent. Its task stays and can be continued."""
+        """End a live sub-agent. Its task stays and can be continued. An agent without a task is only interrupted."""
         if not name:
             raise UsageError("The main agent cannot be closed.", "Name a sub-agent.")
         task = self.find_task(name)

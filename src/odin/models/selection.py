@@ -1,8 +1,8 @@
 """Chooses the model of a session, connects to it, and switches to a fallback while it cannot answer.
 
-The named model wins, then one whose key is present, then one on this machine, then the offline planner. A resumed
-session keeps its model: this run's flag or variable wins, then the model chosen in the session, then the configuration,
-then the model it had. A fallback does not count as chosen.
+The named model wins, then one whose key is present, then one on this machine, then the offline planner. For a resumed
+session, in this order: flag or variable, model chosen in the session, configuration, the model it last had. A fallback
+does not count as chosen.
 """
 
 import asyncio
@@ -99,7 +99,10 @@ class ModelSelector:
         return " ".join(filter(None, (self._table.warning, *self._auth.warnings, *self._find_invalid_refs())))
 
     def _find_invalid_refs(self) -> Iterator[str]:
-        """Yield a problem for each other model in the settings that cannot be used; they connect only when needed."""
+        """Yield a problem for each secondary model (small, compaction, fallback) that cannot be used.
+
+        They connect only when needed.
+        """
         config = self._config
         named = [("small_model", config.small_model), ("compaction.model", config.compaction.model)]
         for key, ref in (*named, *(("fallback_model", ref) for ref in config.fallback_model)):
@@ -150,8 +153,10 @@ class ModelSelector:
         return self._others[ref]
 
     def find_named(self, name: str) -> str:
-        """Return the model that an agent file names. `sonnet`, `opus` and `haiku` mean the newest one of the provider
-        in use, "" if it has none."""
+        """Return the model that an agent file names.
+
+        `opus`, `sonnet`, `haiku` and `fable` mean the newest one of the provider in use, "" if it has none.
+        """
         if name not in _FAMILY_NAMES:
             return name
         provider = self.info.provider
@@ -159,7 +164,7 @@ class ModelSelector:
         return f"{provider}/{found}" if found else ""
 
     async def list_available(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
-        """Return the usable models. `list_problems` then says which servers gave no list."""
+        """Return the usable models. Servers that gave no list are named in `list_problems`."""
         from odin.models.local_servers import discover_servers
         from odin.models.model_lists import ListedModel, list_available_models
 
@@ -322,7 +327,7 @@ class ModelSelector:
 
 
 def _is_private_address(url: str) -> bool:
-    """True if the server is on this machine or in the local network."""
+    """True for a loopback address, one that begins with 10. or 192.168., and a name that ends with .local."""
     address = parse_address(url)
     return address.is_loopback or address.host.startswith(("10.", "192.168.")) or address.host.endswith(".local")
 
@@ -387,7 +392,7 @@ def _find_earlier_model(past: Sequence[Envelope]) -> _EarlierModel:
 
 
 PREFERRED_RETRY_S = 300.0
-"""Seconds after a switch to a fallback; the first prompt after that tries the chosen model again."""
+"""Seconds on a fallback before the chosen model is tried again, with the next prompt."""
 
 
 class ModelFallback:
@@ -407,7 +412,7 @@ class ModelFallback:
         """Switch to another model than `failed` and return True, or return False. Called when retries have failed."""
         if not self._refs or not (error.retryable or isinstance(error, QuotaExhausted)):
             return False
-        if self._models.ref != failed:
+        if self._models.ref != failed:  # another request has switched already
             return True
         if failed != self._substitute:
             self._preferred, self._tried = (self._models.provider, self._models.info), {failed}
@@ -425,7 +430,7 @@ class ModelFallback:
         home, self._preferred = self._preferred, None
         if self._models.ref == self._substitute:
             self._models.use(*home)
-            self._recorder.emit(ModelChanged(self._models.ref, "trying it again."), self._agent)
+            self._recorder.emit(ModelChanged(self._models.ref, "trying the chosen model again."), self._agent)
 
     async def _switch_to(self, ref: str) -> bool:
         self._tried.add(ref)

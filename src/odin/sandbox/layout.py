@@ -4,8 +4,8 @@ Writable: the project, its git folder and temporary folders. Read-only inside th
 programs run something (git hooks, editor tasks). Hidden: keys and credentials, and sockets of agents and daemons.
 
 The user can grant one command more paths to write. A folder is granted by making it writable. A file, or a path to be
-created or removed, needs a writable parent: all other entries of the parent are then mounted read-only, so that of what
-exists only the granted path can change.
+created or removed, needs a writable parent: all other entries of the parent are then mounted read-only, so only the
+granted path, and no other existing entry, can change.
 """
 
 import os
@@ -78,7 +78,7 @@ def drop_inner_paths(paths: Iterable[str]) -> list[str]:
 
 
 def _find_existing_parent(path: str) -> str:
-    """Return the folder in which this path, or the first missing folder above it, is or would be created."""
+    """Return the nearest existing folder above this path."""
     parent = path.rpartition("/")[0]
     while parent and not os.path.lexists(parent):
         parent = parent.rpartition("/")[0]
@@ -86,7 +86,10 @@ def _find_existing_parent(path: str) -> str:
 
 
 def _can_open_parent(parent: str, home: str) -> bool:
-    """True if the entries of a folder can be mounted one by one. New files in the home could be start-up files."""
+    """True if the entries of a folder can be mounted one by one.
+
+    Never the home: a new file there could be a start-up file.
+    """
     if parent in ("/", home) or not os.path.isdir(parent):  # noqa: PTH112
         return False
     try:
@@ -150,7 +153,7 @@ def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list
 
 
 def find_kernel_mounts(folders: Sequence[str]) -> list[str]:
-    """Return the mount points below these folders of file systems that control the kernel: the /proc of a chroot."""
+    """Return mount points in these folders that expose kernel settings, such as a chroot's /proc."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -272,7 +275,7 @@ def plan_layout(
 ) -> SandboxLayout:
     """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
 
-    A path that does not exist cannot be made writable: other files could be created beside it.
+    A missing path is skipped: its parent would have to be writable.
     """
     from odin.sandbox.protected_files import ProtectedFiles, find_git_folders
 
@@ -366,7 +369,10 @@ def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -
 
 
 def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
-    """Return the folders between a writable folder and a fixed path in it; moving one would move the path."""
+    """Return the folders between a writable folder and a hidden or protected path in it.
+
+    Moving one would move the path.
+    """
     parents: list[str] = []
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120

@@ -61,8 +61,8 @@ class _RequiredLines(Struct, frozen=True):
 class EditReviewer:
     """Asks the small model whether enough of a file was read to edit it.
 
-    It is asked only after all deterministic checks allowed the edit, so it can only refuse. A refusal names lines to
-    read; once they have been read, the same edit is not reviewed again.
+    It is asked only after all other checks passed: it can stop an edit, never allow one. A refusal names lines to read;
+    once they have been read, the same edit is not reviewed again.
     """
 
     def __init__(self, files: FileCache, small_model: AskSmallModel | None, seconds: float = ASK_SECONDS) -> None:
@@ -260,9 +260,9 @@ async def edit_file(
 
 
 def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes, edits: Sequence[Edit]) -> None:
-    """Raise Refusal if the model may not know what it changes.
+    """Raise Refusal if the model might not know what it changes.
 
-    After a compaction, a text that is found exactly once in an unchanged file is knowledge enough.
+    After a compaction, a text that is found exactly once in an unchanged file may be replaced without a new read.
     """
     sha256 = hash_bytes(data)
     path = place.shown
@@ -275,8 +275,8 @@ def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes, edits: S
     if status == "unread":
         raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.", UnreadFile)
     if status == "stale":
-        reason = f"{path} was read before this session was resumed. Read it again."
-        raise Refusal(f"Must read file first: {reason}", UnreadFile)
+        reason = f"Only a part of {path} was read before this session was resumed, and it is not known which."
+        raise Refusal(f"Must read file first: {reason} Read it again.", UnreadFile)
     if status == "changed":
         drift = describe_drift(files, place.path, data)
         message = f"{path} changed on disk since you read it. Nothing was written.{drift}"
@@ -285,7 +285,7 @@ def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes, edits: S
 
 
 def _format_remark(remark: str) -> str:
-    return f"\n(Remark of the check before this edit: {remark})" if remark else ""
+    return f"\n(Note from the review of this edit: {remark})" if remark else ""
 
 
 def _apply_edits(decoded: DecodedText, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The stream-json protocol, which agent SDKs use with the command they start.
+"""The protocol between an agent SDK and the `odin` process it starts.
 
 Messages go out as JSON lines. Prompts arrive as `user` lines, and each gets one `result`. Both sides may send a
 `control_request`, which the other answers with a `control_response` of the same ID.
@@ -151,7 +151,7 @@ class _StreamServer:
         self._is_awaiting_team = False
         self._prompts: set[str] = set()
         self._running = ""
-        self._interrupts_next = False
+        self._interrupt_next_turn = False
         self._hooks = HookRequests(client, self._send)
         self._controls = ControlRequests(
             client, info, mode, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn
@@ -249,8 +249,8 @@ class _StreamServer:
             self._finish_prompt(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
-            if self._interrupts_next:
-                self._interrupts_next = False
+            if self._interrupt_next_turn:
+                self._interrupt_next_turn = False
                 await self._client.submit(Interrupt("keep"))
         elif isinstance(event, ModeChanged) and not envelope.agent:
             self._controls.mode = event.mode
@@ -278,7 +278,7 @@ class _StreamServer:
         if self._running:
             await self._client.submit(Interrupt("keep"))
         else:
-            self._interrupts_next = bool(self._prompts)
+            self._interrupt_next_turn = bool(self._prompts)
 
     # --- lines in ---
 
@@ -367,7 +367,7 @@ def parse_mode(name: str) -> Mode:
 
 
 def _read_state_fields() -> Raw | None:
-    """Return extra fields for session state messages, or None if the client did not request them by environment."""
+    """Return extra fields for session state messages, or None if no environment variable asks for these messages."""
     if os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"):
         return {}
     if os.environ.get("CLAUDE_CODE_SDK_READS_SESSION_STATE"):

@@ -28,7 +28,7 @@ class AgentFocus:
 
     @property
     def recipient(self) -> str:
-        """The agent that prompts go to: the shown one, or the main agent if that has ended."""
+        """The agent that prompts go to: the shown one, or the main agent if the shown one has ended."""
         return self.shown if self._agents.is_live(self.shown) else ""
 
     @property
@@ -46,7 +46,7 @@ class AgentFocus:
         self._app.input_panel.set_recipient("")
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        """Return to the main agent when the focused agent ends. An agent that had ended before stays on the screen."""
+        """Return to the main agent when the focused agent ends. An agent that was opened after it ended stays shown."""
         event = envelope.event
         if isinstance(event, AgentEnded) and event.id == self.shown:
             status = self._agents.all.get(event.id)
@@ -93,7 +93,7 @@ class AgentFocus:
     # --- stopping and leaving ---
 
     async def stop(self) -> bool:
-        """Interrupt the shown agent; leave a sub-agent that does nothing. False if there was nothing to stop.
+        """Interrupt the shown agent (Esc); leave a sub-agent that does nothing. False if there was nothing to stop.
 
         While only sub-agents work, stopping all of them takes two presses.
         """
@@ -116,14 +116,14 @@ class AgentFocus:
         return bool(working)
 
     async def interrupt(self) -> bool:
-        """Interrupt the focused agent. Sub-agents that work while the main agent is idle are left alone."""
+        """Interrupt the focused agent (Ctrl+C). Sub-agents that work while the main agent is idle are left alone."""
         if agent := self.recipient:
             return await self._app.submit(Interrupt(agent=agent))
         if not self._app.executing and self._agents.working:
             return False
         return await self._app.submit(Interrupt()) or await self._app.submit(CancelCompaction())
 
-    def leave(self) -> None:
+    def exit_app(self) -> None:
         """Exit. While sub-agents work, say what they do and ask first."""
         from odin.ui.tui.dialogs.dialog import ConfirmDialog
 

@@ -526,7 +526,7 @@ class OdinApp(App[int], inherit_bindings=False):
             if not stopped:
                 self.composer.clear_draft()
         elif self._quit_press.press():
-            self.agent_focus.leave()
+            self.agent_focus.exit_app()
         else:
             self.show_toast(f"Press {self.keys.label_of('leave')} again to exit.")
 
@@ -537,13 +537,13 @@ class OdinApp(App[int], inherit_bindings=False):
 
     async def action_quit(self) -> None:
         if self._quit_press.press():
-            self.agent_focus.leave()
+            self.agent_focus.exit_app()
         else:
             self.show_toast(f"Press {self.keys.label_of('quit')} again to exit.")
 
     def action_end_of_input(self) -> None:
         if not self.composer.text:
-            self.agent_focus.leave()
+            self.agent_focus.exit_app()
 
     def action_suspend(self) -> None:
         self.action_suspend_process()

@@ -240,7 +240,7 @@ class DisplayCommands:
         await self._app.composer.run_action("edit_outside")
 
     async def _exit(self, rest: str) -> None:
-        self._app.agent_focus.leave()
+        self._app.agent_focus.exit_app()
 
 
 def _parse_on_off(word: str, toggled: bool, command: str) -> bool:

@@ -36,6 +36,7 @@ class SessionObserver(Protocol):
 
 
 CRASH_MESSAGE = "Odin was killed or crashed in the middle of this turn."
+"""Repeats `CRASH_ERROR` of the engine, which the user interface may not import."""
 
 
 class DanglingWork:
