@@ -338,7 +338,7 @@ async def test_tasks_of_an_earlier_run_are_named_and_continued_with_their_unread
     await again.say("continue")
     await settle(again.client)
     first, *_ = again.server.requests
-    assert "adhoc-1 (idle). Notify continues one of them." in json.dumps(first.messages)
+    assert "adhoc-1 (idle). Use the Notify tool to continue one of them." in json.dumps(first.messages)
     of_agent = next(seen for seen in again.server.requests if "Complete" in seen.tool_names)
     assert "unread until now" in json.dumps(of_agent.messages)
     assert "go on" in mail_in(of_agent)

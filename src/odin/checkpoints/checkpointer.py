@@ -2,8 +2,8 @@
 
 An edit names its files, so only those are saved. A command may change anything, so unless it is provably read-only, the
 whole project is listed and every file within the limits is saved. The log records both sides (`CheckpointSaved`,
-`FilesChanged`), so undo is a fold over the log. A log proves nothing about the files themselves: after a crash, files
-are compared with their checkpoints first.
+`FilesChanged`), so undo is a fold over the log. The log may lag behind the disk: after a crash, files are compared
+with their checkpoints first.
 """
 
 import asyncio
@@ -54,8 +54,9 @@ OWN_CHANGE_S = 10.0
 
 
 class Checkpointer:
-    """`running` returns the ids of calls with a background process; `rollback_crashed` rolls back speculative calls.
+    """Guards tool calls: saves files before, records changes after.
 
+    `running` returns the ids of calls with a background process; `rollback_crashed` rolls back speculative calls.
     `can_confine` tells whether a sandbox limits what commands can change.
     """
 
@@ -207,7 +208,7 @@ class Checkpointer:
     async def _recover_commands(self, calls: Sequence[UnfinishedSave]) -> None:
         """Record the changes of killed commands. Those that ran at the same time in the same folder share them.
 
-        The changes before the last of them started are in the log already.
+        Only changes since the last one's start are missing from the log, so they are recorded for that one.
         """
         by_root: dict[str, list[UnfinishedSave]] = {}
         for call in calls:
@@ -241,7 +242,7 @@ class Checkpointer:
 
     @contextmanager
     def track_writes(self, call_id: str, before: Sequence[FileState]) -> Generator[list[FileChange]]:
-        """Keep running commands from being charged with changes that Odin makes. Add them to the list it yields."""
+        """Keep running commands from being blamed for changes that Odin makes. Add them to the list it yields."""
         changes: list[FileChange] = []
         self._busy.add(call_id)
         for tracker in self._trackers.values():
@@ -261,7 +262,7 @@ class Checkpointer:
         return is_inside and not os.path.isdir(f"{self._worktrees}{parts[0]}/{parts[1]}")  # noqa: PTH112
 
     def note_changes(self, changes: Sequence[FileChange]) -> None:
-        """Odin itself has changed these files: a command that runs meanwhile has not."""
+        """Tell the trackers that Odin changed these files, so that no running command is blamed."""
         for tracker in self._trackers.values():
             tracker.note_changes(changes)
 

@@ -221,7 +221,8 @@ def _probe_sandbox(sandbox: Sandbox) -> str:
 
 
 def _explain_failure(why: str) -> str:
-    """Return the sysctl that prevents user namespaces, or ""."""
+    """Return a note naming the sysctl that blocks user namespaces, or ""."""
+    # "ermi" matches "Permission" and "permitted"
     if "namespace" not in why and "uid map" not in why and "ermi" not in why:
         return ""
     switches = {
@@ -295,7 +296,7 @@ class SettingProblem(Struct, frozen=True):
 
 
 class SettingsReport(Struct, frozen=True):
-    """All settings and their problems. If a file stops Odin from starting, `settings` is empty."""
+    """All settings, and in `wrong` their problems. If a file stops Odin from starting, `settings` is empty."""
 
     files: tuple[str, ...]
     settings: tuple[Setting, ...]
@@ -307,14 +308,14 @@ def report_settings(cwd: str, env: Mapping[str, str]) -> SettingsReport:
     user = str(get_config_dir(env) / CONFIG_NAME)
     project = str(Path(find_project_root(cwd, env), CONFIG_NAME))
     lines = {path: _locate_keys(path) for path in dict.fromkeys((user, project)) if Path(path).is_file()}
-    wrong = [SettingProblem(text) for text in read_auth_file(env).warnings]
+    problems = [SettingProblem(text) for text in read_auth_file(env).warnings]
     try:
         config = load(cwd, env)
     except OdinError as error:
-        return SettingsReport(tuple(lines), (), (SettingProblem(error.describe()), *wrong), broken=True)
+        return SettingsReport(tuple(lines), (), (SettingProblem(error.describe()), *problems), broken=True)
     found = (_describe_setting(config, name, key, user, project, lines) for name, key in _list_keys())
-    wrong = [*(_locate_problem(problem, lines) for problem in config.problems), *wrong]
-    return SettingsReport(tuple(lines), tuple(found), tuple(wrong))
+    problems = [*(_locate_problem(problem, lines) for problem in config.problems), *problems]
+    return SettingsReport(tuple(lines), tuple(found), tuple(problems))
 
 
 def _list_keys() -> list[tuple[str, str]]:

@@ -1,4 +1,5 @@
-"""Shortens a conversation: first by pruning, then by a summary in the background, then by whatever it takes.
+"""Shortens a conversation: first by pruning, then by a summary in the background, and finally by
+keeping less and less verbatim, without the model.
 
 The summary is written while the turn goes on, and is applied before a later request, when no call is open, or at once
 if the agent is idle. Only if the next request would not fit does the turn wait. If the model fails, Odin builds the
@@ -49,7 +50,10 @@ if TYPE_CHECKING:
 
 
 class PendingSummary(Struct, frozen=True):
-    """A finished summary of the first `cut` messages; valid while the thread's lineage is unchanged."""
+    """A finished summary of the first `cut` messages.
+
+    It is valid while message positions are unchanged (`Thread.lineage`).
+    """
 
     text: str
     cut: int
@@ -222,6 +226,7 @@ class CompactionWorker:
 
     @property
     def is_running(self) -> bool:
+        """True while a summary is being written, and while a finished one waits to be applied."""
         return self._pending is not None or (self._task is not None and not self._task.done())
 
     @property
@@ -260,7 +265,8 @@ class CompactionWorker:
             if not await self.apply(scope):
                 ask_model = attempt == 0 and not self._is_paused and self._task is None
                 await self._summarize_now(template, scope, trigger, TAIL_SHARES[attempt], ask_model=ask_model)
-            self._task = self._task if self._task is not None and not self._task.done() else None
+            if self._task is not None and self._task.done():
+                self._task = None
             if attempt:
                 self.pruner.prune(template, 0, images=0)
             if self._fits(template):
@@ -313,7 +319,7 @@ class CompactionWorker:
     ) -> bool:
         """Start a summary that the user asked for. False if one is running or there is too little to summarize.
 
-        A hook that denies it is an outcome, which arrives as an event.
+        Also True if a hook denies it; a `CompactionChanged` event reports that.
         """
         if self.is_running or len(self._get_messages()) < 2:
             return False
@@ -425,7 +431,10 @@ class CompactionWorker:
         )
 
     async def apply(self, scope: CallScope) -> bool:
-        """Replace the summarized messages by the pending summary. False if there is none that still fits."""
+        """Replace the summarized messages by the pending summary.
+
+        False if there is none, or it is outdated or not shorter, or a call is open.
+        """
         thread = self._budget.thread
         if thread.open_calls:
             return False

@@ -78,7 +78,7 @@ class Approvals:
     async def ask(
         self, prepare: PrepareRequest, agent: str, *, handle_answer: HandleAnswer = _keep_answer
     ) -> AnswerPermission | None:
-        """Return the answer, or None if the request was no longer needed when its turn came."""
+        """Return the answer, or None if the request was no longer needed when its turn came: judge the call again."""
         self._pending += 1
         try:
             async with self._lock:
@@ -115,7 +115,7 @@ class Approvals:
                 HookCall(
                     "wait_confirm", agent, call_id=asked.call_id, tool=asked.name, args=asked.args, text=asked.reason
                 ),
-                "" if asked.unsandboxed else asked.ask_id,
+                "" if asked.unsandboxed else asked.ask_id,  # hooks cannot answer this, only the user can
             )
             async with asyncio.timeout(self._confirm_timeout or None):
                 return await answered
@@ -196,7 +196,10 @@ class Approvals:
             del self._open_questions[ask_id]
 
     async def ask_plan(self, call_id: str, plan: PlanProposal, agent: str) -> AnswerPlan:
-        """Return the decision about a plan; its role is set. Raise TimeoutError if none came."""
+        """Return the decision about a plan. Raise TimeoutError if none came.
+
+        If it is approved without a role, it gets the first one offered.
+        """
         self._pending += 1
         try:
             async with self._lock:
@@ -298,7 +301,7 @@ _SHUTDOWN = AnswerPermission("", False, str(AgentShutdown()), by="shutdown")
 _INTERRUPTED = AnswerPermission("", False, "The turn was interrupted.", by="interrupt")
 
 _CLOSE_ROUNDS = 1000
-"""Event loop rounds that waiting tasks get to take their answer before the turn is cancelled."""
+"""How many times `close` yields to the event loop, so that waiting tasks can record their answers."""
 
 _AnswerT = TypeVar("_AnswerT")
 

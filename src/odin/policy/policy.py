@@ -1,21 +1,21 @@
 """Decides whether a tool call may run.
 
-Each call is checked in this order; the first check that applies decides:
+Each call is checked in this order; the first check that applies decides, and the last one can make that stricter:
 
  1. built in: commands that destroy the machine, a home folder or the project, and paths to pipes, devices or with NUL
     bytes: deny. Nothing overrules this, neither a rule nor a hook nor the user.
  2. a deny rule of any layer (including `ForbiddenCommands` and `disallowed_tools`): deny
- 3. the mode: in ask and plan mode, anything that changes files: deny
+ 3. the mode: in ask and plan mode, edit tools and commands that redirect output to files: deny
  4. `restrict_to_workspace`: paths outside the project, and the agent's write scope: changes outside it: deny
- 5. a command that may do something a deny rule forbids (see `rules/denial`; or it opens whole folders), unless an
-    allow rule names exactly this command: ask, and deny under `--yes` and bypassPermissions; and a command too long to
-    scan: ask
- 6. `--yes` and bypassPermissions: allow
- 7. the ask and allow rules; in ask and plan mode no rule allows a command
- 8. protected files, and files that hold secrets: ask
- 9. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
+ 5. a command too long to scan: ask
+ 6. a command that may do something a deny rule forbids (see `rules/denial`; or it opens whole folders), unless an
+    allow rule names exactly this command: ask, and deny under `--yes` and bypassPermissions
+ 7. `--yes` and bypassPermissions: allow, except a WebFetch of a private address that no allow rule names: deny
+ 8. the ask and allow rules; in ask and plan mode no rule allows a command
+ 9. protected files, and files that hold secrets: ask
+10. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
     project, and auto in addition commands that the sandbox confines to the project (see `effects`)
-10. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
+11. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
     never allow more. Their ask rules do not count under `--yes` and bypassPermissions
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
@@ -79,10 +79,11 @@ class Verdict(Struct, frozen=True):
 
 
 class AgentLimits(Struct, frozen=True):
-    """What a role or a type of sub-agent may do less than the session. `owner` names it in a sentence: `The role x`.
+    """The restrictions that a role or a type of sub-agent adds to those of the session.
 
-    `rule_set` are its own rules. `permission_mode` limits acceptEdits and auto; `dontAsk` applies as it is. With
-    `read_only` calls are judged as in ask mode.
+    `owner` names it in a sentence: `The role x`. `rule_set` are its own rules. `permission_mode` is the most permissive
+    of default, acceptEdits and auto that it may use; `dontAsk` always applies. With `read_only` calls are judged as in
+    ask mode.
     """
 
     owner: str
@@ -426,7 +427,7 @@ class Policy:
     def _find_outside_redirect(self, call: PolicyCall) -> str:
         """Return the first project file outside the scope to which the command redirects output, or "".
 
-        The sandbox keeps commands from all others.
+        The sandbox blocks other writes outside the scope.
         """
         script = call.analysis.script if call.analysis is not None else None
         for simple in script.commands if script is not None else ():
@@ -563,7 +564,10 @@ class Policy:
 
 
 def _is_private_fetch(call: PolicyCall) -> bool:
-    """True if the model wants a page of this machine or a private network. A search asks the user's own server."""
+    """True if the model wants a page of this machine or a private network.
+
+    WebSearch is exempt: it asks only the server that the user configured.
+    """
     return canonical_name_of(call.name) == "WebFetch" and is_private_url(call.subject.url)
 
 

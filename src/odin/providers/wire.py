@@ -137,7 +137,7 @@ def _read_limit_header(headers: Mapping[str, str], what: str, field: str) -> str
 
 
 QUIET_FACTOR = 4
-"""A response that only pings is abandoned after this many times the idle timeout."""
+"""A quiet response, which only pings, is abandoned after this many times the timeout of an idle one (no bytes)."""
 
 TRAILER_WAIT = 2.0
 """Seconds to wait for usage and end markers once the stop reason is known."""
@@ -171,7 +171,8 @@ class WireRequest(Struct, frozen=True):
 class WireOptions(Struct, frozen=True, kw_only=True):
     """How an adapter sends requests.
 
-    `key_places` says where the key can be set; `bearer` sends it as a bearer token whatever the API prefers.
+    `key_places` is text for error messages: where the user can set the key. `bearer` sends it as a bearer token
+    whatever the API prefers.
     """
 
     idle_timeout: float = DEFAULT_IDLE_TIMEOUT
@@ -308,11 +309,11 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
     try:
         await _check_status(call, response)
         yield WaitChunk("waiting_token")
-        events, confession = _EventStream(response, call, reader), _ErrorInText()
+        events, error_in_text = _EventStream(response, call, reader), _ErrorInText()
         while not (reader.done or events.ended):
             for event in await events.read_more():
                 for chunk in _feed_event(call.peer, reader, event, events.ended):
-                    confession.add(chunk)
+                    error_in_text.add(chunk)
                     yield chunk
     except BaseException:
         response.discard()
@@ -320,19 +321,11 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
     response.release()
     if not (reader.done or reader.settled):
         raise errors.make_incomplete_error(call.peer)
-    confession.check(call.peer)
-    if limits := _read_rate_limits(response):
+    error_in_text.check(call.peer)
+    if limits := parse_rate_limits(response.headers, time.time()):
         yield limits
     for chunk in reader.finish():
         yield chunk
-
-
-def _read_rate_limits(response: HttpResponse) -> RateLimitChunk | None:
-    """Parse rate limits only if the headers contain any."""
-    if not any("ratelimit" in name for name in response.headers):
-        return None
-
-    return parse_rate_limits(response.headers, time.time())
 
 
 class _ErrorInText:
@@ -378,7 +371,11 @@ def _feed_event(peer: Peer, reader: WireReader, event: ServerEvent, ended: bool)
 
 
 class _EventStream:
-    """The events of a response, in batches. Pings keep it alive only for a while."""
+    """The events of a response, in batches.
+
+    A response is abandoned if it is idle (sends no bytes) for `idle_timeout`, or quiet (sends only pings) for
+    `QUIET_FACTOR` times as long.
+    """
 
     def __init__(self, response: HttpResponse, call: WireRequest, reader: WireReader) -> None:
         self.ended = False
@@ -414,6 +411,7 @@ class _EventStream:
             return b""
 
     async def _read_until(self, idle: float, quiet: float) -> bytes:
+        """Wait for bytes until the response has been idle or quiet for too long, in seconds from now."""
         try:
             return await self._response.read(max(0.0, min(idle, quiet)))
         except StreamStalled:

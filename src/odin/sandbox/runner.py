@@ -64,7 +64,10 @@ class CommandSandbox(Protocol):
         ...
 
     def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
-        """Note the state of the protected files before a command. Unless it is alone, others may have changed them."""
+        """Note the state of the protected files before a command.
+
+        `is_alone`: no other process could have changed them since the last look.
+        """
         ...
 
     def find_tampered_files(self, cwd: str, sandbox_profile: SandboxProfile) -> tuple[str, ...]:
@@ -74,7 +77,7 @@ class CommandSandbox(Protocol):
     def take_late_changes(self, *, look: bool) -> tuple[str, ...]:
         """Return the protected files that changed while no command ran but a process in the background did.
 
-        With `look`, one still does.
+        With `look`, check the files now, because a background process may have changed them.
         """
         ...
 
@@ -392,7 +395,10 @@ class ProcessRunner:
     def _build_environment(
         self, mark: str, extra: Mapping[str, str] | None, sandbox_profile: SandboxProfile | None
     ) -> dict[str, str]:
-        """Return the environment with the mark appended to that of an outer Odin, which must find our children too."""
+        """Return the environment of a command.
+
+        Our mark is appended to the outer Odin's mark, if any, so that it can find our children too.
+        """
         if self._base_env is None:
             environ = os.environ if self._environ is None else self._environ
             self._base_env = build_command_environment(environ, self._env_passthrough)

@@ -149,7 +149,8 @@ class TaskBoard:
     """The delegated tasks, and the mail that has not been delivered. Counts are the highest numbers used, for new ids.
 
     A task whose agent was cut off by the end of the session is idle: its owner can continue it. Mail outlives its
-    recipient: the next agent of the task gets it, and once the task has ended its owner gets what was reported to it.
+    recipient: the next agent of the task gets it. When a task has ended, unread reports to its agent go to the task's
+    owner.
     """
 
     def __init__(self) -> None:
@@ -177,7 +178,8 @@ class TaskBoard:
         if not left:
             return ""
         names = join_some((f"{task.id} ({task.state})" for task in left), _MAX_NAMED)
-        return f"No agent works on these tasks since the session was closed: {names}. Notify continues one of them."
+        why = "No agent works on these tasks since the session was closed"
+        return f"{why}: {names}. Use the Notify tool to continue one of them."
 
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
@@ -279,7 +281,7 @@ class TaskBoard:
             self.mail[mail.id] = replace(mail, recipient=to)
 
     def _pass_on_reports(self, agent: str) -> None:
-        """Address what was reported to an agent, and not read, to the owner of its task, if that has ended."""
+        """When a task has ended, unread reports to its agent go to the task's owner."""
         task = next((task for task in self.tasks.values() if task.agent == agent and task.is_ended), None)
         if task is None:
             return

@@ -134,7 +134,7 @@ class NewestFiles:
         return [name for _, name in heapq.nsmallest(count, self._dated)]
 
     def drop_missing(self) -> None:
-        """Drop files that do not exist, or have links on the way to them; all but the newest if there are many."""
+        """Keep at most the newest `_MAX_VERIFIED`; drop those that are missing or reached through a link."""
         newest = heapq.nsmallest(_MAX_VERIFIED, self._dated)
         self.complete = self.complete and len(newest) == len(self._dated)
         self._dated = [(date, name) for date, name in newest if self._is_there(name)]
@@ -224,7 +224,7 @@ class GlobTool(FileTool[GlobArgs]):
         is_hidden: Callable[[str], bool],
         withheld: list[str],
     ) -> NewestFiles:
-        """Return the matching files that are neither ignored nor hidden, unless the pattern names them.
+        """Return the matching files that are neither ignored nor dotfiles, unless the pattern names them.
 
         Files that the permission rules withhold are added to `withheld` instead.
         """
@@ -236,7 +236,7 @@ class GlobTool(FileTool[GlobArgs]):
         names, exact = extract_name_glob(pattern)
 
         def choose(found: Iterable[str], exact: bool = False) -> Iterable[str]:
-            visible = [name for name in found if (not is_temporary(name) if hidden else not _is_hidden_name(name))]
+            visible = [name for name in found if (not is_temporary(name) if hidden else not _is_dotfile(name))]
             matching = visible if exact else [name for name in visible if matches(name)]
             chosen, rest = split_hidden(matching, source.path_of, is_hidden)
             withheld.extend(rest)
@@ -281,7 +281,8 @@ def _build_argv(rg: str, folder: str, names: str, hidden: bool, skip: list[str])
     return [*argv, "--", HERE]
 
 
-def _is_hidden_name(name: str) -> bool:
+def _is_dotfile(name: str) -> bool:
+    """True if the file, or a folder on the way to it, starts with a dot."""
     return name.startswith(".") or "/." in name
 
 

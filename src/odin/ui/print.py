@@ -61,8 +61,9 @@ class TurnKeyboard(Protocol):
 class StartedTurn(Struct, frozen=True):
     """A turn of plain mode, which is already running.
 
-    `on_event` also receives the events; `on_finish` installs the signal handlers for after the turn. `on_interrupt` is
-    asked first at Ctrl-C; True if the turn is to go on. Warnings of the session are printed with its `first` turn.
+    `on_event` also receives the events; `on_finish` installs the signal handlers for after the turn. On Ctrl-C
+    `on_interrupt` is called first; if it returns True, the turn continues. Warnings of the session are printed with its
+    `first` turn.
     """
 
     events: AsyncIterator[Envelope]
@@ -91,7 +92,7 @@ async def run_text(
     """
     run = _TurnRun(client, err, tty_in, verbose=verbose, started=started)
     if out is None:
-        return run.refuse()
+        return run.report_closed_output()
     ended = await run.follow(prompt, started.on_event if started is not None else None)
     if ended is None:
         return run.code
@@ -119,7 +120,7 @@ async def run_json(
 
     run = _TurnRun(client, err, tty_in, verbose=verbose)
     if out is None:
-        return run.refuse()
+        return run.report_closed_output()
     translator = StreamTranslator(await client.get_info())
     messages: list[dict[str, Any]] = []
 
@@ -140,7 +141,7 @@ _IDLE_CHECK_S = 0.5
 async def stream_until_idle(
     events: AsyncIterator[Envelope], is_waiting: Callable[[], bool], client: Client
 ) -> AsyncIterator[Envelope]:
-    """Yield the events; while `is_waiting`, stop as soon as no delegated work goes on."""
+    """Yield the events; while `is_waiting()` is true, stop when no delegated work is left."""
     upcoming = asyncio.ensure_future(anext(events, None))
     try:
         while True:
@@ -183,8 +184,8 @@ class _TurnRun:
         if tty_in is not None and started is None:
             self._dialogs = TerminalDialogs(client, tty_in, err, self._progress)
 
-    def refuse(self) -> int:
-        """Report that standard output is closed."""
+    def report_closed_output(self) -> int:
+        """Report that standard output is closed. Return the exit code."""
         write_text(self._err, f"{OUTPUT_CLOSED}\n")
         return EXIT_READER_GONE
 
