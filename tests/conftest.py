@@ -18,6 +18,9 @@ import pytest
 from tests import inprocess
 from tests.unknown_keys import find_unknown_keys, record_unknown_keys
 
+for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # a `make` that a test starts is not a part of `make test`
+    os.environ.pop(_name, None)
+
 hypothesis.settings.register_profile("odin", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("odin")
 """Time is measured by `make bench`, not here; and a check that gates others plays the same examples every time."""

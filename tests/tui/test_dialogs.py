@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PlanAsked
 from odin.core.client import TrustRequest
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
+from odin.ui.tui.dialogs.plan import PlanDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, make_diagnostics_report
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
@@ -28,6 +30,11 @@ Make = Callable[[Scene], Dialog[Any]]
 SIZES = [(100, 30), (60, 20)]
 
 
+PLAN = PlanAsked(
+    "plan-1", "c9", "/p/.odin/plans/plan-001.md", "Round totals", "# Round totals\n\n1. Edit cart.py", ("builder",)
+)
+
+
 def giving(scene: Scene) -> Callable[..., Awaitable[str]]:
     async def give(*answer: object) -> str:
         scene.given.append(answer)
@@ -39,6 +46,7 @@ def giving(scene: Scene) -> Callable[..., Awaitable[str]]:
 DIALOGS: dict[str, Make] = {
     "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", giving(scene)),
     "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", giving(scene)),
+    "PlanDialog": lambda scene: PlanDialog(PLAN, giving(scene)),
     "TrustDialog": lambda scene: TrustDialog(TrustRequest("/p", starts=("a program",))),
     "OnboardingDialog": lambda scene: OnboardingDialog(scene.setup),
     "SessionPicker": lambda scene: SessionPicker(),

@@ -36,7 +36,7 @@ def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspa
         terminal.type("count on\n")
         terminal.see("[general-1] I count on.\r\n[general-1] And on.")
         terminal.type("!echo for the agent\n")
-        terminal.see("for the agent\r\n")
+        terminal.see("for the agent\r\n", times=2)
         terminal.type("finish\n")
         terminal.see("[general-1] completed: Counted it.")
         terminal.see("Prompts go to the main agent again.")

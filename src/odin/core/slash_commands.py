@@ -42,7 +42,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),
     SlashCommand(
         "agents",
-        "List agents and tasks. `stop` cancels the task of an agent; `close` ends the agent and keeps its task.",
+        "List agents and tasks. `stop` cancels an agent's task; `close` ends the agent and keeps its task.",
         "[stop|close NAME [REASON]]",
     ),
     SlashCommand("focus", "Talk to a sub-agent: the next prompts go to it. `main` returns to the main agent.", "NAME"),
