@@ -55,6 +55,9 @@ class _Screen(App[None]):
     def compose(self) -> ComposeResult:
         yield TranscriptView(KeyTable(), make_palette(DARK))
 
+    def request_frame(self) -> None:
+        """The measurements draw by themselves."""
+
 
 def _text(first: int, count: int) -> str:
     return "".join(f"{_PARAGRAPH[number % len(_PARAGRAPH)]}\n" for number in range(first, first + count))
