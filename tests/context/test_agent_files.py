@@ -64,6 +64,8 @@ def test_every_key_of_ours_is_read(tmp_path: Path) -> None:
         tmp_path / "docs.md",
         "---\ndescription: writes docs\nmode: all\nmodel: inherit\npermission-mode: acceptEdits\nread_only: no\n"
         "write-scope: [docs/, README.md]\nisolation: worktree\ncolor: '#AAbb00'\nidle-time: 30\nmax-turns: 7\n"
+        "cwd: ./docs\nvenv: docs/.venv\ninstructions: docs/AGENTS.md\n"
+        "delegation:\n  max_children: 3\n  max-depth: 2\n  child_join: false\n"
         "disallowedTools: [WebFetch]\nrules:\n  Bash:\n    '*': deny\n    git log *: allow\n  Edit: ask\n---\nWrite.",
     )
     catalog = load(tmp_path)
@@ -71,6 +73,8 @@ def test_every_key_of_ours_is_read(tmp_path: Path) -> None:
     found = find(catalog, "docs")
     assert (found.use, found.model, found.permission_mode, found.read_only) == ("all", "", "acceptEdits", False)
     assert (found.write_scope, found.isolation, found.color) == (("docs", "README.md"), "worktree", "#aabb00")
+    assert (found.cwd, found.venv, found.instructions) == ("docs", "docs/.venv", ("docs/AGENTS.md",))
+    assert found.delegation == {"max_children": 3, "max_depth": 2, "child_join": False}
     assert (found.idle_s, found.max_turns, found.denied_tools) == (30.0, 7, ("WebFetch",))
     assert [(rule.action, rule.text) for rule in rules_of(found)] == [
         ("deny", "Bash"),
@@ -101,6 +105,13 @@ def test_every_key_of_ours_is_read(tmp_path: Path) -> None:
         ("name: a\nrules:\n  Bash: maybe", 4, "rules.Bash is ignored: it must be one of allow, ask, deny.", True),
         ("name: a\nrules:\n  - Read\n  - '!!'", 5, "rules[1] is ignored:", True),
         ("name: a\nrules: {Bash: [", 3, "rules is not valid YAML:", False),
+        ("name: a\ncwd: /tmp", 3, "cwd: '/tmp' is not a path inside the project. cwd is ignored.", True),
+        ("name: a\nvenv: [x]", 3, "venv: \"['x']\" is not a path inside the project.", True),
+        ("name: a\ninstructions: ../x", 3, "instructions: '../x' is not a path inside the project.", True),
+        ("name: a\ndelegation: 3", 3, "delegation must be a mapping of max_children, max_depth or child_join.", False),
+        ("name: a\ndelegation:\n  max_depth: deep", 4, "delegation.max_depth must be a number of levels", False),
+        ("name: a\ndelegation:\n  child_join: perhaps", 4, "Unknown value 'perhaps'", False),
+        ("name: a\ndelegation:\n  max_child: 3", 4, "Did you mean max_children?", True),
         ("name: two words", 2, "'two words' is not a name", False),
         ("name: a\nname: b", 3, "name is written twice.", True),
         ("name: a\njust text", 3, "'just text' is not `key: value`.", True),
@@ -229,3 +240,20 @@ def test_a_link_out_of_the_project_is_not_followed(tmp_path: Path) -> None:
     catalog = load_agent_catalog([AgentFolder(str(folder), "project", str(tmp_path / "project"))])
     assert "points outside the project" in catalog.problems[0].text
     assert all(item.source == "built-in" for item in catalog.list_all())
+
+
+def test_files_and_folders_that_the_project_does_not_have_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "out").symlink_to("/usr")
+    front = "---\ncwd: {}\nvenv: {}\ninstructions:\n  - {}\n---\nWrite."
+    write(tmp_path / "agents/good.md", front.format("docs", "env", "docs/AGENTS.md"))
+    write(tmp_path / "docs/AGENTS.md", "Be brief.")
+    write(tmp_path / "env/bin/python", "")
+    write(tmp_path / "agents/wrong.md", front.format("docs/AGENTS.md", "out", "docs"))
+    catalog = load_agent_catalog([AgentFolder(str(tmp_path / "agents"), "project", str(tmp_path))])
+    assert [(item.line, item.text) for item in catalog.problems] == [
+        (2, "cwd: the project has no folder 'docs/AGENTS.md'."),
+        (3, "venv: the project has no virtual environment 'out'."),
+        (4, "instructions: the project has no file 'docs'."),
+    ]
+    assert find(catalog, "wrong").venv == "out", "it may be made later"

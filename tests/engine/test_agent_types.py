@@ -1,12 +1,15 @@
 """Types of sub-agents from agent files: what the model is told of them, and what they decide for a delegated task."""
 
+import asyncio
+import json
+import threading
 from pathlib import Path
 from typing import Any
 
-from odin.testing import call, say
+from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
-from .test_team import Cast, complete, delegate, settle
+from .test_team import Cast, NestedCast, complete, delegate, settle
 
 
 def write_type(home: Path, name: str, front: str, prompt: str = "Do it well.") -> None:
@@ -65,3 +68,76 @@ async def test_a_silent_agent_is_reminded_after_the_time_of_its_type(start: Star
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.state, task.summary) == ("completed", "done")
+
+
+async def test_a_type_has_its_own_folder_environment_and_instructions(
+    start: Start, home: Path, workspace: Path
+) -> None:
+    front = "cwd: docs\nvenv: env\ninstructions: [docs/AGENTS.md, missing.md]"
+    write_type(home, "writer", front)
+    programs = workspace / "env/bin"
+    programs.mkdir(parents=True)
+    (programs / "hello").write_text("#!/bin/sh\necho hello of the environment\n")
+    (programs / "hello").chmod(0o755)
+    (workspace / "docs").mkdir()
+    (workspace / "docs/AGENTS.md").write_text("Be brief.")
+    look = call("ExecuteCommand", {"command": 'pwd; hello; echo "$VIRTUAL_ENV"'}, id="look")
+    spawned = call("Spawn", {"command": "hello", "timeout": 5000}, id="spawned")
+    cast = Cast(
+        [delegate("a", agent_type="writer"), say("ok"), say("done")],
+        a=[look, spawned, complete("done")],
+    )
+    talk = await start(cast)
+    await talk.say("go")
+    await settle(talk.client)
+    results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
+    assert f"{workspace}/docs\nhello of the environment\n{workspace}/env" in results["look"]
+    (log,) = home.glob(".local/state/odin/**/spawn-1.log")
+    async with asyncio.timeout(20):
+        while "hello of the environment" not in log.read_text():
+            await asyncio.sleep(0.01)
+    first = next(seen for seen in talk.server.requests if "Complete" in seen.tool_names)
+    assert "Be brief." in json.dumps(first.json["system"])
+    assert "Be brief." not in json.dumps(talk.server.requests[0].json["system"])
+    assert f"Working directory: {workspace}/docs" in json.dumps(first.messages)
+
+
+async def test_a_type_decides_how_its_agents_delegate(start: Start, home: Path) -> None:
+    """A lead may delegate although sub-agents may not, one task at a time, and ends before its task does."""
+    write_type(home, "lead", "delegation: {max_depth: 2, max_children: 1, child_join: false}")
+    hold = threading.Event()
+    cast = NestedCast(
+        [
+            delegate("a", agent_type="lead"),
+            say("ok"),
+            say("seen"),
+            call("Notify", TO_B, id="adopted"),
+            say("all"),
+            say("x"),
+        ],
+        a=[reply(calls=[delegate("b"), delegate("c")]), complete("A without B")],
+        b=[call("Escalate", {"question": "left?"}).hold(hold), complete("B")],
+    )
+    talk = await start(cast)
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        while len(cast.main) > 3:
+            await asyncio.sleep(0.01)
+    hold.set()
+    await settle(talk.client)
+    results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
+    assert "You may have 1 open task at a time." in results["call-c"]
+    lead, child = (await talk.client.snapshot()).tasks
+    assert (lead.state, child.state, child.owner_task, child.joined) == ("completed", "completed", "adhoc-1", False)
+    assert '"status":"running"' in results["adopted"], "the main agent answers for the lead, which has ended"
+
+
+TO_B = {"task_id": "adhoc-2", "message": "left"}
+
+
+async def test_a_role_can_forbid_delegation(start: Start, home: Path) -> None:
+    write_type(home, "solo", "mode: main\ndelegation: {max_depth: 0}")
+    talk = await start([call("Delegate", {"description": "d"}, id="x"), say("ok")], role="solo")
+    await talk.say("go")
+    assert "Delegate" not in talk.server.requests[0].tool_names
+    assert "depth_limit_reached" in talk.server.requests[-1].results["x"]

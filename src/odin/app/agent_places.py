@@ -12,6 +12,7 @@ A worktree has the configuration, the trust and the rules of its project. An age
 with `composition.places.reopen(name)`, where `name` is `place.worktree.name`.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from odin.sandbox.runner import ProcessRunner
 if TYPE_CHECKING:
     from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
     from odin.app.compose import SessionComposition
+    from odin.context.agent_definition import AgentDefinition
 
 _MAX_NAME = 48
 
@@ -76,6 +78,24 @@ class AgentPlaces:
         known = next((place for place in self._places if place.worktree and place.worktree.name == name), None)
         return known or self._make_place(await self._load_worktrees().open(name))
 
+    def apply_definition(self, place: AgentPlace, definition: "AgentDefinition") -> AgentPlace:
+        """Return the place with the working directory and the virtual environment of a type of sub-agent.
+
+        A folder or an environment that the project does not have is left out; `odin agents` reports it.
+        """
+        from odin.context.agent_definition import find_in_project
+
+        cwd = find_in_project(place.root, definition.cwd) if definition.cwd else ""
+        adapted = replace(place, cwd=cwd) if cwd and os.path.isdir(cwd) else place  # noqa: PTH112
+        programs = find_in_project(self._composition.config.root, f"{definition.venv}/bin") if definition.venv else ""
+        if programs:
+            path = os.pathsep.join(filter(None, (programs, self._env.get("PATH", ""))))
+            env = {**self._env, "PATH": path, "VIRTUAL_ENV": os.path.dirname(programs)}  # noqa: PTH120
+            runner, sandbox = self._make_runner(place.root, {name: env[name] for name in env if name != "PYTHONHOME"})
+            adapted = replace(adapted, runner=runner, sandbox=sandbox)
+            self._places = [*(other for other in self._places if other is not place), adapted]
+        return adapted
+
     async def apply(
         self, place: AgentPlace, call_id: str, agent: str = "", *, include_protected: bool = False
     ) -> "AppliedWork":
@@ -111,17 +131,17 @@ class AgentPlaces:
         return self._worktrees
 
     def _make_place(self, tree: "AgentWorktree") -> AgentPlace:
-        composition = self._composition
-        config = replace(composition.config, root=tree.root)
-        folder = str(composition.folder)
-        sandbox = LazySandbox(config, self._env, state=composition.options.state_dir, visible=(folder,))
-        runner = ProcessRunner(
-            composition.folder / "outputs",
-            environ=self._env,
-            env_passthrough=config.env_passthrough,
-            sandbox=sandbox.get,
-        )
-        composition.background.add_runner(tree.path, runner)
+        runner, sandbox = self._make_runner(tree.root, self._env)
         place = AgentPlace(tree.root, tree.cwd, runner, sandbox, tree)
         self._places.append(place)
         return place
+
+    def _make_runner(self, root: str, env: Mapping[str, str]) -> tuple[ProcessRunner, LazySandbox]:
+        """Return what runs the commands of one agent, in a sandbox for this folder."""
+        composition = self._composition
+        config = replace(composition.config, root=root)
+        folder = str(composition.folder)
+        sandbox = LazySandbox(config, self._env, state=composition.options.state_dir, visible=(folder,))
+        passed = config.env_passthrough
+        runner = ProcessRunner(composition.folder / "outputs", environ=env, env_passthrough=passed, sandbox=sandbox.get)
+        return runner, sandbox

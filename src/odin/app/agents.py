@@ -1,7 +1,7 @@
 """What each agent of a session gets: the request template of each mode, web access, tools, hooks and file cache."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,13 @@ from odin.app.agent_places import AgentPlace
 from odin.app.policy import find_hidden_tools
 from odin.config import Config, Options, WebSettings
 from odin.context.file_cache import FileCache
-from odin.context.system_prompt import SystemPrompt, SystemPromptSource, load_instructions, reload_odin_md
+from odin.context.system_prompt import (
+    SystemPrompt,
+    SystemPromptSource,
+    load_agent_instructions,
+    load_instructions,
+    reload_odin_md,
+)
 from odin.core.errors import ConfigError
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode
@@ -62,6 +68,7 @@ class RequestTemplates:
         system_prompt: SystemPromptSource | None,
     ) -> None:
         self.instructions = load_instructions(config.root, cwd, open_for_reading)
+        self.on_warning: Callable[[str], object] = lambda text: None
         self._is_stale = False
         self._root = config.root
         self._models = models
@@ -88,7 +95,7 @@ class RequestTemplates:
         )
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
-        own = () if agent is None else (agent.name, agent.prompt)
+        own = () if agent is None else (agent.name, agent.prompt, agent.instructions)
         key = (self._models.ref, mode, tuple(tool.name for tool in offered), own)
         if key not in self._templates:
             info = self._models.info
@@ -98,10 +105,20 @@ class RequestTemplates:
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
             system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
-            if agent is not None and agent.prompt:
-                system = (*system, f"# Role: {agent.name}\n{agent.prompt}")
+            if agent is not None:
+                system = (*system, *self._build_own_blocks(agent))
             self._templates[key] = RequestTemplate(self._models.provider, info, system, specs)
         return self._templates[key]
+
+    def _build_own_blocks(self, agent: "AgentDefinition") -> tuple[str, ...]:
+        """Return what the system prompt of this agent has beyond that of others: its prompt and its instructions."""
+        prompt = f"# Role: {agent.name}\n{agent.prompt}" if agent.prompt else ""
+        if not agent.instructions:
+            return (prompt,) if prompt else ()
+        own = load_agent_instructions(self._root, agent.instructions, self.instructions, open_for_reading)
+        if own.warning:
+            self.on_warning(own.warning)
+        return tuple(filter(None, (own.files_text, prompt)))
 
     def with_models(self, models: ModelSelector) -> "RequestTemplates":
         """Return templates with the same instructions for an agent that has a model of its own."""
@@ -193,6 +210,8 @@ class AgentParts:
         self._composition = composition
         self._agent = agent
         self.place = place or composition.places.main
+        if self.place.runner is not composition.runner:
+            composition.background.add_runner(agent, self.place.runner)
         self._scope = scope or WriteScope()
         self._type = definition
         self._templates = templates or composition.templates
@@ -262,7 +281,7 @@ class AgentParts:
     def make_policy(self) -> Policy:
         """Return the session's policy, limited by the role, for the folder this agent works in and its write scope."""
         policy, place = self._composition.roles.restrict(self._composition.policy), self.place
-        if place.worktree is not None:
+        if place is not self._composition.places.main:
             policy = policy.with_root(place.root, place.cwd, place.sandbox)
         if self.limits is not None:
             policy = policy.restrict(self.limits)

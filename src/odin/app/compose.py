@@ -227,6 +227,7 @@ class SessionComposition:
         """The main model's prompts, the small model, compaction, fallback models and web access."""
         config, models = self.config, self.models
         self.templates = RequestTemplates(config, self.options, self.cwd, models, self.custom.system_prompt)
+        self.templates.on_warning = lambda text: self.recorder.emit(Warned(text))
         self.small_model = SmallModel(models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
             config, self.recorder, self.budget, self.folder, self.cwd, models.connect_other, self.custom.compactor

@@ -9,7 +9,7 @@ from odin.app.agent_places import AgentPlace
 from odin.app.agents import AgentParts
 from odin.app.roles import limits_of
 from odin.core.event import ContextAdded, TurnEnded, Warned
-from odin.core.team import TaskRecord
+from odin.core.team import DelegationLimits, TaskRecord
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
 from odin.engine.agent import Agent, AgentDeps
@@ -29,6 +29,7 @@ from odin.tools.delegation import (
 
 if TYPE_CHECKING:
     from odin.app.compose import SessionComposition
+    from odin.context.agent_definition import AgentDefinition
 
 DEFAULT_TYPE = "general"
 
@@ -67,17 +68,31 @@ class TeamFactory:
         isolation = self._composition.load_agents().find_type(name).isolation
         return "" if isolation == "none" else isolation
 
+    def delegation_limits_of(self, agent: str) -> DelegationLimits:
+        """Return the session's limits with those that the type of a sub-agent, or the role of main, changes."""
+        composition = self._composition
+        if not agent:
+            return self._limit_delegation(composition.roles.definition)
+        kind = composition.team.type_of(agent) or DEFAULT_TYPE
+        return self._limit_delegation(composition.load_agents().find_type(kind))
+
+    def _limit_delegation(self, definition: "AgentDefinition | None") -> DelegationLimits:
+        limits = self._composition.team.limits
+        session = DelegationLimits(limits.children, limits.depth)
+        return session if definition is None else replace(session, **definition.delegation)
+
     # --- sub-agents ---
 
     async def make_agent(self, spec: AgentSpec, on_idle: Callable[[TurnEnded], None]) -> Agent:
         composition = self._composition
         definition = composition.load_agents().find_type(spec.type or DEFAULT_TYPE)
         models = await self._choose_model(spec.name, definition.model)
-        tools = self.make_tools(spec.name, spec.depth) if spec.task_id else ()
+        owns = spec.depth < self._limit_delegation(definition).max_depth
+        tools = self.make_tools(spec.name, owns=owns) if spec.task_id else ()
         scope = spec.scope
         if definition.write_scope and not scope.is_limited:
             scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
-        place = await self._open_place(spec)
+        place = await self._open_place(spec, definition)
         parts = AgentParts(composition, spec.name, *tools, scope=scope, place=place, definition=definition)
         parts.limits = limits_of(definition, "sub-agent type")
         if definition.max_turns:
@@ -115,19 +130,22 @@ class TeamFactory:
             if not end.is_removed:
                 self._composition.recorder.emit(Warned(end.describe(), "info"))
 
-    async def _open_place(self, spec: AgentSpec) -> AgentPlace:
+    async def _open_place(self, spec: AgentSpec, definition: "AgentDefinition") -> AgentPlace:
         """Return where an agent works: the project, a new worktree, or the worktree of the task it continues."""
+        places = self._composition.places
+        place = places.apply_definition(await self._open_folder(spec), definition)
+        if place.worktree is not None:
+            self._places[spec.name] = place
+        return place
+
+    async def _open_folder(self, spec: AgentSpec) -> AgentPlace:
         places = self._composition.places
         if spec.isolation != "worktree":
             return places.main
         task = self._composition.recorder.state.board.tasks.get(spec.task_id)
-        place = await (
-            places.reopen(places.name_of(task.agents[0]))
-            if task is not None and task.agents
-            else places.isolate(spec.name)
-        )
-        self._places[spec.name] = place
-        return place
+        if task is not None and task.agents:
+            return await places.reopen(places.name_of(task.agents[0]))
+        return await places.isolate(spec.name)
 
     async def report_work(self, task: TaskRecord) -> str:
         place = self._places.get(task.agent)
@@ -173,11 +191,10 @@ class TeamFactory:
         idle_s = self._composition.load_agents().find_type(name or DEFAULT_TYPE).idle_s
         return idle_s if idle_s and not self._composition.options.headless else None
 
-    def make_tools(self, agent: str, depth: int = 0) -> tuple[Tool[Any], ...]:
-        """Return the delegation tools of one agent. Only an agent that may delegate gets Delegate."""
+    def make_tools(self, agent: str, *, owns: bool = True) -> tuple[Tool[Any], ...]:
+        """Return the delegation tools of one agent. With `owns` it may delegate."""
         composition = self._composition
         desk = TaskDesk(composition.team, composition.recorder, agent, self, composition.config.root)
-        owns = depth < composition.team.limits.depth
         as_owner = (DelegateTool(desk), NotifyTool(desk), CancelTool(desk), ApplyTool(desk)) if owns else ()
         return (*as_owner, ReportTool(desk), CompleteTool(desk), EscalateTool(desk)) if agent else as_owner
 

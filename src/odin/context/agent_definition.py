@@ -12,7 +12,8 @@ For the code that starts sub-agents:
 `find_role` and `list_roles` do the same for roles. The files are read by `agent_files`, and only if there are any.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from msgspec import Struct
 from odin.core.errors import UsageError
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import clip
+from odin.core.path_names import contains
 from odin.core.text import suggest_similar
 from odin.core.tool import canonical_name_of
 
@@ -47,7 +49,9 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     accepts; they only restrict. `permission_mode` limits the user's permission mode. A `read_only` agent never gets
     edit mode. `write_scope` are the paths that a sub-agent may change by default; () means no limit. `idle_s` is how
     long a sub-agent may be silent before it is reminded; 0 means the default. `max_turns` limits the requests per
-    prompt; 0 means the session's limit. `path` is the file it comes from.
+    prompt; 0 means the session's limit. `cwd` is the folder a sub-agent starts in, `venv` the virtual environment of
+    its commands, `instructions` are files that are added to its prompt; all are relative to the project. `delegation`
+    are the limits that differ from the session's, by the names of `DelegationLimits`. `path` is the file it comes from.
     """
 
     name: str
@@ -65,6 +69,10 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     color: str = ""
     idle_s: float = 0.0
     max_turns: int = 0
+    cwd: str = ""
+    venv: str = ""
+    instructions: tuple[str, ...] = ()
+    delegation: Mapping[str, int | bool] = {}
     source: AgentSource = "built-in"
     path: str = ""
 
@@ -87,6 +95,12 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     def restrict_mode(self, mode: Mode) -> Mode:
         """Return the mode of this agent for a prompt that asks for `mode`."""
         return "ask_mode" if self.read_only and mode == "edit_mode" else mode
+
+
+def find_in_project(root: str, path: str) -> str:
+    """Return the place of a path of an agent file without links, or "" if the project does not have it."""
+    place, top = os.path.realpath(f"{root}/{path}"), os.path.realpath(root)
+    return place if os.path.exists(place) and contains(top, place) else ""  # noqa: PTH110
 
 
 class AgentProblem(Struct, frozen=True):

@@ -9,6 +9,7 @@ A mistake never fails: it is reported with file and line. A value that restricts
 scope) and cannot be read makes Odin ignore the file; any other one is left out.
 """
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
@@ -24,8 +25,10 @@ from odin.context.agent_definition import (
     AgentProblem,
     AgentSource,
     Isolation,
+    find_in_project,
 )
 from odin.context.markdown_folder import FrontMatter, MarkdownFile, MarkdownFolder, to_plain_line
+from odin.core.team import DelegationLimits
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import ALIASES, canonical_name_of, user_name_of
 
@@ -56,6 +59,10 @@ _KEYS = {
     "idle-time": "idle_s",
     "max-turns": "max_turns",
     "maxturns": "max_turns",
+    "cwd": "cwd",
+    "venv": "venv",
+    "instructions": "instructions",
+    "delegation": "delegation",
     "prompt": "prompt",
 }
 """Keys of an agent file and the fields they set. `prompt` is for `--agents`; in a file the text below is the prompt."""
@@ -84,6 +91,7 @@ _CHOICES: dict[str, Mapping[str, Any]] = {
     "permission_mode": {name.casefold(): name for name in _PERMISSION_MODES},
     "read_only": {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False},
 }
+_DELEGATION_KEYS = DelegationLimits.__struct_fields__
 _NAME = r"\w[\w.-]{0,63}"
 _HEX_COLOR = r"#[0-9a-fA-F]{6}"
 _TOOL = r"\s*([\w*?.:-]+)\s*(\(.*\))?\s*"
@@ -114,11 +122,12 @@ def load_agent_catalog(
 
 
 class _WrongValue(Exception):
-    """A value that cannot be used. With `fatal` the whole definition is ignored."""
+    """A value that cannot be used. With `fatal` the whole definition is ignored. `at`: where it is inside its key."""
 
     def __init__(self, text: str, *, fatal: bool = False) -> None:
         super().__init__(text)
         self.fatal = fatal
+        self.at = ""
 
 
 class _AgentReader:
@@ -137,7 +146,7 @@ class _AgentReader:
             self.problems.append(AgentProblem(folder.folder, 0, text))
 
         for page in MarkdownFolder(folder.folder, folder.within).read_files(warn):
-            for definition in self._read_page(page, folder.source):
+            for definition in self._read_page(page, folder):
                 first = seen.setdefault(definition.name.casefold(), page.path)
                 if first == page.path:
                     self._add(definition)
@@ -145,7 +154,7 @@ class _AgentReader:
                     text = f"The name {definition.name} is already used in {first}. This file is ignored."
                     self.problems.append(AgentProblem(page.path, page.front.lines.get("name", 1), text))
 
-    def _read_page(self, page: MarkdownFile, source: AgentSource) -> Iterator[AgentDefinition]:
+    def _read_page(self, page: MarkdownFile, folder: AgentFolder) -> Iterator[AgentDefinition]:
         """Yield the definition of a file, if it has one."""
         front, stem = page.front, PurePosixPath(page.name).name
         if not front.values and not front.errors:
@@ -159,7 +168,10 @@ class _AgentReader:
         if "prompt" in front.values:
             fields.report("prompt", "prompt is ignored: the text below the front matter is the prompt.")
         values = {"name": stem, **front.values, "prompt": front.body}
-        yield from self._finish(fields.read(values), fields, source, page.path, front.body_line)
+        found = fields.read(values)
+        if folder.within and found is not None:
+            fields.check_places(found, folder.within)
+        yield from self._finish(found, fields, folder.source, page.path, front.body_line)
 
     def read_json(self, text: str) -> None:
         """Read `--agents`: a JSON object of definitions by name."""
@@ -248,11 +260,23 @@ class _FieldReader:
                 found[name] = self._read_field(key, name, value)
             except _WrongValue as error:
                 end = "This agent is ignored." if error.fatal else f"{key} is ignored."
-                self.report(key, f"{error} {end}")
+                self.report(error.at or key, f"{error} {end}")
                 usable = usable and not error.fatal
         if found.get("permission_mode") == "plan":
             found |= {"read_only": True, "permission_mode": "default"}
         return found if usable and "name" in found else None
+
+    def check_places(self, found: Mapping[str, Any], root: str) -> None:
+        """Report files and folders that the project does not have. They may be made later, so the fields stay."""
+        needed = (
+            *((key, path) for key in ("cwd", "venv") if (path := found.get(key))),
+            *(("instructions", path) for path in found.get("instructions", ())),
+        )
+        for key, path in needed:
+            place = find_in_project(root, f"{path}/bin" if key == "venv" else path)
+            if not place or os.path.isfile(place) != (key == "instructions"):  # noqa: PTH113
+                kind = {"cwd": "folder", "venv": "virtual environment", "instructions": "file"}[key]
+                self.report(key, f"{key}: the project has no {kind} {to_plain_line(path)!r}.")
 
     def _read_field(self, key: str, name: str, value: Any) -> Any:
         if key in self._front.as_text and name not in _TEXT_FIELDS:
@@ -267,10 +291,15 @@ class _FieldReader:
                 return () if tools is None and name == "denied_tools" else tools
             case "rules":
                 return self._read_rules(key, value)
-            case "write_scope":
-                return _read_scope(key, value)
+            case "write_scope" | "instructions":
+                return _read_paths(key, value, fatal=name == "write_scope")
+            case "cwd" | "venv":
+                return _read_path(key, value)
+            case "delegation":
+                return self._read_delegation(key, value)
             case "idle_s" | "max_turns":
-                return _read_number(key, value, int if name == "max_turns" else float)
+                is_count = name == "max_turns"
+                return _read_number(key, value, int if is_count else float, "requests" if is_count else "seconds")
             case _:
                 return _choose(key, value, _CHOICES[name])
 
@@ -324,6 +353,24 @@ class _FieldReader:
             self.report(at, f"{at} {text}")
         return cast("Any", rules)
 
+    def _read_delegation(self, key: str, value: Any) -> dict[str, int | bool]:
+        """Return the limits. A limit that cannot be read makes the agent unusable, because it restricts it."""
+        if not isinstance(value, dict):
+            raise _WrongValue(f"{key} must be a mapping of {list_choices(_DELEGATION_KEYS)}.", fatal=True)
+        found: dict[str, int | bool] = {}
+        for written, item in cast("dict[str, Any]", value).items():
+            at, name = f"{key}.{written}", str(written).replace("-", "_")
+            if name not in _DELEGATION_KEYS:
+                hint = suggest_similar(name, _DELEGATION_KEYS)
+                self.report(at, f"Unknown key {to_plain_line(at)!r} is ignored.{hint}")
+                continue
+            try:
+                found[name] = _read_limit(at, name, item)
+            except _WrongValue as error:
+                error.at = at
+                raise
+        return found
+
 
 def _split_names(text: str) -> list[str]:
     """Split at commas and spaces, except inside parentheses."""
@@ -341,22 +388,33 @@ def _choose(key: str, value: Any, choices: Mapping[str, Any]) -> Any:
     return found
 
 
-def _read_scope(key: str, value: Any) -> tuple[str, ...]:
+def _read_limit(at: str, name: str, value: Any) -> int | bool:
+    if name == "child_join":
+        return _choose(at, value, _CHOICES["read_only"])
+    return int(_read_number(at, value, int, "tasks" if name == "max_children" else "levels"))
+
+
+def _read_path(key: str, value: Any, *, fatal: bool = False) -> str:
+    """Return a path relative to the project."""
+    path = PurePosixPath(value) if isinstance(value, str) else PurePosixPath("/")
+    if path.is_absolute() or ".." in path.parts or str(value).startswith("~") or not str(value).strip():
+        raise _WrongValue(f"{key}: {to_plain_line(str(value))!r} is not a path inside the project.", fatal=fatal)
+    return to_valid_unicode(str(path))
+
+
+def _read_paths(key: str, value: Any, *, fatal: bool) -> tuple[str, ...]:
     items = _split_names(value) if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
-        raise _WrongValue(f"{key} must be a list of paths.", fatal=True)
-    for item in cast("list[str]", items):
-        path = PurePosixPath(item)
-        if path.is_absolute() or ".." in path.parts or item.startswith("~") or not item.strip():
-            raise _WrongValue(f"{key}: {to_plain_line(item)!r} is not a path inside the project.", fatal=True)
-    return tuple(str(PurePosixPath(item)) for item in cast("list[str]", items))
+        raise _WrongValue(f"{key} must be a list of paths.", fatal=fatal)
+    return tuple(_read_path(key, item, fatal=fatal) for item in cast("list[str]", items))
 
 
-def _read_number(key: str, value: Any, kind: type[int] | type[float]) -> int | float:
+def _read_number(key: str, value: Any, kind: type[int] | type[float], unit: str) -> int | float:
     try:
         number = kind(value)
     except (TypeError, ValueError):
         number = -1
     if isinstance(value, bool) or not 0 <= number < 1_000_000:
-        raise _WrongValue(f"{key} must be a number of {'requests' if kind is int else 'seconds'}, not {value!r}.")
+        is_limit = unit not in ("requests", "seconds")
+        raise _WrongValue(f"{key} must be a number of {unit}, not {value!r}.", fatal=is_limit)
     return number

@@ -79,6 +79,18 @@ def load_instructions(root: str, cwd: str = "", open_file: OpenFile = _open_plai
     return Instructions(own, path, " ".join(reading.warnings), tuple(guides))
 
 
+def load_agent_instructions(
+    root: str, paths: Sequence[str], known: Instructions, open_file: OpenFile = _open_plainly
+) -> Instructions:
+    """Read the instruction files that an agent has in addition to those of the project, which are left out."""
+    reading = _BudgetedReader(root, open_file)
+    labels = {guide.label for guide in known.files} | ({ODIN_MD} if known.odin_md else set[str]())
+    guides = [
+        InstructionFile(path, text) for path in paths if path not in labels and (text := reading.read(Path(root, path)))
+    ]
+    return Instructions(warning=" ".join(reading.warnings), files=tuple(guides))
+
+
 def reload_odin_md(known: Instructions, root: str, open_file: OpenFile = _open_plainly) -> Instructions:
     """Return the instructions with the current ODIN.md."""
     reading = _BudgetedReader(root, open_file)

@@ -54,6 +54,18 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     follow_up_recommended: tuple[str, ...] = ()
     artifacts: tuple[str, ...] = ()
 
+    def describe(self) -> str:
+        lists = {
+            "Files changed": self.files_changed,
+            "Verified with": self.verification_run,
+            "Limitations": self.remaining_limitations,
+            "Risks": self.known_risks,
+            "Recommended next": self.follow_up_recommended,
+            "Artifacts": self.artifacts,
+        }
+        lines = [f"{title}: {'; '.join(items)}" for title, items in lists.items() if items]
+        return "\n".join([self.summary, *lines])
+
 
 class TaskCreated(Event, frozen=True, omit_defaults=True):
     """A task was delegated with the tool call `call_id`. `key` identifies the work, so that it is not given out twice.
@@ -161,6 +173,18 @@ class TaskRecord(Struct, frozen=True):
         return self.state in ENDED_STATES
 
 
+class DelegationLimits(Struct, frozen=True):
+    """How an agent may delegate. `max_children`: how many open tasks it may have.
+
+    `max_depth`: how deep its tasks may be nested below the main agent; an agent at this depth cannot delegate.
+    `child_join`: it is not done before its tasks are.
+    """
+
+    max_children: int = 10
+    max_depth: int = 1
+    child_join: bool = True
+
+
 class TaskRequest(Struct, frozen=True):
     """A task to delegate. The last three are its write scope as the model named it."""
 
@@ -189,6 +213,10 @@ class Delegation(Protocol):
 
     def describe_types(self) -> str:
         """Return the types of sub-agents for a tool's description: names, or one line each with what it is for."""
+        ...
+
+    def can_delegate(self) -> bool:
+        """True if the agent may give out tasks at its depth."""
         ...
 
     async def delegate(self, request: TaskRequest) -> TaskHandle: ...

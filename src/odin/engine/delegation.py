@@ -10,6 +10,7 @@ from typing import Protocol
 from odin.core.errors import UsageError
 from odin.core.team import (
     ACTIVE_STATES,
+    DelegationLimits,
     MailPriority,
     MailSent,
     ReportKind,
@@ -50,6 +51,10 @@ class AgentTypes(Protocol):
         """Return `worktree` if agents of this type work in a worktree of their own, else ""."""
         ...
 
+    def delegation_limits_of(self, agent: str) -> DelegationLimits:
+        """Return how this agent may delegate."""
+        ...
+
 
 class TaskDesk:
     """Delegation for one agent (see `core.team.Delegation`) in the project at `root`."""
@@ -65,6 +70,9 @@ class TaskDesk:
         return self._types.describe_types()
 
     # --- as an owner ---
+
+    def can_delegate(self) -> bool:
+        return self._team.depth_of(self._agent) < self._types.delegation_limits_of(self._agent).max_depth
 
     async def delegate(self, request: TaskRequest) -> TaskHandle:
         """Start a sub-agent for a new task and return at once."""
@@ -90,6 +98,7 @@ class TaskDesk:
             key=request.key,
             scope=scope,
             depth=self._team.depth_of(self._agent) + 1,
+            joined=self._types.delegation_limits_of(self._agent).child_join,
             isolation=self._types.isolation_of(kind),
         )
         self._recorder.emit(created, self._agent)
@@ -98,18 +107,17 @@ class TaskDesk:
 
     def _find_refusal(self, request: TaskRequest, scope: WriteScope) -> TaskHandle | None:
         limits, tasks = self._team.limits, self._recorder.state.board.tasks.values()
-        if self._team.depth_of(self._agent) >= limits.depth:
-            return TaskHandle(
-                "depth_limit_reached", message="Sub-agents of this depth may not delegate. Do it yourself."
-            )
+        if not self.can_delegate():
+            return TaskHandle("depth_limit_reached", message="Agents of this depth may not delegate. Do it yourself.")
         if sum(task.state in ACTIVE_STATES for task in tasks) >= limits.agents:
             return TaskHandle(
                 "agent_limit_reached", message=f"{limits.agents} agents are running. Wait until one of them is done."
             )
-        if sum(not task.is_ended for task in self._list_own_tasks()) >= limits.children:
-            return TaskHandle(
-                "child_limit_reached", message=f"You have {limits.children} open tasks. Wait for one, or cancel one."
-            )
+        most = self._types.delegation_limits_of(self._agent).max_children
+        if sum(not task.is_ended for task in self._list_own_tasks()) >= most:
+            count = "1 open task" if most == 1 else f"{most or 'no'} open tasks"
+            why = f"You may have {count} at a time. " + ("Wait for one, or cancel one." if most else "Do it yourself.")
+            return TaskHandle("child_limit_reached", message=why)
         for task in tasks:
             if not task.is_ended and request.key and task.key == request.key:
                 return TaskHandle(
@@ -210,7 +218,7 @@ class TaskDesk:
 
     def _list_own_tasks(self) -> list[TaskRecord]:
         own = self._team.find_task(self._agent)
-        return self._recorder.state.board.list_children(self._agent, own.id if own is not None else "")
+        return self._recorder.state.board.list_owned(self._agent, own.id if own is not None else "")
 
     def _get_own_task(self, task_id: str) -> TaskRecord:
         task = self._recorder.state.board.tasks.get(task_id)

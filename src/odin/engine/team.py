@@ -173,6 +173,10 @@ class Team:
         member = self._members.get(agent)
         return None if member is None else self._recorder.state.board.tasks.get(member.spec.task_id)
 
+    def type_of(self, agent: str) -> str:
+        """Return the type of a live sub-agent; "" for the main agent."""
+        return self._members[agent].spec.type if agent in self._members else ""
+
     def depth_of(self, agent: str) -> int:
         return self._members[agent].spec.depth if agent in self._members else 0
 
@@ -378,7 +382,7 @@ class Team:
         if task.isolation:
             self._end_later(self._complete_isolated(member, task, completion))
         else:
-            self._complete(member, task, completion, format_completion(completion))
+            self._complete(member, task, completion, completion.describe())
 
     async def _complete_isolated(self, member: _Member, task: TaskRecord, completion: TaskReport) -> None:
         """Complete a task with a worktree, unless it was cancelled or its agent got mail in the meantime."""
@@ -390,7 +394,7 @@ class Team:
         task = self.find_task(name) or task
         has_changed = task.is_ended or member.completion is not completion
         if name in self._members and not (has_changed or member.agent.is_busy or self.post.should_wake(name)):
-            self._complete(member, task, completion, f"{format_completion(completion)}\n{work}")
+            self._complete(member, task, completion, f"{completion.describe()}\n{work}")
 
     def _complete(self, member: _Member, task: TaskRecord, completion: TaskReport, text: str) -> None:
         mail = self._write_report(member, task, text, "completed")
@@ -460,10 +464,11 @@ class Team:
             self._recorder.emit(Warned(f"Cannot clean up after a sub-agent: {error}"))
 
     def _find_owner(self, task: TaskRecord) -> str:
-        """Return the agent that mail about this task goes to: its owner, or main if that has ended."""
-        owner_task = self._recorder.state.board.tasks.get(task.owner_task)
-        owner = owner_task.agent if owner_task is not None else task.owner
-        return owner if owner in self._members else ""
+        """Return the agent that mail about this task goes to: its owner, or the nearest above that is live."""
+        tasks = self._recorder.state.board.tasks
+        while (above := tasks.get(task.owner_task)) is not None and above.agent not in self._members:
+            task = above
+        return above.agent if above is not None else ""
 
     def _list_children(self, task: TaskRecord) -> list[TaskRecord]:
         return self._recorder.state.board.list_children(task.agent, task.id)
@@ -581,17 +586,3 @@ class Team:
                     break
         if self._ending:
             await asyncio.wait(self._ending)
-
-
-def format_completion(completion: TaskReport) -> str:
-    """Return a completed task's report as text."""
-    lists = {
-        "Files changed": completion.files_changed,
-        "Verified with": completion.verification_run,
-        "Limitations": completion.remaining_limitations,
-        "Risks": completion.known_risks,
-        "Recommended next": completion.follow_up_recommended,
-        "Artifacts": completion.artifacts,
-    }
-    lines = [f"{title}: {'; '.join(items)}" for title, items in lists.items() if items]
-    return "\n".join([completion.summary, *lines])

@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from odin.core.event_values import Mode
-from odin.core.path_names import contains
 from odin.core.tool import SandboxProfile
 from odin.sandbox.output import BackgroundLog
 from odin.sandbox.process import RunningProcess
@@ -110,12 +109,9 @@ class BackgroundProcesses:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
-    def add_runner(self, folder: str, runner: ProcessRunner) -> None:
-        """Start processes in this folder with another runner: it is the worktree of an agent."""
-        self._runners[folder] = runner
-
-    def _find_runner(self, cwd: str) -> ProcessRunner:
-        return next((runner for folder, runner in self._runners.items() if contains(folder, cwd)), self._runner)
+    def add_runner(self, agent: str, runner: ProcessRunner) -> None:
+        """Start the processes of this agent with its own runner."""
+        self._runners[agent] = runner
 
     def start(self, request: SpawnRequest) -> BackgroundProcess:
         """Start a process. Raise SpawnRefused if it is not allowed now, OSError if it cannot be started."""
@@ -126,7 +122,7 @@ class BackgroundProcesses:
                 f"{MAX_AT_ONCE} background processes are already running. Stop one with SpawnStop first."
             )
         name, log = self._create_log()
-        runner = self._find_runner(request.cwd)
+        runner = self._runners.get(request.agent, self._runner)
         try:
             running = runner.start_detached(
                 request.command, cwd=request.cwd, sink=log, sandbox_profile=request.sandbox_profile

@@ -172,6 +172,14 @@ class TaskBoard:
             if (task.owner_task == owner_task if owner_task else not task.owner_task and task.owner == owner)
         ]
 
+    def list_owned(self, owner: str, owner_task: str) -> list[TaskRecord]:
+        """Return the tasks of this owner, and those whose own owner has ended its task before them."""
+        children = self.list_children(owner, owner_task)
+        return [
+            *children,
+            *(below for task in children if task.is_ended for below in self.list_owned(task.agent, task.id)),
+        ]
+
     def describe_left(self) -> str:
         """Return the note to the main agent about tasks that an earlier run of the session left open, or ""."""
         left = [task for task in self.tasks.values() if not task.is_ended and not task.owner_task]

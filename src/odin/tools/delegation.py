@@ -46,6 +46,9 @@ class DelegateTool(_TeamTool[DelegateArgs]):
     def side_effect(self) -> SideEffect:
         return "mutating"
 
+    def is_offered(self) -> bool:
+        return self._delegation.can_delegate()
+
     @property
     def description(self) -> str:
         return f"{super().description} Types: {self._delegation.describe_types()}"
