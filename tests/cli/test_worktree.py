@@ -159,14 +159,20 @@ def test_an_agents_work_is_listed_shown_and_applied(here: Here, repository: Path
     made = asyncio.run(AgentWorktrees(Worktrees.from_folder(env, str(repository))).create("s1-agent-1"))
     Path(made.root, "a.txt").write_text("by the agent\n")
     Path(made.root, "new.txt").write_text("new\n")
-    assert here("worktree")[1] == f"s1-agent-1  odin/s1-agent-1  2 not applied  {trees / 's1-agent-1'}\n"
+    Path(made.root, ".vscode").mkdir()
+    Path(made.root, ".vscode/tasks.json").write_text("{}")
+    assert here("worktree")[1] == f"s1-agent-1  odin/s1-agent-1  3 not applied  {trees / 's1-agent-1'}\n"
     code, printed, _ = here("worktree", "diff", "s1-agent-1")
     assert code == 0 and "+by the agent" in printed and "+new" in printed
-    assert len(json.loads(here("worktree", "diff", "s1-agent-1", "--json")[1])["files"]) == 2
+    assert len(json.loads(here("worktree", "diff", "s1-agent-1", "--json")[1])["files"]) == 3
     (repository / "a.txt").write_text("by me\n")
     code, printed, _ = here("worktree", "apply", "s1-agent-1")
     assert code == 1 and "Applied 1 file to the project.\nConflict: a.txt" in printed and "Kept worktree" in printed
     (repository / "a.txt").write_text("by the agent\n")
+    code, printed, _ = here("worktree", "apply", "s1-agent-1")
+    assert code == 1 and printed.startswith("Applied 0 files to the project.\nSkipped: .vscode/tasks.json (.vscode")
+    (repository / ".vscode").mkdir()
+    (repository / ".vscode/tasks.json").write_text("{}")
     code, printed, _ = here("worktree", "apply", "s1-agent-1")
     assert (code, printed) == (0, "Applied 0 files to the project.\nRemoved worktree s1-agent-1.\n")
     assert (repository / "new.txt").read_text() == "new\n" and not (trees / "s1-agent-1").exists()

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,11 +38,11 @@ class Yard:
         tree = await self.worktrees.create(name)
         return tree, Path(tree.root)
 
-    async def apply(self, tree: AgentWorktree, **more: Any) -> AppliedWork:
+    async def apply(self, tree: AgentWorktree, *left_out: str) -> AppliedWork:
         async def write(plan: RestorePlan) -> RestoreOutcome:
             return write_planned_files(plan, self.store)
 
-        return await tree.apply(write, self.store, **more)
+        return await tree.apply(write, self.store, lambda path: "not now" if Path(path).name in left_out else "")
 
 
 @pytest.fixture
@@ -142,16 +141,15 @@ async def test_a_three_way_merge_with_what_the_project_changed_meanwhile(yard: Y
     assert not end.is_removed and (root / "gone").read_text() == "edited\n", "nothing is lost"
 
 
-async def test_files_that_start_programs_need_a_review(yard: Yard) -> None:
+async def test_only_the_wanted_files_are_merged(yard: Yard) -> None:
     tree, root = await yard.create()
-    (root / ".vscode").mkdir()
-    (root / ".vscode/tasks.json").write_text("{}")
-    (root / "ok").write_text("ok\n")
-    work = await yard.apply(tree)
+    for name in ("late", "ok"):
+        (root / name).write_text("x\n")
+    work = await yard.apply(tree, "late")
     assert work.applied == ("ok",)
-    assert [(file.path, "protected" in file.reason) for file in work.skipped] == [(".vscode/tasks.json", True)]
+    assert work.describe().endswith("Skipped: late (not now).")
     assert not (await tree.finish()).is_removed
-    assert (await yard.apply(tree, include_protected=True)).applied == (".vscode/tasks.json",)
+    assert (await yard.apply(tree)).applied == ("late",)
     assert (await tree.finish()).is_removed
 
 

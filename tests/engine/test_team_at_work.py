@@ -133,7 +133,7 @@ async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path
     asked = {
         (agents[envelope.agent], envelope.event.task) for envelope in log if isinstance(envelope.event, PermissionAsked)
     }
-    assert asked == {("c", "job c"), ("g", "job g"), ("main", "")}
+    assert asked == {("c", "job c"), ("g", "job g")}
     assert [agents[envelope.agent] for envelope in log if isinstance(envelope.event, QuestionsAsked)] == ["d"]
 
     changed: dict[str, set[str]] = {}

@@ -5,16 +5,18 @@ import json
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odin.app.team import TeamFactory
+from odin.core.call_events import PermissionAsked
 from odin.core.event import FilesChanged, Warned
-from odin.core.op import Prompt
+from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.core.team import TaskRecord
 from odin.testing import Turn, call, say
 
-from .conftest import Start
+from .conftest import Start, Talk
 from .test_team import Cast, complete, delegate, mail_in, settle
 
 TYPES = json.dumps({"iso": {"description": "works apart", "prompt": "Work.", "isolation": "worktree"}})
@@ -46,10 +48,46 @@ async def test_its_changes_stay_apart_until_they_are_applied(start: Start, works
     applied = talk.server.requests[-1].results["apply"]
     assert "Applied 1 file to the project." in applied
     assert "Removed worktree" in applied
-    assert [change.after.path for event in await talk.heard_until_now(FilesChanged) for change in event.changes][-1]
+    last = (await talk.heard_until_now(FilesChanged))[-1]
+    assert [change.after.path for change in last.changes] == [str(workspace / "new.txt")]
     trees = subprocess.run(["git", "worktree", "list"], cwd=workspace, capture_output=True, text=True, check=True)
     assert len(trees.stdout.splitlines()) == 1
     assert talk.server.rejected == []
+    await talk.client.submit(Rewind("p1", chat=False))
+    assert not (workspace / "new.txt").exists()
+
+
+async def apply_to(start: Start, workspace: Path, **options: Any) -> Talk:
+    """Let a sub-agent write two files in its worktree, and let the main agent apply them and then go on."""
+    (workspace / "a.txt").write_text("one\n")
+    make_repository(workspace)
+    (workspace / "sub").mkdir()
+    files = [("a.txt", "two\n"), ("sub/secret.txt", "hidden\n")]
+    writes = [call("WriteFile", {"file_path": path, "content": text}) for path, text in files]
+    cast = Cast([iso("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("I see")])
+    cast.tasks["a"] = [call("Read", {"file_path": "a.txt"}), *writes, complete("done")]
+    talk = await start(cast, agent_definitions=TYPES, **options)
+    await talk.say("go")
+    return talk
+
+
+async def test_apply_asks_with_the_diff_and_the_paths(start: Start, workspace: Path) -> None:
+    talk = await apply_to(start, workspace, yes=False, can_ask=True, allowed_tools=("WriteFile",))
+    await talk.until_live(PermissionAsked)
+    (asked,) = talk.all(PermissionAsked)
+    assert asked.name == "Apply"
+    assert {"-one", "+two", "+hidden"} <= set(asked.preview.splitlines())
+    assert (workspace / "a.txt").read_text() == "one\n"
+    await talk.client.submit(AnswerPermission(asked.ask_id, True))
+    await settle(talk.client)
+    assert (workspace / "sub/secret.txt").read_text() == "hidden\n"
+
+
+async def test_deny_rules_for_paths_hold_for_apply(start: Start, workspace: Path) -> None:
+    talk = await apply_to(start, workspace, disallowed_tools=(f"Edit({workspace}/sub/secret.txt)",))
+    await settle(talk.client)
+    assert "sub/secret.txt" in talk.server.requests[-1].results["apply"]
+    assert (workspace / "a.txt").read_text() == "one\n"
 
 
 async def test_an_unapplied_worktree_is_kept_and_named(start: Start, workspace: Path) -> None:
@@ -80,7 +118,7 @@ async def test_a_prompt_while_its_worktree_is_read_is_answered_before_the_task_i
     is_reading, gate, is_read = asyncio.Event(), asyncio.Event(), threading.Event()
     read = TeamFactory.report_work
 
-    async def read_slowly(factory: TeamFactory, task: TaskRecord) -> str:
+    async def read_slowly(factory: TeamFactory, task: TaskRecord) -> tuple[str, tuple[str, ...]]:
         is_reading.set()
         await gate.wait()
         try:

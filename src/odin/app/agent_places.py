@@ -5,7 +5,7 @@
     AgentDeps(recorder, parts.make_deps, place.cwd, place.root)
     ...
     diff = await place.collect()                                # the reviewable diff
-    work = await composition.places.apply(place, call_id)       # into the project; the user can undo it
+    work = await composition.places.apply(place, paths)         # these files, into the project
     end = await composition.places.end(place)                   # removes or keeps the worktree; say `end.describe()`
 
 A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its place back
@@ -14,7 +14,7 @@ with `composition.places.reopen(name)`, where `name` is `place.worktree.name`.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -44,6 +44,9 @@ class AgentPlace(Struct, frozen=True, eq=False):
     async def collect(self) -> "WorktreeDiff":
         """Return everything that the agent changed in its worktree."""
         return await self.get_worktree().collect()
+
+    async def collect_text(self) -> str:
+        return (await self.collect()).text
 
     def get_worktree(self) -> "AgentWorktree":
         """Return the worktree. Raise OdinError for an agent that works in the project."""
@@ -96,16 +99,18 @@ class AgentPlaces:
             self._places = [*(other for other in self._places if other is not place), adapted]
         return adapted
 
-    async def apply(
-        self, place: AgentPlace, call_id: str, agent: str = "", *, include_protected: bool = False
-    ) -> "AppliedWork":
-        """Merge the agent's work into the project as a change by the tool call `call_id` of `agent`."""
-        checkpoints = self._composition.checkpoints
-        return await place.get_worktree().apply(
-            lambda plan: checkpoints.write_files(plan, call_id, agent),
-            checkpoints.store,
-            include_protected=include_protected,
-        )
+    async def apply(self, place: AgentPlace, paths: Collection[str]) -> "AppliedWork":
+        """Merge the agent's changes of these files of the project. The caller saves and records them."""
+        from odin.checkpoints.project_listing import run_in_thread
+        from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
+
+        store = self._composition.checkpoints.store
+
+        async def write(plan: RestorePlan) -> RestoreOutcome:
+            return await run_in_thread(lambda stopped: write_planned_files(plan, store))
+
+        late = "it was changed after the work was reported"
+        return await place.get_worktree().apply(write, store, lambda path: "" if path in paths else late)
 
     async def end(self, place: AgentPlace) -> "WorktreeEnd":
         """End the processes in a worktree. Remove it if the project has all of its work; otherwise keep it."""

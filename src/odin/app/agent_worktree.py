@@ -3,7 +3,7 @@
     trees = AgentWorktrees(Worktrees(env, config, state_dir), cwd)
     tree = await trees.create(f"{session}-{agent}")    # give the agent tree.root and tree.cwd
     diff = await tree.collect()                        # everything since the start: commits, other changes, new files
-    result = await tree.apply(write)                   # a three-way merge into the project
+    result = await tree.apply(write, store)            # a three-way merge into the project
     end = await tree.finish()                          # removes it if its work is in the project, otherwise keeps it
 
 The worktree starts from the project as it is, with uncommitted changes and new files, but without ignored ones. Its
@@ -22,13 +22,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.app.worktrees import APPLIED_REFS, START_REFS, GitPlace, Worktrees
-from odin.checkpoints.file_state import LINKED_FOLDER, encode_path, is_behind_link, is_same_state, state_of
+from odin.checkpoints.file_state import LINKED_FOLDER, decode_path, encode_path, is_behind_link, is_same_state, state_of
 from odin.checkpoints.project_listing import hash_file, read_regular_file
 from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, RestoreStep
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import UsageError
 from odin.core.event_values import FileState, SkippedFile
-from odin.policy.paths import find_protected_part
 
 MAX_FILE_BYTES = 100_000_000
 _IDENTITY = {
@@ -39,7 +38,7 @@ _IDENTITY = {
 _MISSING, _LINK, _SUBMODULE = "000000", "120000", "160000"
 
 WriteFiles = Callable[[RestorePlan], Awaitable[RestoreOutcome]]
-"""Writes files of the project: `SessionCheckpoints.write_files`, so that the user can undo it."""
+"""Writes files of the project."""
 
 
 class WorktreeFile(Struct, frozen=True):
@@ -194,20 +193,22 @@ class AgentWorktree:
         files = tuple(map(_parse_count, counts.split(b"\0")[:-1]))
         return WorktreeDiff(text.decode("utf-8", "replace"), files, tree, tuple(map(encode_path, now.left_out)))
 
-    async def apply(self, write: WriteFiles, store: CheckpointStore, *, include_protected: bool = False) -> AppliedWork:
+    def locate(self, file: WorktreeFile) -> str:
+        """Return the path of a changed file in the project."""
+        return str(self._own.folder / decode_path(file.path))
+
+    async def apply(
+        self, write: WriteFiles, store: CheckpointStore, skip_reason_of: Callable[[str], str] = lambda path: ""
+    ) -> AppliedWork:
         """Merge the changes into the project. `store` receives the new contents before `write` writes them.
 
-        Protected files, which make other programs run something, are skipped unless `include_protected` is set: ask the
-        user first. Applying twice is safe: what is in the project already is not changed again.
+        A file is skipped and reported if `skip_reason_of` returns a reason for its path in the project. Applying twice
+        is safe: what is in the project already is not changed again.
         """
         now = await self._trees.write_tree(self._place)
         merge = _Merge(self._trees, self._own.folder, self._place.folder, self._start, store)
         for old, new, name in await self._trees.list_raw_changes(self._start, now.tree):
-            part = "" if include_protected else find_protected_part(str(self._own.folder / name), self._trees.root)
-            if part:
-                merge.skip(name, f"{part} is protected; review it and copy it yourself")
-            else:
-                await merge.add(old, new, name)
+            await merge.add(old, new, name, skip_reason_of(str(self._own.folder / name)))
         for name in now.left_out:
             merge.skip(name, f"it is a repository or cannot be read; it is in {self._place.folder / name}")
         outcome = await write(RestorePlan(tuple(merge.steps), ()))
@@ -264,8 +265,8 @@ class _Merge:
     def skip(self, name: str, reason: str) -> None:
         self.skipped.append(SkippedFile(encode_path(name), reason))
 
-    async def add(self, old: str, new: str, name: str) -> None:
-        """Plan one file with its modes in git at the start and now."""
+    async def add(self, old: str, new: str, name: str, skip_reason: str) -> None:
+        """Plan one file with its modes in git at the start and now. With a reason, skip it if it differs."""
         path = str(self._own / name)
         if _SUBMODULE in (old, new):
             self.skip(name, "submodules are not merged")
@@ -280,6 +281,8 @@ class _Merge:
             self.skip(name, f"it is too large or cannot be read; it is in {self._other / name}")
         elif _is_equal(now, theirs):
             return
+        elif skip_reason:
+            self.skip(name, skip_reason)
         elif _is_equal(now, base):
             self._plan(name, now, _keep_mode(now, theirs))
         elif theirs.kind == now.kind == "file" and await self._merge_text(name, now, base, theirs):

@@ -1,5 +1,6 @@
 """Makes the sub-agents of a session: their services, tools, prompts and models, from their types."""
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from odin.engine.delegation import TaskDesk
 from odin.engine.team import AgentSpec, Team, TeamLimits
 from odin.models.selection import ModelFallback, ModelSelector
 from odin.policy.write_scope import parse_write_scope
+from odin.tools.artifacts import ArtifactFolder
 from odin.tools.delegation import (
     ApplyTool,
     CancelTool,
@@ -41,6 +43,7 @@ class TeamFactory:
 
     def __init__(self, composition: "SessionComposition") -> None:
         self._composition = composition
+        self._root = composition.config.root
         self._models: dict[str, ModelSelector] = {}
         self._places: dict[str, AgentPlace] = {}
         self._parts: dict[str, AgentParts] = {}
@@ -147,22 +150,40 @@ class TeamFactory:
             return await places.reopen(places.name_of(task.agents[0]))
         return await places.isolate(spec.name)
 
-    async def report_work(self, task: TaskRecord) -> str:
+    async def report_work(self, task: TaskRecord) -> tuple[str, tuple[str, ...]]:
+        from odin.checkpoints.file_state import encode_path
+
         place = self._places.get(task.agent)
         if place is None:
-            return ""
+            return "", ()
         diff = await place.collect()
         if not diff.files:
-            return "Its worktree has no changes."
+            return "Its worktree has no changes.", ()
         name = self._save_artifact(f"tasks/{task.id}.diff", diff.text)
-        return f"Its worktree: {diff.describe()}. The diff is the artifact {name}. Apply merges it into the project."
+        text = f"Its worktree: {diff.describe()}. The diff is the artifact {name}. Apply merges it into the project."
+        paths = map(place.get_worktree().locate, diff.files)
+        return text, tuple(encode_path(os.path.relpath(path, self._root)) for path in paths)
 
-    async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
-        places = self._composition.places
-        place = await places.reopen(places.name_of(task.agents[0]))
-        done = await places.apply(place, call_id, agent)
+    def list_work(self, task: TaskRecord) -> tuple[str, ...]:
+        from odin.checkpoints.file_state import decode_path
+
+        names = task.completion.files_changed if task.completion is not None else ()
+        return tuple(os.path.normpath(f"{self._root}/{decode_path(name)}") for name in names)
+
+    async def preview_work(self, task: TaskRecord) -> str:
+        from odin.tools.change_preview import preview_diff
+
+        return await preview_diff((await self._reopen(task)).collect_text())
+
+    async def apply_work(self, task: TaskRecord) -> str:
+        places, place = self._composition.places, await self._reopen(task)
+        done = await places.apply(place, self.list_work(task))
         end = await places.end(place)
         return f"{done.describe()}\n{end.describe()}"
+
+    async def _reopen(self, task: TaskRecord) -> AgentPlace:
+        places = self._composition.places
+        return await places.reopen(places.name_of(task.agents[0]))
 
     async def _close_models(self, name: str) -> None:
         models = self._models.pop(name, None)
@@ -220,7 +241,5 @@ class TeamFactory:
         team.get(agent if agent in live else "").add_context(item)
 
     def _save_artifact(self, name: str, text: str) -> str:
-        path = self._composition.folder / "artifacts" / name
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(to_valid_unicode(text), encoding="utf-8")
+        ArtifactFolder(self._composition.folder).save(name, to_valid_unicode(text).encode())
         return name

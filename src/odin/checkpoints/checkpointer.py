@@ -8,8 +8,8 @@ with their checkpoints first.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -239,20 +239,6 @@ class Checkpointer:
         await self.recover()
         for tracker in self._trackers.values():
             await tracker.settle()
-
-    @contextmanager
-    def track_writes(self, call_id: str, before: Sequence[FileState]) -> Generator[list[FileChange]]:
-        """Keep running commands from being blamed for changes that Odin makes. Add them to the list it yields."""
-        changes: list[FileChange] = []
-        self._busy.add(call_id)
-        for tracker in self._trackers.values():
-            tracker.begin_edit(before)
-        try:
-            yield changes
-        finally:
-            for tracker in self._trackers.values():
-                tracker.end_edit(before, changes)
-            self._busy.discard(call_id)
 
     def is_gone(self, path: str) -> bool:
         """True for a file of a worktree that was removed: there is nothing to restore it in."""

@@ -27,7 +27,7 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.project_listing import hash_file, read_regular_file, run_in_thread
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import CheckpointSaved, FilesChanged, Redone, Rewound
+from odin.core.event import CheckpointSaved, Redone, Rewound
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
@@ -273,19 +273,6 @@ class Rewinder:
         self._forget()
         return event
 
-    async def write_files(self, plan: RestorePlan, call_id: str, agent: str = "") -> RestoreOutcome:
-        """Carry out a plan as the work of a tool call, so that it can be undone like an edit."""
-        plan = await run_in_thread(lambda stopped: _save_current(_add_missing_folders(plan), self._store))
-        if not plan.steps:
-            return RestoreOutcome(kept=plan.kept)
-        before = tuple(step.now for step in plan.steps)
-        with self._checkpoints.track_writes(call_id, before) as changes:
-            self._recorder.emit(CheckpointSaved(call_id, before), agent)
-            outcome = await run_in_thread(lambda stopped: restore_files(plan, self._store))
-            changes += outcome.changes
-            self._recorder.emit(FilesChanged(call_id, outcome.changes), agent)
-        return outcome
-
     async def _restore(self, name: str, plan: RestorePlan) -> RestoreOutcome:
         """Save the current files to the store and the log before replacing any of them."""
         plan = await run_in_thread(lambda stopped: _save_current(plan, self._store))
@@ -298,7 +285,7 @@ class Rewinder:
 
 
 def write_planned_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
-    """Carry out a plan outside a session, after saving the current files to the store."""
+    """Carry out a plan after saving the current files to the store. The caller records the changes."""
     return restore_files(_save_current(_add_missing_folders(plan), store), store)
 
 

@@ -17,7 +17,7 @@ from odin.session.history import SpeculativeChanges
 
 if TYPE_CHECKING:
     from odin.checkpoints.checkpointer import Checkpointer
-    from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, Rewinder
+    from odin.checkpoints.rewind import Rewinder
     from odin.checkpoints.store import CheckpointStore
 
 
@@ -90,10 +90,6 @@ class SessionCheckpoints:
         """The changes a rewind would make, without making them."""
         plan = await self.make_rewinder().plan(op)
         return RewindPlan(plan.changes, plan.kept)
-
-    async def write_files(self, plan: "RestorePlan", call_id: str, agent: str = "") -> "RestoreOutcome":
-        """Write files as the work of a tool call: they are saved first, and the user can undo it."""
-        return await self.make_rewinder().write_files(plan, call_id, agent)
 
     @property
     def store(self) -> "CheckpointStore":

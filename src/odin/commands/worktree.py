@@ -14,6 +14,7 @@ from odin.checkpoints.rewind import write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output
 from odin.core.errors import UsageError
+from odin.policy.paths import find_protected_part
 from odin.ui.terminal import escape_control, escape_hidden
 
 EPILOG = """\
@@ -94,9 +95,15 @@ def _apply_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
     """Merge the work of an agent. Return 1 if something could not be applied."""
     import tempfile
 
+    def find_protection(path: str) -> str:
+        part = find_protected_part(path, trees.root)
+        return f"{part} is protected; review it and copy it yourself" if part else ""
+
     async def apply(store: CheckpointStore) -> tuple[AppliedWork, WorktreeEnd]:
         tree = await AgentWorktrees(trees).open(args.name)
-        work = await tree.apply(lambda plan: asyncio.to_thread(write_planned_files, plan, store), store)
+        work = await tree.apply(
+            lambda plan: asyncio.to_thread(write_planned_files, plan, store), store, find_protection
+        )
         return work, await tree.finish()
 
     with tempfile.TemporaryDirectory(prefix="odin-apply-") as folder:

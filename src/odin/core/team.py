@@ -229,7 +229,19 @@ class Delegation(Protocol):
         """True if one of the agent's tasks works in a worktree of its own."""
         ...
 
-    async def apply_work(self, task_id: str, call_id: str) -> str:
+    def find_apply_problem(self, task_id: str) -> str:
+        """Return why the work of a task cannot be merged into the project, or ""."""
+        ...
+
+    def list_work(self, task_id: str) -> tuple[str, ...]:
+        """Return the files of the project that the work of a completed task changes."""
+        ...
+
+    async def preview_work(self, task_id: str) -> str:
+        """Return the diff of the work of a task, for the permission request."""
+        ...
+
+    async def apply_work(self, task_id: str) -> str:
         """Merge the worktree of a task into the project; return what happened."""
         ...
 

@@ -314,6 +314,10 @@ class Tool(ABC, Generic[A]):
         """
         return None
 
+    async def preview(self, args: A) -> str:
+        """Return the diff of an edit for the permission request; "" if the arguments and the files tell it."""
+        return ""
+
     def can_speculate(self, args: A) -> bool:
         """Return True if this call may start while the reply is still streaming.
 

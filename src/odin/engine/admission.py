@@ -322,7 +322,8 @@ async def _render_preview(call: Call, deps: CallDeps) -> str:
     if call.tool.kind != "edit":
         return ""
     try:
-        return _clean(await deps.preview(call.args, call.subject.resolved), deps)
+        text = await call.tool.preview(call.args) or await deps.preview(call.args, call.subject.resolved)
+        return _clean(text, deps)
     except Exception:
         return ""
 

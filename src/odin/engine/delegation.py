@@ -166,8 +166,25 @@ class TaskDesk:
     def has_worktrees(self) -> bool:
         return any(task.isolation for task in self._list_own_tasks())
 
-    async def apply_work(self, task_id: str, call_id: str) -> str:
-        return await self._team.apply_work(self._get_own_task(task_id), call_id, self._agent)
+    def find_apply_problem(self, task_id: str) -> str:
+        try:
+            task = self._get_own_task(task_id)
+        except UsageError as error:
+            return error.describe()
+        if not task.isolation:
+            return f"{task.id} has no worktree: its changes are in the project already."
+        if task.state != "completed":
+            return f"{task.id} is {task.state.replace('_', ' ')}. Only the work of a completed task can be applied."
+        return "" if self._team.maker.list_work(task) else f"{task.id} has changed no files in its worktree."
+
+    def list_work(self, task_id: str) -> tuple[str, ...]:
+        return () if self.find_apply_problem(task_id) else self._team.maker.list_work(self._get_own_task(task_id))
+
+    async def preview_work(self, task_id: str) -> str:
+        return await self._team.maker.preview_work(self._get_own_task(task_id))
+
+    async def apply_work(self, task_id: str) -> str:
+        return await self._team.maker.apply_work(self._get_own_task(task_id))
 
     async def _start_agent(self, task: TaskRecord, message: str, continues: str = "") -> str:
         name = self._team.make_name(task.type)

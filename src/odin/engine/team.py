@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.errors import AgentShutdown, OdinError, UsageError
 from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import ExitReason, Mode
-from odin.core.op import CancelTask, Interrupt, Prompt
+from odin.core.op import CancelTask, Prompt
 from odin.core.team import (
     MailKind,
     MailPriority,
@@ -110,12 +111,20 @@ class AgentMaker(Protocol):
         """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
         ...
 
-    async def report_work(self, task: TaskRecord) -> str:
-        """Return what the agent of a task has changed in its own worktree, as text for its owner."""
+    async def report_work(self, task: TaskRecord) -> tuple[str, tuple[str, ...]]:
+        """Return what the agent of a task has changed in its own worktree: a text for its owner, and the files."""
         ...
 
-    async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
-        """Merge the worktree of a task into the project, as a change by a tool call of `agent`; return the result."""
+    def list_work(self, task: TaskRecord) -> tuple[str, ...]:
+        """Return the files of the project that the reported work of a task changes, as absolute paths."""
+        ...
+
+    async def preview_work(self, task: TaskRecord) -> str:
+        """Return the diff of a task's worktree, for the permission request."""
+        ...
+
+    async def apply_work(self, task: TaskRecord) -> str:
+        """Merge the reported work of a task into the project; return the result."""
         ...
 
 
@@ -133,7 +142,7 @@ class Team:
         self.limits = limits
         self.post = PostOffice(recorder, save, self._wake)
         self._recorder = recorder
-        self._maker = maker
+        self.maker = maker
         self._notifier = notifier
         self._main: Agent | None = None
         self._members: dict[str, _Member] = {}
@@ -253,9 +262,9 @@ class Team:
     async def start(self, spec: AgentSpec, done: "asyncio.Future[TurnEnded] | None" = None) -> _Member:
         """Make a sub-agent and record that it started. It has no prompt yet."""
         try:
-            agent = await self._maker.make_agent(spec, lambda ended: self._on_idle(spec.name, ended))
+            agent = await self.maker.make_agent(spec, lambda ended: self._on_idle(spec.name, ended))
         except BaseException:
-            await self._maker.release(spec.name)
+            await self.maker.release(spec.name)
             raise
         member = self._members[spec.name] = _Member(spec, agent, done)
         self._recorder.emit(
@@ -281,7 +290,7 @@ class Team:
             return
         member.stop_timer()
         self._drop_queue(name)
-        self._end_later(self._maker.release(name))
+        self._end_later(self.maker.release(name))
         unread = self._recorder.state.board.list_mail(name)
         self._recorder.emit(AgentEnded(name, reason, text[:REPORTED_CHARS]))
         self._notifier.unregister(member.agent)
@@ -342,7 +351,7 @@ class Team:
             )
         else:
             self._change(member, task, "idle", summary=ended.text, stall="It stopped without calling Complete.")
-            own = self._maker.idle_time_of(member.spec.type)
+            own = self.maker.idle_time_of(member.spec.type)
             delay = self.limits.idle_s if own is None else own
             member.timer = asyncio.get_running_loop().call_later(delay, self._send_reminder, member)
 
@@ -387,13 +396,14 @@ class Team:
     async def _complete_isolated(self, member: _Member, task: TaskRecord, completion: TaskReport) -> None:
         """Complete a task with a worktree, unless it was cancelled or its agent got mail in the meantime."""
         try:
-            work = await self._maker.report_work(task)
+            work, files = await self.maker.report_work(task)
         except OdinError as error:
-            work = f"Its worktree could not be compared with the project: {error.describe()}"
+            work, files = f"Its worktree could not be compared with the project: {error.describe()}", ()
         name = member.spec.name
         task = self.find_task(name) or task
         has_changed = task.is_ended or member.completion is not completion
         if name in self._members and not (has_changed or member.agent.is_busy or self.post.should_wake(name)):
+            completion = replace(completion, files_changed=files)
             self._complete(member, task, completion, f"{completion.describe()}\n{work}")
 
     def _complete(self, member: _Member, task: TaskRecord, completion: TaskReport, text: str) -> None:
@@ -511,17 +521,6 @@ class Team:
         self.post.send(mail)
         self.mark_active(task.agent)
 
-    async def apply_work(self, task: TaskRecord, call_id: str, agent: str) -> str:
-        """Merge what a task has changed in its own worktree into the project."""
-        if not task.isolation:
-            raise UsageError(f"{task.id} has no worktree: its changes are in the project already.")
-        if not task.is_ended and self._is_live(task):
-            raise UsageError(f"{task.id} is still at work.", "Wait until it is completed, or cancel it.")
-        return await self._maker.apply_work(task, call_id, agent)
-
-    def _is_live(self, task: TaskRecord) -> bool:
-        return task.agent in self._members
-
     async def cancel_task(self, task: TaskRecord, reason: str) -> None:
         """Stop the agent of this task and those of the tasks below it. The task can not be continued."""
         for child in self._list_children(task):
@@ -569,9 +568,6 @@ class Team:
             if not current.is_ended:
                 await self.cancel_task(current, reason)
         return bool(tasks)
-
-    def interrupt(self, op: Interrupt) -> bool:
-        return self.get(op.agent).interrupt(op.queue)
 
     async def close(self) -> None:
         """Stop all sub-agents because the session is closed. Their tasks can be continued in the next run."""

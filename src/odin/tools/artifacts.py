@@ -38,6 +38,16 @@ class ArtifactFolder:
             raise Refusal(f"{name} is a folder of artifacts, not an artifact.")
         return path
 
+    def save(self, name: str, data: bytes) -> bool:
+        """Write an artifact atomically; return True if it replaces one. Raise Refusal if the name is not valid."""
+        from odin.tools.atomic_write import replace_file
+
+        path = Path(self.path_of(name))
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = path.read_bytes() if path.exists() else None
+        replace_file(str(path), data, before)
+        return before is not None
+
     def list_artifacts(self) -> list[tuple[str, int]]:
         """Return the name and size in bytes of every artifact, sorted by name."""
         found: list[tuple[str, int]] = []
@@ -78,13 +88,9 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
             raise Refusal(
                 f"The content has {len(data)} bytes and an artifact at most {MAX_BYTES}. Save it in several parts."
             )
-        from odin.tools.atomic_write import replace_file
-
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        before = path.read_bytes() if path.exists() else None
-        replace_file(str(path), data, before)
+        is_replaced = self._artifacts.save(args.name, data)
         lines = count_of(count_lines(data), "line")
-        done = f"{'Saved' if before is None else 'Replaced'} the artifact {args.name} ({lines})"
+        done = f"{'Replaced' if is_replaced else 'Saved'} the artifact {args.name} ({lines})"
         return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))
 
 

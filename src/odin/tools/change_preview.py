@@ -3,9 +3,10 @@
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from odin.core.errors import OdinError
 from odin.core.tool import ResolvedPath
 from odin.policy.paths import name_in, open_parent, status_of
 from odin.tools.diff import compare
@@ -25,16 +26,21 @@ PREVIEW_TIMEOUT_S = 5.0
 
 
 async def preview_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
-    """Return the change of the judged paths as text.
+    """Return the change of the judged paths as text. Never raises."""
+    return await preview_diff(asyncio.to_thread(_describe_change, args, judged))
+
+
+async def preview_diff(work: Awaitable[str]) -> str:
+    """Return a diff, cut to what a permission request shows.
 
     Never raises; on an error or a slow disk, return a note that says so.
     """
     try:
         async with asyncio.timeout(PREVIEW_TIMEOUT_S):
-            text = await asyncio.to_thread(_describe_change, args, judged)
+            text = await work
     except TimeoutError:
         return "(The preview took too long.)"
-    except Refusal as refusal:
+    except (Refusal, OdinError) as refusal:
         return to_printable(f"(This would currently fail: {refusal})")
     except OSError as error:
         return to_printable(f"(No preview: {error.strerror or error}.)")

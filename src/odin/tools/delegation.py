@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from odin.core.errors import OdinError, UsageError
 from odin.core.team import Delegation, ReportKind, TaskHandle, TaskReport, TaskRequest
-from odin.core.tool import A, Args, SideEffect, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import A, Args, SideEffect, Subject, Tool, ToolContext, ToolOutput, fail
 
 _REFUSED = ("depth_limit_reached", "agent_limit_reached", "child_limit_reached", "already_exists", "scope_conflict")
 
@@ -166,9 +166,18 @@ class ApplyTool(_TeamTool[ApplyArgs]):
     def title_of(self, args: ApplyArgs) -> str:
         return args.task_id
 
+    def refusal_of(self, args: ApplyArgs) -> str:
+        return self._delegation.find_apply_problem(args.task_id)
+
+    def subject_of(self, args: ApplyArgs) -> Subject:
+        return Subject(paths=self._delegation.list_work(args.task_id))
+
+    async def preview(self, args: ApplyArgs) -> str:
+        return await self._delegation.preview_work(args.task_id)
+
     async def run(self, args: ApplyArgs, ctx: ToolContext) -> ToolOutput:
         try:
-            done = await self._delegation.apply_work(args.task_id, ctx.call_id)
+            done = await self._delegation.apply_work(args.task_id)
         except OdinError as error:
             return fail(error.describe())
         return ToolOutput(text=done, note=f"Applied {args.task_id}", view=done)
