@@ -45,7 +45,7 @@ def complete(summary: str, **more: Any) -> Turn:
 
 
 async def settle(client: Client) -> None:
-    """Wait until nobody works any more."""
+    """Wait until no agent is working."""
     async with asyncio.timeout(20):
         while True:
             shot = await client.snapshot()

@@ -175,7 +175,7 @@ def _is_secret_header(header: str) -> bool:
 
 
 class HookFacts(msgspec.Struct, frozen=True):
-    """What hooks are told about the session with every call."""
+    """What every hook call receives about the session."""
 
     id: str
     transcript: str

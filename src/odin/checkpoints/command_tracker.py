@@ -241,7 +241,7 @@ class CommandTracker:
         agents = {command.agent for command in front}
         return [*front, *(command for command in able if command.is_background and command.agent not in agents)]
 
-    # --- changes of which the author is known ---
+    # --- changes with a known author ---
 
     def begin_edit(self, states: Iterable[FileState]) -> None:
         """An edit tool is about to change these files. What running commands changed in them before is recorded."""

@@ -121,7 +121,7 @@ def _is_world_writable(folder: Path) -> bool:
 
 
 def find_worktree_origin(root: str, state_dir: str | Path) -> str:
-    """Return the project of which `root` is a worktree that Odin made; `root` itself if it is none.
+    """Return the project that the worktree `root` belongs to if Odin made it, else `root` itself.
 
     Sessions and checkpoints of a worktree are kept with its project, and it is trusted like its project.
     """

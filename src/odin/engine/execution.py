@@ -300,7 +300,7 @@ async def record(call: Call, scope: CallScope, deps: CallDeps) -> Call:
 
 
 def record_interrupted(call: Call, scope: CallScope, deps: CallDeps) -> None:
-    """Record what a call had produced when its turn was cancelled. No hook runs any more.
+    """Record what a call had produced when its turn was cancelled. No more hooks run.
 
     The user sees the output. The model reads it unless a hook checks results: that hook has not seen it.
     """

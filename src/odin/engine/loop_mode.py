@@ -30,7 +30,7 @@ MAX_ITERATIONS = 10
 """Iterations each time loop mode is switched on, unless configured otherwise."""
 
 STALLED_ROUNDS = 2
-"""Rounds without progress after which the model is told so."""
+"""Rounds without progress after which the model gets a note."""
 
 HOPELESS_ROUNDS = 3
 """Rounds without progress after which the loop ends."""

@@ -164,7 +164,7 @@ class CallPipeline:
             self._deps.recorder.emit(CallQueued(call.id, call.tool.name), scope.agent)
 
     async def _fire_batch_complete(self, calls: Sequence[Call], scope: CallScope) -> None:
-        """Fire `tool_batch_complete`, then tell the model what hooks have said: no call is open any more."""
+        """Fire `tool_batch_complete`, then send the messages of hooks to the model: every call has its result."""
         mark, self._batch_mark = self._batch_mark, self._file_history.mark()
         if calls and self._deps.hooks.has_hook_for("tool_batch_complete"):
             edits = [call.output for call in calls if call.tool.kind == "edit" and not call.output.is_error]

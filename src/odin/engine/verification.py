@@ -27,7 +27,7 @@ from odin.policy.commands.checks import ProjectChecks, find_check
 from odin.session.thread import INTERRUPTED
 
 MAX_ROUNDS = 3
-"""How often the model is told in one turn that checks failed."""
+"""Maximum number of times per turn that failed checks are sent to the model."""
 
 _CHECK_TOOL = "ExecuteCommand"
 _MAX_NAMED = 5

@@ -84,7 +84,7 @@ def is_plan_alias(permission_mode: str) -> bool:
 
 
 def split_plan_alias(mode: str, permission_mode: str) -> tuple[str, str]:
-    """Return the mode and the permission mode that two flags select, of which the second may be `plan`.
+    """Return the mode and the permission mode that two flags select. The second flag may be `plan`.
 
     Raise UsageError if the flags contradict each other.
     """

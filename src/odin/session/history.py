@@ -23,7 +23,7 @@ from odin.core.tool import CollectedItem
 
 
 class RecordedChange(Struct, frozen=True):
-    """A change, and the agents of which one made it: usually one, none for a rewind.
+    """A change and the agents that may have made it: usually one; none for a rewind.
 
     `is_concurrent`: made while a background process ran, so the change may not be the session's own.
     """

@@ -26,7 +26,7 @@ class PipeWriter:
         self._drained: asyncio.Future[None] | None = None
         self._is_regular_file = False
         self.broken: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing can be written any more."""
+        """Done when the pipe accepts no more output."""
         self.error: OSError | None = None
         """Why, unless the reader is gone."""
 

@@ -135,7 +135,7 @@ async def run_json(
 
 
 _IDLE_CHECK_S = 0.5
-"""How often it is checked whether delegated work has ended without another event."""
+"""Interval of the checks for delegated work that ended without an event."""
 
 
 async def stream_until_idle(

@@ -223,7 +223,7 @@ def _build_word_calls(file: WholeFile, task: PlannerTask, context: PlanContext) 
 def _apply_edits(
     acts: dict[str, tuple[PlannedCall, ...]],
 ) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], tuple[list[EditOutcome], dict[str, tuple[int, int]]]]:
-    """Make the calls. Return files of which more lines must be read first, with those lines."""
+    """Make the calls. Return the files that must be read further first, with the lines to read."""
     answers = list((yield tuple(act for group in acts.values() for act in group)))
     done: list[EditOutcome] = []
     unseen: dict[str, tuple[int, int]] = {}

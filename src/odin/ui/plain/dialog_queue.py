@@ -48,7 +48,7 @@ class TerminalDialogs:
             self._drop_all(event.id)
 
     def _drop_all(self, agent: str) -> None:
-        """Drop what this agent asked: it does not work any more."""
+        """Drop the requests of an agent that has ended."""
         self._waiting = deque(item for item in self._waiting if item[1] != agent)
         if self._asking_agent == agent:
             self._cancel(self._current)

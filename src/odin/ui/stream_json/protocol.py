@@ -108,7 +108,7 @@ async def run_stream_json(
 
 
 _IDLE_CHECK_S = 0.1
-"""How often it is checked whether delegated work has ended, once no more input can come."""
+"""Interval of the checks for the end of delegated work after the input has ended."""
 
 
 class _InputLine(Struct):

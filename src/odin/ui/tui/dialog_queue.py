@@ -89,7 +89,7 @@ class DialogQueue:
             self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
 
     def _drop_all(self, agent: str) -> None:
-        """Drop what this agent asked: it does not work any more."""
+        """Drop the requests of an agent that has ended."""
         self._pending = deque(ask for ask in self._pending if ask.agent != agent)
         if self._dialog is not None and self._asking_agent == agent:
             self._close("")

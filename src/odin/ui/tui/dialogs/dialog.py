@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
+from odin.ui.terminal import wrap_words
 from odin.ui.tui.card_mode import route_input
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints, TextPage
 from odin.ui.tui.keys import KeyScope, is_typing_key
@@ -199,6 +200,16 @@ class RequestDialog(Dialog[Result]):
         """Return how many rows the panel may take: two thirds of the screen, nearly all of a short one."""
         height = self.odin.size.height
         return height - 1 if height < SHORT_SCREEN else max(height * 2 // 3, SHORT_SCREEN - 1)
+
+    def fit_texts(self, width: int, *names: str) -> int:
+        """Hide those of these texts that are empty; return how many rows the others take."""
+        rows = 0
+        for name in names:
+            part = self.query_one(name, Static)
+            text = str(part.content)
+            part.display = bool(text)
+            rows += wrap_words(text, width).count("\n") + 1 if text else 0
+        return rows
 
     def make_canvas(self, width: int) -> Canvas:
         return Canvas(width, make_palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())

@@ -204,11 +204,8 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        message = self.query_one("#message", Static)
-        text = str(message.content)
-        message.display = bool(text)
         used = 2 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
-        used += wrap_words(text, width).count("\n") + 1 if text else 0
+        used += self.fit_texts(width, "#message")
         about = self.query_one(TextPage)
         about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
         at = next((line for line, number in self._option_lines.items() if number == self._cursor), 0)

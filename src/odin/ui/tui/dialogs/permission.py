@@ -17,7 +17,6 @@ from odin.core.format import count_of
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, summarize_change
-from odin.ui.terminal import wrap_words
 from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import (
     ArgumentsArea,
@@ -201,11 +200,7 @@ class PermissionDialog(RequestDialog[None]):
         hint = self.query_one("#hint", Static)
         hint.display = height >= SHORT_SCREEN and self._step == "ask"
         used = 1 + hint.display + self.query_one(ChoiceBar).count_rows(width)
-        for name in ("#title", "#danger", "#label", "#message"):
-            part = self.query_one(name, Static)
-            text = str(part.content)
-            part.display = bool(text)
-            used += wrap_words(text, width).count("\n") + 1 if text else 0
+        used += self.fit_texts(width, "#title", "#danger", "#label", "#message")
         args, about = self.query_one("#args", ArgumentsArea), self.query_one(TextPage)
         used += self.query_one("#line", Input).display
         if args.display:

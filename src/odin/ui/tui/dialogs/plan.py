@@ -9,7 +9,7 @@ from textual.widgets import Input, Static
 from odin.core.call_events import PlanAsked
 from odin.core.op import AnswerPlan
 from odin.ui.plan_text import PlanChoice, list_plan_choices, shorten_plan_path
-from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
 from odin.ui.tui.keys import LineInput
@@ -98,11 +98,7 @@ class PlanDialog(RequestDialog[None]):
         """Give the plan the rows that the answers leave free."""
         width = max(self.odin.size.width - 2, 1)
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
-        for name in ("#title", "#message"):
-            part = self.query_one(name, Static)
-            text = str(part.content)
-            part.display = bool(text)
-            used += wrap_words(text, width).count("\n") + 1 if text else 0
+        used += self.fit_texts(width, "#title", "#message")
         page = self.query_one(TextPage)
         page.styles.height = max(min(page.count_rows(width), self.odin.size.height - 1 - used), 2)
 

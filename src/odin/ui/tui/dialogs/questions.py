@@ -249,11 +249,7 @@ class QuestionsDialog(RequestDialog[None]):
     def _fit(self) -> None:
         width = max(self.odin.size.width - 2, 1)
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
-        for name in ("#title", "#message"):
-            part = self.query_one(name, Static)
-            text = str(part.content)
-            part.display = bool(text)
-            used += wrap_words(text, width).count("\n") + 1 if text else 0
+        used += self.fit_texts(width, "#title", "#message")
         page = self.query_one(TextPage)
         page.styles.height = max(min(page.count_rows(width), max(self.count_panel_rows() - used, 2)), 1)
         at = [line for line, number in self._option_lines.items() if number == self._draft.cursor]

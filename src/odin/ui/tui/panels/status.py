@@ -203,7 +203,7 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "")
 
 
 def _make_agent_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
-    """Name the agent on the screen, and say how it ended if prompts do not reach it any more."""
+    """Name the agent on the screen, and say how it ended if it no longer accepts prompts."""
     name = escape_hidden(agent)
     if facts.agents.is_live(agent):
         return StatusPart(f"agent {name}", palette.accent, 0, name)
