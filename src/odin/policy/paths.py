@@ -205,6 +205,9 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PASSED: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """A folder that is only passed through: with O_PATH it need not be readable."""
 
+_MAX_OPEN_FOLDERS = 100
+"""Folders that a cursor holds open."""
+
 _LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 
@@ -295,6 +298,47 @@ def open_folder(path: str, *, readable: bool = False, create: bool = False, mode
             os.close(fd)
         fd = inner
     return OpenFolder(path, fd)
+
+
+class FolderCursor:
+    """Opens folders below another one without following links.
+
+    The folders above the last one stay open, so entering folders in sorted order opens each of them once.
+    """
+
+    def __init__(self, top: OpenFolder) -> None:
+        self._fds = [top.fd]
+        self._names: list[str] = []
+
+    def __enter__(self) -> "FolderCursor":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._leave(0)
+
+    def enter(self, path: str) -> int:
+        """Return the descriptor of a folder, valid until the next call. Raise OSError if a part of the path is a link
+        or no folder."""
+        names = path.split("/") if path else []
+        shared = 0
+        for ours, wanted in zip(self._names, names, strict=False):
+            if ours != wanted:
+                break
+            shared += 1
+        self._leave(shared)
+        for name in names[shared:]:
+            fd = os.open(name, _PASSED, dir_fd=self._fds[-1])
+            if len(self._fds) > _MAX_OPEN_FOLDERS:
+                os.close(self._fds.pop())
+                name = f"{self._names.pop()}/{name}"
+            self._fds.append(fd)
+            self._names.append(name)
+        return self._fds[-1]
+
+    def _leave(self, depth: int) -> None:
+        while len(self._names) > depth:
+            self._names.pop()
+            os.close(self._fds.pop())
 
 
 def _enter_folder(name: str, parent: int, flags: int, create_mode: int | None) -> int:

@@ -7,6 +7,7 @@ prints, and only the files that are shown are sorted.
 import asyncio
 import functools
 import heapq
+import itertools
 import os
 import re
 import time
@@ -18,7 +19,7 @@ from msgspec import Meta
 
 from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.policy.paths import OpenFolder, status_of
+from odin.policy.paths import FolderCursor, OpenFolder
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
     FileTool,
@@ -39,7 +40,7 @@ NameFilter = Callable[[list[str]], Iterable[str]]
 MAX_SHOWN = 100
 _STOP_BYTES = 64_000_000
 _MAX_SIBLINGS = 200
-_MAX_VERIFIED = 2000
+_BATCH_SIZE = 1000
 _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
@@ -113,7 +114,8 @@ def _list_first(folder: int, ignored: list[Callable[[str], bool]]) -> "tuple[lis
 class NewestFiles:
     """Collects files of a folder, by their names in it, with their modification times.
 
-    `complete` is false if time ran out.
+    A name counts only if it leads to a file without links: another process could exchange a folder with a link while
+    the names are listed. `complete` is false if time ran out.
     """
 
     def __init__(self, folder: OpenFolder, seconds: float) -> None:
@@ -126,42 +128,42 @@ class NewestFiles:
     def total(self) -> int:
         return len(self._dated)
 
-    def list_names(self) -> list[str]:
-        return [name for _, name in self._dated]
-
     def list_newest(self, count: int) -> list[str]:
         """Return the newest files, newest first; files of the same age sorted by name."""
         return [name for _, name in heapq.nsmallest(count, self._dated)]
 
-    def drop_missing(self) -> None:
-        """Keep at most the newest `_MAX_VERIFIED`; drop those that are missing or reached through a link."""
-        newest = heapq.nsmallest(_MAX_VERIFIED, self._dated)
-        self.complete = self.complete and len(newest) == len(self._dated)
-        self._dated = [(date, name) for date, name in newest if self._is_there(name)]
-
-    def _is_there(self, name: str) -> bool:
-        try:
-            status_of(self._folder.path_of(name))
-        except OSError:
-            return False
-        return True
-
     def read_chunks(self, next_chunk: Callable[[], bytes | None], choose: NameFilter) -> None:
-        """Read NUL-terminated names in chunks of any size, until `next_chunk` returns None."""
+        """Read names that start with HERE and end with NUL, in chunks of any size, until `next_chunk` returns None."""
         rest = b""
-        while (chunk := next_chunk()) is not None:
-            whole, separator, rest = (rest + chunk).rpartition(b"\0")
-            if separator:
-                self.add_names(choose([name.removeprefix(HERE) for name in os.fsdecode(whole).split("\0")]))
+        with FolderCursor(self._folder) as cursor:
+            while (chunk := next_chunk()) is not None:
+                whole, separator, rest = (rest + chunk).rpartition(b"\0")
+                if separator:
+                    names = os.fsdecode(whole).removeprefix(HERE).split(f"\0{HERE}")
+                    self._add_names(choose(names), cursor)
 
-    def add_names(self, names: Iterable[str]) -> None:
-        """Add files, except those deleted meanwhile."""
-        stat, keep, folder = os.stat, self._dated.append, self._folder.fd
+    def read_names(self, names: Iterator[str], choose: NameFilter) -> None:
+        with FolderCursor(self._folder) as cursor:
+            while batch := list(itertools.islice(names, _BATCH_SIZE)):
+                self._add_names(choose(batch), cursor)
+
+    def _add_names(self, names: Iterable[str], cursor: FolderCursor) -> None:
+        """Add files, except those deleted meanwhile. Names in one folder are looked up together."""
+        folders: dict[str, list[str]] = {}
         for name in names:
+            folders.setdefault(name.rpartition("/")[0], []).append(name)
+        stat, keep = os.stat, self._dated.append
+        for folder in sorted(folders):
+            start = len(folder) + 1 if folder else 0
             try:
-                keep((-stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns, name))
+                fd = cursor.enter(folder)
             except OSError:
                 continue
+            for name in folders[folder]:
+                try:
+                    keep((-stat(name[start:], dir_fd=fd, follow_symlinks=False).st_mtime_ns, name))
+                except OSError:
+                    continue
         self.complete = self.complete and time.monotonic() < self._deadline
 
 
@@ -205,8 +207,6 @@ class GlobTool(FileTool[GlobArgs]):
         with open_listed_folder(place, ctx.cwd) as folder:
             source = SearchSource(place, folder)
             found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld)
-            if not source.is_settled(map(source.path_of, found.list_names())):
-                await asyncio.to_thread(found.drop_missing)
             lines = [source.path_of(name) for name in found.list_newest(MAX_SHOWN)]
         note = to_printable(f"Found {found.total} files for {args.pattern}")
         if not lines:
@@ -235,8 +235,11 @@ class GlobTool(FileTool[GlobArgs]):
         matches = compile_glob(pattern)
         names, exact = extract_name_glob(pattern)
 
-        def choose(found: Iterable[str], exact: bool = False) -> Iterable[str]:
-            visible = [name for name in found if (not is_temporary(name) if hidden else not _is_dotfile(name))]
+        def choose(found: list[str], exact: bool = False) -> Iterable[str]:
+            if hidden:
+                visible = [name for name in found if not is_temporary(name)]
+            else:  # no part of the path starts with a dot
+                visible = [name for name in found if name[0] != "." and "/." not in name]
             matching = visible if exact else [name for name in visible if matches(name)]
             chosen, rest = split_hidden(matching, source.path_of, is_hidden)
             withheld.extend(rest)
@@ -253,7 +256,7 @@ class GlobTool(FileTool[GlobArgs]):
         found = NewestFiles(folder, SEARCH_SECONDS)
         start = len(folder.path.rstrip("/")) + 1
         walked = (path[start:] for path in walk_files(folder.path, hidden=hidden, skip=skip, seconds=SEARCH_SECONDS))
-        await asyncio.to_thread(lambda: found.add_names(choose(walked)))
+        await asyncio.to_thread(found.read_names, walked, choose)
         return found
 
     async def _list_with_ripgrep(self, argv: list[str], folder: OpenFolder, choose: NameFilter) -> NewestFiles:
@@ -279,11 +282,6 @@ def _build_argv(rg: str, folder: str, names: str, hidden: bool, skip: list[str])
     argv += ["--glob=!.git", *(["--hidden"] if hidden else [])]
     argv += [f"--type-add=wanted:{names}", "--type=wanted"] if names else []
     return [*argv, "--", HERE]
-
-
-def _is_dotfile(name: str) -> bool:
-    """True if the file, or a folder on the way to it, starts with a dot."""
-    return name.startswith(".") or "/." in name
 
 
 def _list_siblings(folder: OpenFolder, pattern: str) -> list[str]:

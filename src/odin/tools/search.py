@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from odin.core.text import join_some
 from odin.core.tool import ResolvedPath, hide_nothing
-from odin.policy.paths import OpenFolder, status_of
+from odin.policy.paths import FolderCursor, OpenFolder, open_folder, status_of
 from odin.sandbox.runner import CapturedOutput, ProcessRunner
 from odin.tools.files import Refusal, open_listed_folder, open_regular
 from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery, build_ripgrep_argv
@@ -99,14 +99,14 @@ class SearchSource:
                 folder = folder.rpartition("/")[0]
             if len(folders) > _MAX_FOLDERS:
                 return False
-        return all(map(self._is_unchanged, folders))
+        with open_folder("/") as top, FolderCursor(top) as cursor:
+            return all(self._is_unchanged(folder, cursor) for folder in sorted(folders))
 
-    def _is_unchanged(self, folder: str) -> bool:
+    def _is_unchanged(self, folder: str, cursor: FolderCursor) -> bool:
         try:
-            info = status_of(folder)
+            return os.fstat(cursor.enter(folder[1:])).st_ctime_ns < self._opened_at
         except OSError:
             return False
-        return stat.S_ISDIR(info.st_mode) and info.st_ctime_ns < self._opened_at
 
     def hide(self, is_hidden: Callable[[str], bool]) -> Callable[[str], bool]:
         """Return the filter for paths to show, which also applies to the paths without links."""
@@ -318,6 +318,8 @@ def split_hidden(
     found: Iterable[T], path: Callable[[T], str], is_hidden: Callable[[str], bool]
 ) -> tuple[list[T], list[str]]:
     """Return the items that may be shown, and the paths of those that permission rules withhold."""
+    if is_hidden is hide_nothing:
+        return list(found), []
     shown: list[T] = []
     withheld: list[str] = []
     for item in found:
