@@ -24,6 +24,35 @@ def root(workspace: Path) -> Path:
     return workspace
 
 
+# --- folders below another one ---
+
+
+def test_a_cursor_enters_folders_but_no_links(root: Path):
+    (root / "src" / "a" / "b").mkdir(parents=True)
+    (root / "src" / "a" / "up").symlink_to("..")
+    with paths.open_folder(str(root)) as top, paths.FolderCursor(top) as cursor:
+        for path in ("src/a/b", "src/a", "", "src", "src/a/b"):
+            assert os.path.samestat(os.fstat(cursor.enter(path)), (root / path).stat())
+        for path in ("link", "inner", "src/a/up", "src/a/up/a", "src/app.py", "src/gone"):
+            with pytest.raises(OSError):
+                cursor.enter(path)
+        assert os.path.samestat(os.fstat(cursor.enter("src/a")), (root / "src" / "a").stat())
+
+
+def test_a_cursor_holds_few_descriptors_however_deep_it_is(root: Path):
+    names = ["d"] * 400
+    for at in (40, 400):
+        (root / "/".join(names[:at])).mkdir(parents=True, exist_ok=True)
+    before = len(os.listdir("/dev/fd"))
+    with paths.open_folder(str(root)) as top, paths.FolderCursor(top) as cursor:
+        for depth in (400, 399, 400, 1):
+            assert os.path.samestat(
+                os.fstat(cursor.enter("/".join(names[:depth]))), (root / "/".join(names[:depth])).stat()
+            )
+            assert len(os.listdir("/dev/fd")) < before + 150
+    assert len(os.listdir("/dev/fd")) == before
+
+
 # --- inside or not ---
 
 

@@ -78,7 +78,9 @@ def find_protected_name(names: Sequence[str]) -> str:
         short = _SHORT_NAME.fullmatch(name) if "~" in name else None
         if short is not None and short[1] in _SHORT_STEMS:
             return name
-    return next(("/".join(chain) for chain in _PROTECTED_CHAINS if _contains_chain(chain, folded)), "")
+    return next(
+        ("/".join(chain) for chain in _PROTECTED_CHAINS if chain[0] in folded and _contains_chain(chain, folded)), ""
+    )
 
 
 def is_protected_entry(parents: tuple[str, ...], name: str) -> bool:

@@ -14,9 +14,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -42,11 +45,53 @@ _OWN_FOLDER_VARIABLES = (
 )
 """Variables that move Odin's own folders, and the path below their values."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_results: ContextVar[dict[Any, Any] | None] = ContextVar("results", default=None)
+"""What one judgement has looked up: where a path leads, which program a name means, whether a command is read-only.
+
+Several rules ask the same. Results are kept only while one call is judged, so the next judgement looks again.
+"""
+
+
+def keep_lookups(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that judges a call: while it runs, each lookup is made once."""
+
+    @wraps(method)
+    def judge(*args: P.args, **options: P.kwargs) -> R:
+        if _results.get() is not None:
+            return method(*args, **options)
+        token = _results.set({})
+        try:
+            return method(*args, **options)
+        finally:
+            _results.reset(token)
+
+    return judge
+
+
+def look_up_once(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a lookup with hashable arguments. Outside a judgement it is made every time."""
+
+    @wraps(function)
+    def look_up(*args: P.args, **options: P.kwargs) -> R:
+        results = _results.get()
+        if results is None or options:
+            return function(*args, **options)
+        key = (function, *args)
+        if key not in results:
+            results[key] = function(*args, **options)
+        return results[key]
+
+    return look_up
+
 
 def join_path(cwd: str, path: str) -> str:
     return path if path.startswith("/") else f"{cwd}/{path}"
 
 
+@look_up_once
 def resolve_path(path: str, cwd: str) -> str | None:
     """Return the path with `..` and symbolic links resolved, or None if it is not a valid path or leads in a circle."""
     try:
@@ -188,16 +233,15 @@ def find_protected_form(forms: Iterable[str], top: str) -> str:
         name = find_protected_name((form[len(top) :] if contains(top, form) else form).split("/"))
         if name:
             return name
-        if any(contains(own, form) and not contains(own, top) for own in _list_own_folders()):
+        if any(contains(own, form) and not contains(own, top) for own in _find_own_folders()):
             return "Odin's own folder"
     return ""
 
 
-def _list_own_folders() -> Iterator[str]:
-    for variable, below in _OWN_FOLDER_VARIABLES:
-        value = os.environ.get(variable)
-        if value:
-            yield os.path.realpath(os.path.expanduser(value) + below)  # noqa: PTH111
+@look_up_once
+def _find_own_folders() -> tuple[str, ...]:
+    given = ((os.environ.get(variable), below) for variable, below in _OWN_FOLDER_VARIABLES)
+    return tuple(os.path.realpath(os.path.expanduser(value) + below) for value, below in given if value)  # noqa: PTH111
 
 
 _WHOLE_PATH: int = getattr(os, "O_NOFOLLOW_ANY", 0)

@@ -45,6 +45,7 @@ from odin.policy.commands.analysis import (
 )
 from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import ASK, PermissionMode, permission_mode_of, spec_of
+from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import is_private_url
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
@@ -183,21 +184,25 @@ class Policy:
         """Return the subject with its paths resolved. Judge this one, and let the tool act on the same paths."""
         return paths.resolve_subject(subject, self.cwd)
 
+    @keep_lookups
     def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
         return self._judge(self._make_call(name, kind, subject, mode))
 
+    @keep_lookups
     def describe_effect(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> "Effect":
         """Return what this call would do, and how dangerous that is."""
         from odin.policy.effects import describe_call
 
         return describe_call(self._make_call(name, kind, subject, mode))
 
+    @keep_lookups
     def name_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> str:
         """Return this call in a few words, for a permission request."""
         from odin.policy.effects import name_call
 
         return name_call(self._make_call(name, kind, subject, mode))
 
+    @keep_lookups
     def find_grants(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> SandboxGrants:
         """Return what the sandbox lets this command do if the user approves it."""
         if kind != "execute":
@@ -207,11 +212,13 @@ class Policy:
         grants = find_grants(self._make_call(name, kind, subject, mode), self._list_deny_rules())
         return replace(grants, paths=(), removes=False) if self.write_scope.is_limited else grants
 
+    @keep_lookups
     def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
         """Return the permission modes of a session that would allow this call without asking, strictest first."""
         call = self._make_call(name, kind, subject, mode)
         return tuple(other for other in _WIDER_MODES if self.with_permission_mode(other)._judge(call).action == "allow")
 
+    @keep_lookups
     def suggest_rules(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
         """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
         call = self._make_call(name, kind, subject, mode)
@@ -221,6 +228,7 @@ class Policy:
             return ()
         return tuple(text for text in dict.fromkeys(candidate_rules_of(call)) if self._would_allow(text, call))
 
+    @keep_lookups
     def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:
         """True if this rule would decide the call. Raises UsageError if the rule may not be added."""
         call = self._make_call(name, kind, subject, mode)

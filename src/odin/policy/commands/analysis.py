@@ -28,8 +28,10 @@ from odin.policy.commands.syntax import (
     Unparseable,
     split_names,
 )
+from odin.policy.paths import look_up_once
 
 
+@look_up_once
 def is_step_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
     """True if one command is read-only and stays inside the root."""
     from odin.policy.commands.readonly.check import is_command_read_only
@@ -86,6 +88,7 @@ def _attach_folder(groups: Iterable[Iterable[ShellWord]], folder: str) -> Iterat
     return ((word, folder) for words in groups for word in words)
 
 
+@look_up_once
 def is_outside_word(word: str, cwd: str, root: str) -> bool:
     """True if a word, or a value joined to an option or name in it, is a path outside the project."""
     return any(_is_outside_path(form, cwd, root) for form in find_path_forms(word))
@@ -127,6 +130,7 @@ def _find_outside_match(pattern: str, cwd: str, root: str) -> str:
 _MAX_FOLDERS = 6
 
 
+@look_up_once
 def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] | None:
     """Return the commands of a plain script with every folder each may run in, or None if that is not certain.
 

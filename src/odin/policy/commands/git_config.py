@@ -12,13 +12,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct
 
 from odin.core.path_names import contains
 from odin.policy.commands.git_folder import FolderTimes, find_link, is_settled, list_submodules, times_of
-from odin.policy.paths import is_folder, resolve_path
+from odin.policy.paths import is_folder, look_up_once, resolve_path
 
 _MAX_CHARS = 100_000
 _MAX_REPOSITORIES = 50
@@ -375,12 +374,25 @@ _ALIAS_SECTION = re.compile(r"(?im)^\s*\[\s*alias")
 
 def may_be_alias(verb: str, folder: str) -> bool:
     """True if a configuration file that git reads in this folder defines this alias, or includes other files."""
-    entry = re.compile(rf"(?im)^\s*(?:\[\s*alias\s*\]\s*)?{re.escape(verb)}\s*=|\[\s*alias\s+\"{re.escape(verb)}\"")
-    for path in _list_config_files(folder):
-        text = _read_text(path)
-        if text and (_INCLUDE.search(text) or (_ALIAS_SECTION.search(text) and entry.search(text))):
+    name = re.escape(verb)
+    for text in _read_aliases(folder):
+        if _INCLUDE.search(text) or re.search(
+            rf"(?im)^\s*(?:\[\s*alias\s*\]\s*)?{name}\s*=|\[\s*alias\s+\"{name}\"", text
+        ):
             return True
+    return _is_configured_by_environment()
+
+
+@look_up_once
+def _is_configured_by_environment() -> bool:
     return any(name.startswith("GIT_CONFIG_") and name[11:] not in ("GLOBAL", "SYSTEM") for name in os.environ)
+
+
+@look_up_once
+def _read_aliases(folder: str) -> tuple[str, ...]:
+    """Return the configuration files that define aliases or include other files."""
+    texts = (_read_text(path) for path in _list_config_files(folder))
+    return tuple(text for text in texts if text and (_INCLUDE.search(text) or _ALIAS_SECTION.search(text)))
 
 
 def _list_config_files(folder: str) -> Iterator[str]:
@@ -417,9 +429,9 @@ def find_git_folder(folder: str) -> str:
 
 def _read_text(path: str) -> str | None:
     try:
-        if not Path(path).is_file():
+        if not os.path.isfile(path):  # noqa: PTH113
             return None
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             return file.read(_MAX_CONFIG_CHARS)
     except (OSError, ValueError):
         return None

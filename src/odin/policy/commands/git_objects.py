@@ -74,9 +74,11 @@ class _ObjectStore:
                 written = (read_small_file(f"{folder}/{full}") or b"").strip().decode("ascii", "replace")
                 if re.fullmatch(r"[0-9a-f]{40,64}", written):
                     return written
-            line = re.search(rb"(?m)^([0-9a-f]{40,64}) " + re.escape(os.fsencode(full)) + rb"$", packed)
-            if line is not None:
-                return line[1].decode()
+            wanted = b" " + os.fsencode(full)
+            if wanted in packed:
+                line = re.search(rb"(?m)^([0-9a-f]{40,64})" + re.escape(wanted) + rb"$", packed)
+                if line is not None:
+                    return line[1].decode()
         return ""
 
     def find_ids(self, prefix: str) -> list[str]:

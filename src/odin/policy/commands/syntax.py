@@ -5,6 +5,8 @@ uncertain is reported, and callers must then assume the worst. Commands inside s
 are included.
 """
 
+from functools import cached_property
+
 from msgspec import Struct
 
 from odin.core.format import clip
@@ -109,7 +111,7 @@ def has_brace_expansion(bare: str) -> bool:
     return any("," in inside or ".." in inside for inside in insides)
 
 
-class ExtractedCommand(Struct, frozen=True):
+class ExtractedCommand(Struct, frozen=True, dict=True):
     """One command that would run. `is_inner`: it was found inside another command, not at the top level.
 
     `folder` is the folder it would run in, as in `SimpleCommand.folder`. `stdin_texts` are the texts on its standard
@@ -124,11 +126,11 @@ class ExtractedCommand(Struct, frozen=True):
     placeholder: str = ""
     is_open: bool = False
 
-    @property
+    @cached_property
     def texts(self) -> tuple[str, ...]:
         return tuple(word.text for word in self.words)
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.words[0].text.rsplit("/", 1)[-1] if self.words else ""
 

@@ -7,7 +7,6 @@ import fnmatch
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -69,7 +68,7 @@ def context_of(analysis: CommandAnalysis, root: str, cwd: str) -> ExpansionConte
         elif part.name in ("read", "mapfile", "readarray"):
             for word in part.words[1:]:
                 _add(values, word.text, _find_readable_words(part, analysis))
-    return ExpansionContext(root, cwd or root, str(Path("~").expanduser()), values)
+    return ExpansionContext(root, cwd or root, os.path.expanduser("~"), values)  # noqa: PTH111
 
 
 def _add(values: dict[str, tuple[str, ...]], name: str, words: "list[ShellWord] | tuple[ShellWord, ...]") -> None:

@@ -32,7 +32,7 @@ from odin.policy.commands.syntax import (
     quote_short,
     split_names,
 )
-from odin.policy.paths import resolve_path
+from odin.policy.paths import look_up_once, resolve_path
 
 READ_ONLY_COMMANDS: dict[str, ReadOnlyCommand] = {
     **FILE_COMMANDS,
@@ -342,19 +342,21 @@ def is_system_program(name: str, cwd: str, root: str) -> bool:
     return not is_project_program(name, cwd, root) and not find_shim(name, cwd, root)
 
 
+@look_up_once
 def is_project_program(name: str, cwd: str, root: str) -> bool:
     """True if a folder of the project on PATH contains this name, or the program on PATH is a file of the project."""
     search = os.environ.get("PATH", "")
     if any(os.path.lexists(f"{folder}/{name}") for folder in _find_project_folders(search, cwd, root)):
         return True
-    found = find_on_path(name, search)
-    return bool(found) and contains(root, os.path.realpath(found))
+    found, target = find_on_path(name, search)
+    return bool(found) and contains(root, target)
 
 
+@look_up_once
 def find_shim(name: str, cwd: str, root: str) -> str:
     """Return the path of the shim that this name means if a file of the project tells it what to run, or ""."""
-    found = find_on_path(name, os.environ.get("PATH", ""))
-    if not found or not _is_shim(found, os.path.basename(os.path.realpath(found))):  # noqa: PTH119
+    found, target = find_on_path(name, os.environ.get("PATH", ""))
+    if not found or not _is_shim(found, os.path.basename(target)):  # noqa: PTH119
         return ""
     return found if find_version_file(cwd, root) else ""
 
@@ -374,13 +376,14 @@ def find_version_file(cwd: str, root: str) -> str:
     return ""
 
 
-def find_on_path(name: str, search: str) -> str:
-    """Return the first executable with this name on PATH, or ""."""
+@look_up_once
+def find_on_path(name: str, search: str) -> tuple[str, str]:
+    """Return the first executable with this name on PATH, and the file it leads to; "" if there is none."""
     for folder in search.split(":"):
         path = f"{folder}/{name}"
         if folder.startswith("/") and os.access(path, os.X_OK) and os.path.isfile(path):  # noqa: PTH113
-            return path
-    return ""
+            return path, os.path.realpath(path)
+    return "", ""
 
 
 def _is_shim(path: str, target: str) -> bool:
