@@ -5,8 +5,8 @@ from typing import Any
 
 from odin.core.message import Message
 from odin.core.provider import Request, ToolSpec
-from odin.providers import anthropic, openai_chat, openai_responses
-from odin.testing import anthropic_api, chat_api, responses_api
+from odin.providers import anthropic, gemini, openai_chat, openai_responses
+from odin.testing import anthropic_api, chat_api, gemini_api, responses_api
 from odin.testing.strict import IssuedIds, RequestRefused, parse_body
 
 NOBODY = frozenset[str]()
@@ -39,6 +39,12 @@ _WIRES: dict[str, tuple[Callable[[Request], bytes], Check, str, int]] = {
         "gpt-5",
         2000,
     ),
+    "gemini": (
+        lambda request: gemini.encode_request(request, "google"),
+        gemini_api.check_request,
+        "gemini-3.8-flash",
+        2000,
+    ),
 }
 
 
@@ -48,7 +54,7 @@ def refusals(history: tuple[Message, ...], memory: IssuedIds) -> list[str]:
     for name, (encode, check, model, thinking) in _WIRES.items():
         request = Request(model, history, ("Be brief.",), TOOLS, 4000, thinking=thinking)
         try:
-            check(parse_body(encode(request)), memory, NOBODY)
+            check({"model": model, **parse_body(encode(request))}, memory, NOBODY)
         except RequestRefused as refused:
             found.append(f"{name}: {refused}")
     return found

@@ -120,7 +120,7 @@ async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
 
     async def begin(
         script: Any,
-        api: Literal["anthropic", "openai"] = "anthropic",
+        api: Literal["anthropic", "openai", "google"] = "anthropic",
         *,
         env: dict[str, str] | None = None,
         server: Any = None,

@@ -327,13 +327,13 @@ async def test_a_configured_local_server_is_asked_for_its_window(start: Start, k
     server.stop()
 
 
-@pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
+@pytest.mark.parametrize("api", ["anthropic", "chat", "responses", "gemini"])
 async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: str) -> None:
     """RECOV6: nothing is assumed; the first refusal teaches how much fits, and the turn goes on."""
     filler = "Some more words to fill the window a little. " * 40
     server = ScriptedServer(Model(lambda seen, number: say(filler)), window=9_000).start()
-    name = "anthropic" if api == "anthropic" else "openai"
-    kind = {} if api == "anthropic" else {"type": f"openai-{api}"}
+    name = {"anthropic": "anthropic", "gemini": "google"}.get(api, "openai")
+    kind = {"type": f"openai-{api}"} if name == "openai" else {}
     models = {"new-model": {"context": 0, "tools": "native"}}
     talk = await start(
         None,
@@ -346,7 +346,7 @@ async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: 
         ended = await talk.say(f"Prompt {number}.")
         assert ended.reason == "end_turn", ended.error
     assert 1 <= len(server.rejected) <= 3
-    assert all("too long" in why or "context" in why for _, why in server.rejected)
+    assert all("too long" in why or "context" in why or "token count" in why for _, why in server.rejected)
     assert talk.all(Compacted)[0].trigger == "overflow"
     server.stop()
 

@@ -16,13 +16,13 @@ from tests import pictures
 
 from .conftest import Start
 
-APIS = ("anthropic", "chat", "responses")
+APIS = ("anthropic", "chat", "responses", "gemini")
 
 
 def started(api: str) -> dict[str, Any]:
     """How a session speaks this API to the scripted server."""
-    if api == "anthropic":
-        return {"api": "anthropic"}
+    if api in ("anthropic", "gemini"):
+        return {"api": {"gemini": "google"}.get(api, api)}
     return {"api": "openai", "config": {"providers": {"openai": {"type": f"openai-{api}"}}}}
 
 
@@ -55,9 +55,9 @@ async def test_the_model_sees_the_image_now_later_and_after_a_resume(start: Star
 @pytest.mark.parametrize("api", APIS)
 async def test_a_model_without_eyes_is_told(start: Start, workspace: Path, api: str) -> None:
     (workspace / "shot.png").write_bytes(pictures.png())
-    name = "anthropic" if api == "anthropic" else "openai"
-    model = "claude-sonnet-4-5" if api == "anthropic" else "gpt-4.1"
     options = started(api)
+    name = options["api"]
+    model = {"anthropic": "claude-sonnet-4-5", "google": "gemini-3.8-flash"}.get(name, "gpt-4.1")
     provider = options.pop("config", {}).get("providers", {}).get(name, {})
     config = {"providers": {name: {**provider, "models": {model: {"images": False}}}}}
     talk = await start(

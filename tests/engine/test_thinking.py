@@ -46,6 +46,7 @@ THINKERS: dict[str, dict[str, Any]] = {
         "model": "openai/gpt-5-one",
         "config": {"thinking": 2000, "providers": {"openai": {"type": "openai-responses"}}},
     },
+    "gemini": {"api": "google", "model": "google/gemini-3-one", "config": {"thinking": 2000}},
     "chat": {"api": "openai", "model": "openai/one", "config": {"thinking": 2000}},
 }
 """Sessions with models that reason, one for each way in which an API wants it back."""
@@ -54,6 +55,7 @@ OTHER = {
     "anthropic": "anthropic/two",
     "adaptive": "anthropic/claude-opus-5-1",
     "responses": "openai/gpt-5-two",
+    "gemini": "google/gemini-3-two",
     "chat": "openai/two",
 }
 

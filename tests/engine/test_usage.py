@@ -57,19 +57,17 @@ async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path
     assert found.total.cache_hit_rate == pytest.approx(800 / 2_115, abs=1e-4)
 
 
-@pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
+@pytest.mark.parametrize("api", ["anthropic", "chat", "responses", "gemini"])
 async def test_cached_tokens_are_billed_once_by_every_api(start: Start, api: str) -> None:
     """Chat and Responses include cached and reasoning tokens in other counts; Anthropic counts them separately."""
     prices = {"price_input": 1.0, "price_output": 10.0, "price_cache_read": 0.1, "price_cache_write": 2.0}
-    kind = {"anthropic": "anthropic", "chat": "openai-chat", "responses": "openai-responses"}[api]
-    name = "anthropic" if api == "anthropic" else "openai"
+    kind = f"openai-{api}" if api in ("chat", "responses") else api
+    name = {"anthropic": "anthropic", "gemini": "google"}.get(api, "openai")
     written = 50 if api == "anthropic" else 0
     config: dict[str, Any] = {"providers": {name: {"type": kind, "models": {"m": prices}}}}
     thought = 0 if api == "anthropic" else 30
     used = Usage(200, 40, 800, written, thought)
-    talk = await start(
-        [reply("ok", usage=used)], "anthropic" if api == "anthropic" else "openai", config=config, model=f"{name}/m"
-    )
+    talk = await start([reply("ok", usage=used)], name, config=config, model=f"{name}/m")
     await talk.say("go")
     (event,) = talk.all(UsageRecorded)
     assert event.usage == used

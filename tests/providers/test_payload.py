@@ -17,7 +17,7 @@ from odin.core.message import (
     ToolResult,
 )
 from odin.core.provider import Request
-from odin.providers import anthropic, openai_chat, openai_responses, payload
+from odin.providers import anthropic, gemini, openai_chat, openai_responses, payload
 from odin.providers.payload import EncodedHistory, ImageBudget
 from tests.table import each
 
@@ -62,6 +62,7 @@ APIS: dict[str, Encode] = {
     "deepseek": lambda request, history: openai_chat.encode_request(
         request, "https://api.deepseek.com/v1", "here", None, history
     ),
+    "gemini": lambda request, history: gemini.encode_request(request, "here", None, history),
     "responses": lambda request, history: openai_responses.encode_request(request, "here", None, history),
 }
 

@@ -14,7 +14,7 @@ from odin.core.errors import BadRequest
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Provider, Request
 from odin.models.catalog import lookup_model
-from odin.providers import anthropic, openai_chat, openai_responses
+from odin.providers import anthropic, gemini, openai_chat, openai_responses
 from odin.providers.http import HttpClient
 from odin.providers.json_contract import flatten_messages
 from odin.providers.payload import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
@@ -31,11 +31,13 @@ ENCODERS: dict[str, Callable[[Request], bytes]] = {
     "anthropic": lambda request: anthropic.encode_request(request, "here"),
     "chat": lambda request: openai_chat.encode_request(request, "http://127.0.0.1/v1"),
     "responses": lambda request: openai_responses.encode_request(request, "here"),
+    "gemini": lambda request: gemini.encode_request(request, "here"),
 }
 PROVIDERS: dict[str, Callable[..., Provider]] = {
     "anthropic": anthropic.AnthropicProvider,
     "chat": openai_chat.ChatProvider,
     "responses": openai_responses.ResponsesProvider,
+    "gemini": gemini.GeminiProvider,
 }
 APIS = tuple(PROVIDERS)
 
@@ -180,7 +182,7 @@ def test_an_image_is_read_once(tmp_path: Path) -> None:
 @asynccontextmanager
 async def connected(api: str, server: ScriptedServer) -> AsyncGenerator[Provider]:
     http = HttpClient({})
-    base = server.url if api == "anthropic" else server.openai_url
+    base = server.url if api in ("anthropic", "gemini") else server.openai_url
     try:
         yield PROVIDERS[api](name="here", base_url=base, api_key="k", http=http, options=WireOptions(idle_timeout=5))
     finally:

@@ -10,10 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from odin.core.errors import AuthFailed, BadReply, BadRequest, ModelNotFound, Overloaded, RateLimited, StreamCut
+from odin.core.errors import (
+    AuthFailed,
+    BadReply,
+    BadRequest,
+    ModelNotFound,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+    StreamCut,
+)
 from odin.core.message import Message, PromptMessage
 from odin.core.provider import Provider, Request
-from odin.providers import anthropic, openai_chat, openai_responses
+from odin.providers import anthropic, gemini, openai_chat, openai_responses
 from odin.providers.http import HttpClient
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
@@ -39,7 +48,7 @@ class Wire:
     @asynccontextmanager
     async def open(self, server: ScriptedServer) -> AsyncGenerator[Provider]:
         http = HttpClient({})
-        url = server.url if self.name == "anthropic" else server.openai_url
+        url = server.url if self.name in ("anthropic", "gemini") else server.openai_url
         try:
             yield self.provider(
                 name=self.name, base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=5)
@@ -76,7 +85,14 @@ RESPONSES = Wire(
     lambda request: openai_responses.encode_request(request, "here"),
     "/v1/responses",
 )
-WIRES = (ANTHROPIC, CHAT, RESPONSES)
+GEMINI = Wire(
+    "gemini",
+    "gemini-3.8-flash",
+    gemini.GeminiProvider,
+    lambda request: gemini.encode_request(request, "here"),
+    "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+)
+WIRES = (ANTHROPIC, CHAT, RESPONSES, GEMINI)
 
 
 def named(wire: Wire) -> str:
@@ -117,6 +133,7 @@ FAILURES: list[tuple[Any, type[Exception]]] = [
     (fault(500), Overloaded),
     (fault(200, body="<html>hello</html>"), BadReply),
 ]
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
 OWN_FAILURES: list[tuple[Wire, Any, type[Exception]]] = [
     (ANTHROPIC, say("never").error(after=2, type="rate_limit_error", message="slow"), RateLimited),
     (ANTHROPIC, say("never").cut(events=3), StreamCut),
@@ -129,6 +146,15 @@ OWN_FAILURES: list[tuple[Wire, Any, type[Exception]]] = [
     (RESPONSES, say("never").cut(events=3), StreamCut),
     (RESPONSES, say("never").unfinished(1), StreamCut),
     (RESPONSES, say("never").garble(after=2), BadReply),
+    (GEMINI, say("never").error(after=1, type="rate_limit_error", message="slow"), RateLimited),
+    (GEMINI, say("never").unfinished(1), StreamCut),
+    (GEMINI, fault(400, code="API_KEY_INVALID", message="API key not valid. Please pass a valid API key."), AuthFailed),
+    (GEMINI, fault(403, message="Permission denied on resource"), AuthFailed),
+    (GEMINI, fault(404, message="models/x is not found for API version v1beta"), ModelNotFound),
+    (GEMINI, fault(503, message="The model is overloaded. Please try again later."), Overloaded),
+    (GEMINI, fault(429, code="GenerateRequestsPerMinutePerProjectPerModel", message=QUOTA), RateLimited),
+    (GEMINI, fault(429, code="GenerateRequestsPerDayPerProjectPerModel-FreeTier", message=QUOTA), QuotaExhausted),
+    (GEMINI, fault(429, message="Your prepayment credits are depleted."), QuotaExhausted),
     (RESPONSES, fault(404, code="model_not_found", message="The model `x` does not exist"), ModelNotFound),
 ]
 

@@ -68,7 +68,7 @@ def count_message_tokens(message: Message) -> int:
 
 def _count_part_tokens(part: Text | Thinking | ToolCall) -> int:
     if isinstance(part, ToolCall):
-        return tokens_of(part.name) + tokens_of(encode_json_text(part.args))
+        return tokens_of(part.name) + tokens_of(encode_json_text(part.args)) + tokens_of(part.signature)
     return tokens_of(part.text) + (tokens_of(part.signature) if isinstance(part, Thinking) else 0)
 
 

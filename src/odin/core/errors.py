@@ -270,6 +270,10 @@ class BadRequest(ProviderError):
     """The API rejected the request as malformed: a bug in Odin or in the configuration."""
 
 
+class ReplyBlocked(ProviderError):
+    """The model or a filter of the provider refused to answer."""
+
+
 class BadReply(ProviderError):
     """The response does not follow the API, for example an HTML page."""
 

@@ -24,10 +24,13 @@ class Thinking(Struct, frozen=True, tag="thinking"):
     signature: str = ""
 
 
-class ToolCall(Struct, frozen=True, tag="call"):
+class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
+    """A request to run a tool. `signature` is opaque provider data that must be sent back with the call."""
+
     id: str
     name: str
     args: dict[str, Any]
+    signature: str = ""
 
 
 class Image(Struct, frozen=True, omit_defaults=True):

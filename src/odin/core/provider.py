@@ -99,7 +99,7 @@ class ThinkingChunk(Struct, frozen=True, tag="thinking"):
 class CallChunk(Struct, frozen=True, tag="call"):
     """A part of tool call number `index`: its id and name once known, then fragments of its JSON arguments.
 
-    `done`: the arguments are complete.
+    `done`: the arguments are complete. `signature` is opaque provider data that belongs to the call.
     """
 
     index: int
@@ -107,6 +107,7 @@ class CallChunk(Struct, frozen=True, tag="call"):
     name: str = ""
     json: str = ""
     done: bool = False
+    signature: str = ""
 
 
 class UsageChunk(Struct, frozen=True, tag="usage"):
@@ -116,10 +117,14 @@ class UsageChunk(Struct, frozen=True, tag="usage"):
 
 
 class StopChunk(Struct, frozen=True, tag="stop"):
-    """The last chunk of every complete reply. A stream that ends without it was cut off."""
+    """The last chunk of every complete reply. A stream that ends without it was cut off.
+
+    `note` is a sentence for the user if the reply ended early.
+    """
 
     reason: StopReason
     model: str = ""
+    note: str = ""
 
 
 class WaitChunk(Struct, frozen=True, tag="wait"):
@@ -183,11 +188,12 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class _PartialCall:
-    __slots__ = ("fragments", "id", "name")
+    __slots__ = ("fragments", "id", "name", "signature")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
+        self.signature = ""
         self.fragments: list[str] = []
 
 
@@ -264,7 +270,7 @@ class ReplyBuilder:
         if args is None or not call.name or (self.stop == "max_tokens" and not raw.strip()):
             bad.append(MalformedCall(call.name, raw))
         else:
-            parts.append(ToolCall(call.id, call.name, args))
+            parts.append(ToolCall(call.id, call.name, args, call.signature))
 
     def _add_text(self, text: str) -> None:
         if not text:
@@ -297,6 +303,7 @@ class ReplyBuilder:
             self._order.append(("call", chunk.index))
         call.id = call.id or chunk.id
         call.name = call.name or chunk.name
+        call.signature = call.signature or chunk.signature
         if chunk.json:
             call.fragments.append(chunk.json)
 

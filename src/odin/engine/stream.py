@@ -26,8 +26,8 @@ from odin.core.call_events import (
     ThinkingStreamed,
     UsageRecorded,
 )
-from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, StreamCut
-from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded
+from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, ReplyBlocked, StreamCut
+from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded, Warned
 from odin.core.event_values import DiscardReason
 from odin.core.message import HistoryFold, Message, PromptMessage, ReplyMessage, Usage
 from odin.core.provider import (
@@ -273,6 +273,8 @@ class ReplyStream:
         if reply.is_empty:
             if reply.message.stop == "max_tokens":
                 raise EmptyTruncation("The reply hit its length limit before any text.", "Raise max_tokens.")
+            if reply.message.stop == "refusal":
+                raise ReplyBlocked("The model refused to answer.", "Rephrase the prompt, or use another model.")
             raise EmptyReply("The model returned an empty reply.")
         self._emit(self._progress.to_event())
         self._builder, self._partial_message = ReplyBuilder(), None
@@ -317,6 +319,8 @@ class ReplyStream:
             self._reasoning.add_chunk(chunk)
         elif isinstance(chunk, CallChunk):
             self._handle_call_chunk(chunk)
+        elif isinstance(chunk, StopChunk) and chunk.note:
+            self._emit(Warned(chunk.note))
         if self._progress.add_chunk(chunk):
             self._emit(self._progress.to_event())
 

@@ -97,10 +97,11 @@ def _find_unknown_fields(rows: TableRows) -> list[str]:
 
 if TYPE_CHECKING:
     from odin.providers.anthropic import AnthropicProvider
+    from odin.providers.gemini import GeminiProvider
     from odin.providers.openai_chat import ChatProvider
     from odin.providers.openai_responses import ResponsesProvider
 
-    WireAdapter = AnthropicProvider | ChatProvider | ResponsesProvider
+    WireAdapter = AnthropicProvider | ChatProvider | GeminiProvider | ResponsesProvider
 
 SettingsByProvider = Mapping[str, ProviderSettings]
 
@@ -131,6 +132,13 @@ PRESETS: dict[str, Preset] = {
         ("OPENAI_API_KEY",),
         ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
     ),
+    "google": Preset(
+        "gemini",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "gemini-4-argon",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        ("GOOGLE_GEMINI_BASE_URL",),
+    ),
     "openrouter": Preset(
         "openai-chat", "https://openrouter.ai/api/v1", "anthropic/claude-sonnet-5.5", ("OPENROUTER_API_KEY",)
     ),
@@ -155,6 +163,7 @@ _MODEL_FAMILIES: tuple[tuple[str, str], ...] = (
     ("o1", "openai"),
     ("o3", "openai"),
     ("o4", "openai"),
+    ("gemini-", "google"),
     ("deepseek-", "deepseek"),
     ("mistral-", "mistral"),
     ("devstral-", "mistral"),
@@ -383,6 +392,10 @@ def _load_adapter(kind: ProviderType) -> "type[WireAdapter]":
         from odin.providers.openai_responses import ResponsesProvider
 
         return ResponsesProvider
+    if kind == "gemini":
+        from odin.providers.gemini import GeminiProvider
+
+        return GeminiProvider
     from odin.providers.openai_chat import ChatProvider
 
     return ChatProvider

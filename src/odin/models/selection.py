@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 OFFLINE_NOTICE = (
     "No model is configured: the offline planner answers. "
-    "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, store a key with `odin auth add`, or see `odin models`."
+    "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, store a key with `odin auth add`, or see `odin models`."
 )
 OVERRIDES_NAME = "models.json"
 """The user's own model table, next to the configuration."""

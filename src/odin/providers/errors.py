@@ -97,11 +97,12 @@ class Peer(Struct, frozen=True):
 
 
 class ApiErrorInfo(Struct, frozen=True):
-    """What an API reported about a failure."""
+    """What an API reported about a failure. `wait` is the delay it asks for, in seconds."""
 
     message: str = ""
     type: str = ""
     code: str = ""
+    wait: float | None = None
 
 
 # --- sockets and TLS ---
@@ -217,7 +218,8 @@ def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body:
     if page and (status < 500 and status != 429):
         return make_web_page_error(peer, status)
     rendered = ApiErrorInfo() if page else parse_error_body(body)
-    return make_api_error(peer, rendered, status, parse_retry_after(headers, time.time()))
+    wait = parse_retry_after(headers, time.time())
+    return make_api_error(peer, rendered, status, rendered.wait if wait is None else wait)
 
 
 def _make_redirect_error(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
@@ -242,7 +244,7 @@ def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
     """Return the error for status 200 with one JSON object: a late error, or a server that cannot stream."""
     rendered = parse_error_body(body)
     if rendered.message or rendered.type or rendered.code:
-        return make_api_error(peer, rendered, 0, None)
+        return make_api_error(peer, rendered, 0, rendered.wait)
     return BadReply(
         f"{peer.name} at {peer.url} did not stream its answer.", "Check that the base URL is that of a model API."
     )
@@ -309,12 +311,23 @@ _STATUS_BY_CODE: dict[str, int] = {
     "timeout_error": 504,
     "invalid_request_error": 400,
     "invalid_prompt": 400,
+    "API_KEY_INVALID": 401,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
 }
+"""What error codes and types of the APIs mean. Those in capitals are Google's."""
 
 
 def make_reported_error(peer: Peer, rendered: ApiErrorInfo) -> ProviderError:
     """Return the error for an error event in the middle of a stream."""
-    return make_api_error(peer, rendered, 0, None)
+    return make_api_error(peer, rendered, 0, rendered.wait)
 
 
 def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
@@ -345,9 +358,9 @@ def _classify_error(
         model = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {model}{tail}.", hint
-    if 402 in (code, meant) or (code in (400, 403, 429) and _has_pattern(_QUOTA_PATTERN, rendered.message)):
+    if 402 in (code, meant) or (code in (400, 403, 429) and _is_quota_spent(rendered)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
-    if code in (401, 403):
+    if code in (401, 403) or meant == 401:
         return AuthFailed, *_describe_auth_error(peer, tail)
     if code == 429:
         return RateLimited, *_describe_rate_limit(peer, tail, wait)
@@ -359,6 +372,13 @@ def _classify_error(
     if "cache_control" in rendered.message:
         hint = f"Set providers.{peer.name}.prompt_caching to false."
     return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
+
+
+def _is_quota_spent(rendered: ApiErrorInfo) -> bool:
+    """True if waiting a minute does not help. Google reports every limit as an exceeded quota and names it."""
+    if rendered.type == "RESOURCE_EXHAUSTED":
+        return "PerDay" in rendered.code or _has_pattern(r"credits? .{0,20}(depleted|used up)", rendered.message)
+    return _has_pattern(_QUOTA_PATTERN, rendered.message)
 
 
 def _describe_auth_error(peer: Peer, tail: str) -> tuple[str, str]:
@@ -410,9 +430,25 @@ def error_info_of(value: Any) -> ApiErrorInfo:
             if "message" not in found or "choices" in found
             else ApiErrorInfo(clip_line(_text_of(found["message"])))
         )
-    message = found.get("message") or found.get("detail") or ""
+    message = clip_line(_text_of(found.get("message") or found.get("detail") or ""))
+    if isinstance(found.get("status"), str) and "type" not in found:
+        return _read_google_error(found, message)
     kind = _text_of(found.get("type"))
-    return ApiErrorInfo(clip_line(_text_of(message)), "" if kind == "error" else kind, _text_of(found.get("code")))
+    return ApiErrorInfo(message, "" if kind == "error" else kind, _text_of(found.get("code")))
+
+
+def _read_google_error(found: dict[str, Any], message: str) -> ApiErrorInfo:
+    """Return an error in the form of `google.rpc.Status`: its details name the reason, the quota and the delay."""
+    code, wait = "", None
+    for detail in cast("list[Any]", found["details"]) if isinstance(found.get("details"), list) else []:
+        fields = cast("dict[str, Any]", detail) if isinstance(detail, dict) else {}
+        violations = cast("list[Any]", fields.get("violations")) if isinstance(fields.get("violations"), list) else []
+        quotas = [_text_of(cast("dict[str, Any]", one).get("quotaId")) for one in violations if isinstance(one, dict)]
+        code = code or _text_of(fields.get("reason")) or next((one for one in quotas if "PerDay" in one), "")
+        code = code or next(iter(quotas), "")
+        delay = fields.get("retryDelay")
+        wait = parse_reset_delay(delay, 0.0) if isinstance(delay, str) else wait
+    return ApiErrorInfo(message, found["status"], code or _text_of(found.get("code")), wait)
 
 
 def _text_of(value: Any) -> str:

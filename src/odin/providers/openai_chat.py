@@ -15,6 +15,7 @@ from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, 
 from odin.providers import errors
 from odin.providers.errors import Peer
 from odin.providers.payload import (
+    IMAGES_INTRO,
     CallIdMap,
     EncodedHistory,
     ImageBudget,
@@ -37,8 +38,6 @@ from odin.providers.payload import (
     model_of_reply,
 )
 from odin.providers.wire import ServerEvent, WireProvider
-
-_IMAGES_INTRO = "Images of the results above:"
 
 
 class ChatProvider(WireProvider):
@@ -185,7 +184,7 @@ def _encode_results(message: ToolMessage, ids: CallIdMap, selection: ImageSelect
     if not images:
         return found + _encode_user_texts(*message.notes)
     texts = [{"type": "text", "text": text} for text in (_join_texts(*message.notes),) if text]
-    return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES_INTRO}, *images, *texts]}]
+    return [*found, {"role": "user", "content": [{"type": "text", "text": IMAGES_INTRO}, *images, *texts]}]
 
 
 # --- response ---

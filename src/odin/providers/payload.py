@@ -36,6 +36,9 @@ MAX_IMAGE_CHARS = 20_000_000
 UNSUPPORTED_RESULT = "[Unsupported tool result type]"
 """Replaces an image for models that do not accept images."""
 
+IMAGES_INTRO = "Images of the results above:"
+"""Comes before images that cannot be part of their tool results."""
+
 IMAGES_NOT_SHOWN = "(The user attached images, which this model is not shown.)"
 """Added to a prompt whose images the model does not accept."""
 

@@ -150,7 +150,8 @@ def _chunks_of_message(message: ReplyMessage) -> Iterable[Chunk]:
         elif isinstance(part, Thinking):
             yield ThinkingChunk(part.text, part.signature)
         else:
-            yield CallChunk(index, part.id, part.name, msgspec.json.encode(part.args).decode(), done=True)
+            args = msgspec.json.encode(part.args).decode()
+            yield CallChunk(index, part.id, part.name, args, done=True, signature=part.signature)
             index += 1
 
 

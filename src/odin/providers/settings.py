@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, field
 
 from odin.core.provider import ToolStyleSetting
 
-ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses"]
+ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
 DEFAULT_IDLE_TIMEOUT = 90.0
 DEFAULT_HEADER_TIMEOUT = 120.0
@@ -50,7 +50,7 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     type: ProviderType | None = None
     """The API type. `openai` means Responses at api.openai.com and Chat Completions elsewhere."""
     base_url: str = ""
-    """The URL before /messages, /chat/completions or /responses, for example http://localhost:11434/v1."""
+    """The URL before /messages, /chat/completions, /responses or /models, for example http://localhost:11434/v1."""
     api_key: str = ""
     """The key, or $NAME to read it from an environment variable."""
     headers: dict[str, str] = field(default_factory=dict[str, str])

@@ -243,11 +243,15 @@ class WireProvider:
         url = f"{self.url.removesuffix(self.path)}{self.list_path}"
         status, body = await self._http.fetch(url, headers=self._headers, timeout=timeout)
         try:
-            entries = msgspec.json.decode(body, type=_ModelList).data if status == 200 else ()
+            models = self.parse_models(body) if status == 200 else ()
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise BadReply(f"{url} did not answer with a list of models.") from error
-        if not entries:
+        if not models:
             raise BadReply(f"{url} lists no models (HTTP status {status}).")
+        return models
+
+    def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
+        entries = msgspec.json.decode(body, type=_ModelList).data
         return tuple(ListedModel(entry.id, entry.context) for entry in entries if entry.id)
 
     def make_peer(self, model: str) -> Peer:

@@ -29,6 +29,13 @@ def count_tokens(size: int) -> int:
     return (size + 3) // 4
 
 
+_PROMPT_KEYS: dict[Api, tuple[str, str]] = {
+    "anthropic": ("system", "messages"),
+    "responses": ("instructions", "input"),
+    "gemini": ("systemInstruction", "contents"),
+}
+
+
 class MeteredPrompt(Struct, frozen=True):
     """The prompt in the order in which caches compare it. `marks` are the cache breakpoints."""
 
@@ -42,11 +49,11 @@ class MeteredPrompt(Struct, frozen=True):
 
 def prompt_of(api: Api, body: dict[str, Any]) -> MeteredPrompt:
     """Return tools, system and messages as bytes, without cache markers, which move between requests."""
-    system = body.get("system") if api == "anthropic" else body.get("instructions")
-    conversation = body.get("input") if api == "responses" else body.get("messages")
+    system_key, conversation_key = _PROMPT_KEYS.get(api, ("instructions", "messages"))
+    system, conversation = body.get(system_key), body.get(conversation_key)
     items = cast("list[Any]", conversation) if isinstance(conversation, list) else [conversation]
     raw = b"\n".join(msgspec.json.encode(item) for item in (body.get("tools"), system, *items) if item)
-    if b'"image' in raw or b'_image"' in raw:
+    if b'"image' in raw or b'_image"' in raw or b'"inlineData"' in raw:
         raw = _IMAGE_DATA.sub(_shorten_image, raw)
     if b'"cache_control"' not in raw:
         return MeteredPrompt(raw, ())
@@ -198,6 +205,7 @@ def wants_contract(body: dict[str, Any]) -> bool:
         ("text", "format", "schema"),
         ("output_config", "format", "schema"),
         ("output_format", "schema"),
+        ("generationConfig", "responseJsonSchema"),
     ):
         node: Any = body
         for key in path:

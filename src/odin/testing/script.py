@@ -13,14 +13,15 @@ from msgspec import Struct, field, structs
 
 from odin.core.message import Usage
 
-Api = Literal["anthropic", "chat", "responses", "other"]
+Api = Literal["anthropic", "chat", "responses", "gemini", "other"]
 
 
 class SeenRequest(Struct):
     """One request. Times are of the monotonic clock, which all processes of a machine share.
 
     `at` is when its headers arrived, `finished_at` when the last byte of the response was written (0 until then).
-    `hung_up`: the client closed the connection before the response was complete.
+    `hung_up`: the client closed the connection before the response was complete. `json` is the body as an object; for
+    Gemini, whose URL names the model, also the `model`.
     """
 
     method: str
@@ -40,14 +41,16 @@ class SeenRequest(Struct):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation: `messages`, or the `input` of the Responses API."""
-        found = self.json.get("input" if self.api == "responses" else "messages")
+        """The conversation: `messages`, the `input` of the Responses API, or the `contents` of Gemini."""
+        found = self.json.get({"responses": "input", "gemini": "contents"}.get(self.api, "messages"))
         return cast("list[dict[str, Any]]", found) if isinstance(found, list) else []
 
     @property
     def tool_names(self) -> list[str]:
         """The offered tools, in order."""
         tools = cast("list[dict[str, Any]]", self.json.get("tools") or [])
+        if self.api == "gemini":
+            tools = [function for tool in tools for function in tool.get("functionDeclarations", ())]
         return [str((tool.get("function") or tool).get("name", "")) for tool in tools]
 
     @property
@@ -66,6 +69,11 @@ def _list_results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[st
             for block in message["content"]:
                 if block.get("type") == "tool_result":
                     yield str(block.get("tool_use_id")), text_of_content(block.get("content"))
+        elif api == "gemini":
+            answers = [part["functionResponse"] for part in message.get("parts", ()) if "functionResponse" in part]
+            for answer in answers:
+                told: dict[str, Any] = answer.get("response", {})
+                yield str(answer.get("id")), str(told.get("output", told.get("error", "")))
 
 
 def text_of_content(content: Any) -> str:

@@ -1,4 +1,4 @@
-"""A model server on loopback that plays a script: real HTTP, three wire formats, no model."""
+"""A model server on loopback that plays a script: real HTTP, four wire formats, no model."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from odin.testing import anthropic_api, chat_api, responses_api, strict
+from odin.testing import anthropic_api, chat_api, gemini_api, responses_api, strict
 from odin.testing.render import CacheMeter, MeteredPrompt, RenderedReply, prompt_of, render_reply, wants_contract
 from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
 from odin.testing.strict import IssuedIds, RequestRefused
@@ -31,6 +31,8 @@ def find_page(
     path = seen.path.partition("?")[0]
     kind = local.kind if local else ""
     size = window or _DEFAULT_WINDOW.get(kind, 0)
+    if (seen.method, path) == ("GET", "/v1beta/models"):
+        return {"models": [_build_gemini_entry(name, size) for name in names]}
     if (seen.method, path) == ("GET", "/v1/models"):
         return _build_model_list(seen, local, names, size)
     if local and kind == "ollama":
@@ -58,6 +60,17 @@ def _build_model_list(
         return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
     entries = [_build_model_entry(name, local, size) for name in names]
     return {"object": "list", "data": entries}
+
+
+def _build_gemini_entry(name: str, size: int) -> dict[str, Any]:
+    return {
+        "name": f"models/{name}",
+        "version": "001",
+        "displayName": name,
+        "inputTokenLimit": size or 1_048_576,
+        "outputTokenLimit": 65_536,
+        "supportedGenerationMethods": ["generateContent", "countTokens"],
+    }
 
 
 def _build_model_entry(name: str, local: EmulatedLocal | None, size: int) -> dict[str, Any]:
@@ -150,12 +163,14 @@ _WIRE_FORMATS: dict[Api, Any] = {
     "anthropic": anthropic_api,
     "chat": chat_api,
     "responses": responses_api,
+    "gemini": gemini_api,
     "other": chat_api,
 }
 _RULES = {
     "anthropic": anthropic_api.check_request,
     "chat": chat_api.check_request,
     "responses": responses_api.check_request,
+    "gemini": gemini_api.check_request,
 }
 _STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _MAX_BODY = 32 * 1024 * 1024
@@ -241,7 +256,7 @@ class Router:
         )
         self._memory.learn(seen.api, rendered)
         wire = _WIRE_FORMATS[seen.api]
-        if body.get("stream") is not True:
+        if not _is_streamed(seen):
             return _make_json_answer(
                 200, wire.build_reply(rendered, body) if seen.api == "responses" else wire.build_reply(rendered)
             )
@@ -267,9 +282,16 @@ class Router:
         return new_id
 
 
+def _is_streamed(seen: SeenRequest) -> bool:
+    found = gemini_api.parse_path(seen.path) if seen.api == "gemini" else None
+    return found[1] if found else seen.json.get("stream") is True
+
+
 def _encode_frames(api: Api, rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     if api == "anthropic":
         return anthropic_api.encode_frames(rendered)
+    if api == "gemini":
+        return gemini_api.encode_frames(rendered)
     if api == "responses":
         return responses_api.encode_frames(rendered, body)
     options = cast("dict[str, Any]", body.get("stream_options") or {})
@@ -317,6 +339,8 @@ def _make_fault(api: Api, turn: Turn) -> ServerAnswer:
 
 def _guess_api(seen: SeenRequest) -> Api:
     """Return the API whose format fits a request to an unknown URL."""
+    if "x-goog-api-key" in seen.headers or seen.path.startswith("/v1beta/"):
+        return "gemini"
     return "anthropic" if "x-api-key" in seen.headers or "anthropic-version" in seen.headers else "chat"
 
 
@@ -325,9 +349,9 @@ _APIS: dict[str, Api] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
 }
-_SECRET_HEADERS = frozenset({"authorization", "x-api-key"})
+_SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 _START_TIMEOUT = 10.0
-_DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1"}
+_DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1", "google": "gemini-3.8-flash"}
 
 
 class ScriptedServer:
@@ -370,7 +394,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """The base URL of the Anthropic API."""
+        """The base URL of the Anthropic and the Gemini API."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -378,9 +402,12 @@ class ScriptedServer:
         """The base URL of the OpenAI APIs."""
         return f"{self.url}/v1"
 
-    def env(self, api: Literal["anthropic", "openai"], model: str | None = None) -> dict[str, str]:
+    def env(self, api: Literal["anthropic", "openai", "google"], model: str | None = None) -> dict[str, str]:
         """Return the environment that points a new process at this server."""
         name = model or (self.models[0] if self.models else _DEFAULT_MODELS[api])
+        if api == "google":
+            key = {"GOOGLE_GEMINI_BASE_URL": self.url, "GEMINI_API_KEY": "scripted-key"}
+            return {**key, "ODIN_MODEL": f"google/{name}"}
         base = self.url if api == "anthropic" else self.openai_url
         prefix = api.upper()
         return {f"{prefix}_BASE_URL": base, f"{prefix}_API_KEY": "scripted-key", "ODIN_MODEL": f"{api}/{name}"}
@@ -458,8 +485,10 @@ class ScriptedServer:
 
     def record_request(self, raw: RawRequest) -> SeenRequest:
         """Record a request before handling it."""
-        api = _APIS.get(raw.path.partition("?")[0], "other") if raw.method == "POST" else "other"
-        seen = SeenRequest(raw.method, raw.path, raw.headers, raw.body, _parse_object(raw.body), api, raw.at)
+        body, api = _parse_object(raw.body), _find_api(raw)
+        if api == "gemini" and body and (found := gemini_api.parse_path(raw.path)):
+            body = {"model": found[0], **body}
+        seen = SeenRequest(raw.method, raw.path, raw.headers, raw.body, body, api, raw.at)
         with self._changed:
             (self.others if api == "other" else self.requests).append(seen)
             self._changed.notify_all()
@@ -485,6 +514,12 @@ class ScriptedServer:
         if self._log is not None:
             why = next((sentence for other, sentence in reversed(self.rejected) if other is seen), None)
             self._log.write(_format_log_line(seen, why))
+
+
+def _find_api(raw: RawRequest) -> Api:
+    if raw.method != "POST":
+        return "other"
+    return "gemini" if gemini_api.parse_path(raw.path) else _APIS.get(raw.path.partition("?")[0], "other")
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:

@@ -78,6 +78,13 @@ def check_key(api: Api, headers: dict[str, str]) -> None:
     if api == "anthropic":
         if not bearer and not headers.get("x-api-key"):
             raise RequestRefused("x-api-key header is required", status=401, type="authentication_error")
+    elif api == "gemini":
+        if not bearer and not headers.get("x-goog-api-key"):
+            raise RequestRefused(
+                "Method doesn't allow unregistered callers (callers without established identity). Please use API Key "
+                "or other form of API consumer identity to call this API.",
+                status=403,
+            )
     elif not bearer:
         raise RequestRefused(
             "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer "
@@ -105,6 +112,12 @@ def check_model(api: Api, body: dict[str, Any], models: Collection[str] | None) 
         return
     if api == "anthropic":
         raise RequestRefused(f"model: {model}", status=404, type="not_found_error")
+    if api == "gemini":
+        raise RequestRefused(
+            f"models/{model} is not found for API version v1beta, or is not supported for generateContent. Call "
+            "ListModels to see the list of available models and their supported methods.",
+            status=404,
+        )
     raise RequestRefused(
         f"The model `{model}` does not exist or you do not have access to it.",
         status=404,
@@ -120,6 +133,12 @@ def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, 
     if api == "anthropic":
         if size > window:
             raise RequestRefused(f"prompt is too long: {size} tokens > {window} maximum", type="invalid_request_error")
+        return
+    if api == "gemini":
+        if size > window:
+            raise RequestRefused(
+                f"The input token count ({size}) exceeds the maximum number of tokens allowed ({window})."
+            )
         return
     answer = 0
     if local == "vllm":
@@ -270,6 +289,23 @@ def check_sizes(pictures: list[tuple[str, ImageHeader]]) -> None:
                 f"{where}.source.base64.data: At least one of the image dimensions exceed max allowed size{what}: "
                 f"{most} pixels"
             )
+
+
+# --- Gemini ---
+
+
+def check_inline_data(value: Any, where: str) -> None:
+    """Check the image in an inlineData part."""
+    blob = as_object(value) or {}
+    kind, data = blob.get("mimeType"), blob.get("data")
+    if not isinstance(kind, str) or kind not in ("image/jpeg", "image/png", "image/webp"):
+        raise RequestRefused(f"Unsupported MIME type: {kind}")
+    raw = _decode_base64(data) if isinstance(data, str) else None
+    if raw is None:
+        raise RequestRefused(f"Invalid value at '{where}.inline_data.data' (TYPE_BYTES), Base64 decoding failed")
+    picture = _parse_image(raw)
+    if picture is None or picture.media_type != kind:
+        raise RequestRefused("Unable to process input image. Please retry or report the problem.")
 
 
 # --- OpenAI ---

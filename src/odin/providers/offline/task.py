@@ -106,8 +106,8 @@ ABILITIES = (
     "run a command or the tests, answer git questions, outline or summarize a file, and describe the project"
 )
 CONNECT_HINT = (
-    "To connect a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, store a key with `odin auth add`, or run "
-    '`odin models` to see local servers and put your choice as "model" in odinconfig.json.'
+    "To connect a model, set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, store a key with `odin auth add`, or "
+    'run `odin models` to see local servers and put your choice as "model" in odinconfig.json.'
 )
 HELLO = (
     f"Hello. No model is connected, so this is Odin's built-in planner: I follow plain requests word by word and "

@@ -1,0 +1,372 @@
+"""The Gemini API: what is sent, what is read, and what its signatures, filters and errors mean."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from odin.core.errors import ContextOverflow, ProviderError, QuotaExhausted, RateLimited, ReplyBlocked
+from odin.core.message import (
+    Image,
+    Message,
+    PromptMessage,
+    ReplyMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    Usage,
+)
+from odin.core.provider import MalformedCall, ReplyBuilder, Request, StopChunk, ToolSpec
+from odin.providers.gemini import FOREIGN_SIGNATURE, GeminiProvider, clean_schema, encode_request
+from odin.providers.http import HttpClient
+from odin.providers.wire import ListedModel, WireOptions
+from odin.testing import ScriptedServer, Turn, call, fault, reply, say
+
+from ..table import each
+from .histories import TOOLS, courses, play, script_of
+from .servers import answering, chunked, collect, reply_of
+
+MODEL = "gemini-3.8-flash"
+OLD_MODEL = "gemini-2.5-flash"
+PROMPT = PromptMessage("hi")
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+
+@asynccontextmanager
+async def connected(url: str, key: str = "k") -> AsyncGenerator[GeminiProvider]:
+    http = HttpClient({})
+    try:
+        yield GeminiProvider(name="google", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5))
+    finally:
+        await http.close()
+
+
+def body_of(*messages: Message, provider: str = "google", model: str = MODEL, **options: Any) -> dict[str, Any]:
+    return msgspec.json.decode(encode_request(Request(model, messages or (PROMPT,), **options), provider))
+
+
+def parts_of(*messages: Message, **options: Any) -> list[Any]:
+    return [part for content in body_of(*messages, **options)["contents"] for part in content["parts"]]
+
+
+# --- requests ---
+
+
+def test_a_request_in_full() -> None:
+    system = ("You are a test.", " ", "Be brief.")
+    assert body_of(PromptMessage("hi", ("a note",)), system=system, tools=TOOLS[:1], max_tokens=100) == {
+        "generationConfig": {"maxOutputTokens": 8292},
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {"name": "Read", "description": "Read a file.", "parametersJsonSchema": TOOLS[0].schema}
+                ]
+            }
+        ],
+        "systemInstruction": {"parts": [{"text": "You are a test."}, {"text": "Be brief."}]},
+        "contents": [{"role": "user", "parts": [{"text": "hi"}, {"text": "a note"}]}],
+    }
+
+
+@each(
+    "model, thinking, wanted",
+    [
+        ("gemini-4-argon", 0, {"maxOutputTokens": 8292}),
+        ("gemini-4-argon", 2000, {"maxOutputTokens": 8292, "thinkingConfig": ("LOW", None)}),
+        ("gemini-flash-latest", 8000, {"maxOutputTokens": 8292, "thinkingConfig": ("MEDIUM", None)}),
+        (MODEL, 90_000, {"maxOutputTokens": 65_536, "thinkingConfig": ("HIGH", None)}),
+        (OLD_MODEL, 0, {"maxOutputTokens": 100, "temperature": 0.5, "thinkingConfig": (None, 0)}),
+        ("gemini-2.5-pro", 0, {"maxOutputTokens": 228, "temperature": 0.5, "thinkingConfig": (None, 128)}),
+        ("gemini-2.5-flash-lite", 100, {"maxOutputTokens": 612, "temperature": 0.5, "thinkingConfig": (None, 512)}),
+        ("gemini-2.5-pro", 90_000, {"maxOutputTokens": 32_868, "temperature": 0.5, "thinkingConfig": (None, 32_768)}),
+        ("gemini-2.0-flash", 2000, {"maxOutputTokens": 100, "temperature": 0.5}),
+        ("gemma-3-27b-it", 2000, {"maxOutputTokens": 100, "temperature": 0.5}),
+    ],
+)
+def test_the_effort_is_a_level_or_a_budget_and_leaves_room_for_the_answer(
+    model: str, thinking: int, wanted: dict[str, Any]
+) -> None:
+    options = body_of(model=model, thinking=thinking, max_tokens=100, temperature=0.5)["generationConfig"]
+    if "thinkingConfig" in options:
+        config = options["thinkingConfig"]
+        assert config.get("includeThoughts", False) == (thinking > 0)
+        options["thinkingConfig"] = (config.get("thinkingLevel"), config.get("thinkingBudget"))
+    assert options == wanted
+
+
+def test_a_schema_for_the_reply_has_only_keywords_that_the_api_takes() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "$schema": "x",
+        "properties": {
+            "kind": {"const": "a", "minLength": 1},
+            "done": {"const": True},
+            "list": {"type": "array", "items": {"type": "string", "pattern": "x"}},
+        },
+        "anyOf": [{"not": {}, "type": "object"}],
+        "additionalProperties": False,
+    }
+    options = body_of(schema=schema)["generationConfig"]
+    assert options["responseMimeType"] == "application/json"
+    assert (
+        options["responseJsonSchema"]
+        == clean_schema(schema)
+        == {
+            "type": "object",
+            "properties": {
+                "kind": {"enum": ["a"]},
+                "done": {"type": "boolean"},
+                "list": {"type": "array", "items": {"type": "string"}},
+            },
+            "anyOf": [{"type": "object"}],
+            "additionalProperties": False,
+        }
+    )
+
+
+def test_results_carry_the_name_and_id_of_their_call_even_if_calls_share_an_id() -> None:
+    said = ReplyMessage((ToolCall("x", "Read", {}), ToolCall("x", "Grep", {}), ToolCall("y", "1 odd", {})))
+    told = ToolMessage((ToolResult("x", "one"), ToolResult("x", "", True), ToolResult("y", "three")), ("a note",))
+    calls = [part["functionCall"] for part in parts_of(PROMPT, said, told)[1:4]]
+    answers = [part["functionResponse"] for part in parts_of(PROMPT, said, told)[4:7]]
+    assert [(one["id"], one["name"]) for one in calls] == [(one["id"], one["name"]) for one in answers]
+    assert [one["name"] for one in calls] == ["Read", "Grep", "_1_odd"]
+    assert [one["response"] for one in answers] == [
+        {"output": "one"},
+        {"error": "(no output)"},
+        {"output": "three"},
+    ]
+    assert parts_of(PROMPT, said, told)[7:] == [{"text": "a note"}]
+
+
+@each("model, inside", [(MODEL, True), (OLD_MODEL, False)])
+def test_images_are_parts_of_the_result_or_follow_it(model: str, inside: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(PNG)
+    image = Image(str(path), "image/png")
+    said, told = ReplyMessage((ToolCall("x", "Read", {}),)), ToolMessage((ToolResult("x", "seen", images=(image,)),))
+    prompt = PromptMessage("look", images=(image,))
+    first, _, answer, *rest = (
+        parts_of(prompt, said, told, model=model, images=True)[0:1]
+        + parts_of(prompt, said, told, model=model, images=True)[1:]
+    )
+    assert first["inlineData"]["mimeType"] == "image/png"
+    assert ("parts" in parts_of(prompt, said, told, model=model, images=True)[3]["functionResponse"]) == inside
+    assert any("inlineData" in part for part in rest) != inside
+    assert "text" in answer or "functionCall" in answer
+
+
+# --- signatures ---
+
+
+async def test_a_signature_comes_back_on_its_call_and_only_to_its_model() -> None:
+    script = [reply("", [call("Read", {}), call("Grep", {})], "hm"), say("done", thinking="so")]
+    async with connected((server := ScriptedServer(script).start()).url) as provider:
+        said, _ = await reply_of(provider, Request(MODEL, (PROMPT,), (), TOOLS, thinking=2000))
+        told = ToolMessage(tuple(ToolResult(one.id, "ok") for one in said.calls))
+        answer, _ = await reply_of(provider, Request(MODEL, (PROMPT, said, told), (), TOOLS, thinking=2000))
+        server.stop()
+    assert server.rejected == []
+    first, second = said.calls
+    assert first.signature
+    assert not second.signature
+    assert [type(part) for part in answer.parts] == [Thinking, Text, Thinking]
+    history = (PROMPT, said, told, answer, PromptMessage("more"))
+    sent = [part.get("thoughtSignature") for part in parts_of(*history)]
+    last = answer.parts[-1]
+    assert isinstance(last, Thinking)
+    assert sent == [None, first.signature, None, None, None, None, last.signature, None]
+    elsewhere = [part.get("thoughtSignature") for part in parts_of(*history, model="gemini-4-argon")]
+    assert elsewhere == [None, FOREIGN_SIGNATURE, None, None, None, None, None]
+    assert not any("thoughtSignature" in part for part in parts_of(*history, model=OLD_MODEL))
+    assert parts_of(*history, provider="another")[1]["thoughtSignature"] == FOREIGN_SIGNATURE
+
+
+@pytest.mark.parametrize("model", [MODEL, OLD_MODEL])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(course=courses)
+async def test_any_course_of_a_thinking_conversation_is_legal(model: str, course: tuple[str, ...]) -> None:
+    with ScriptedServer(script_of(course)) as server:
+        async with connected(server.url) as provider:
+            await play(provider, course, lambda history: Request(model, history, (), TOOLS, thinking=2000))
+        assert server.rejected == []
+
+
+async def test_a_conversation_of_another_model_is_legal_in_the_middle_of_its_loop() -> None:
+    said = ReplyMessage(
+        (Thinking("hm", "sig"), ToolCall("toolu_1", "Read", {}, "of-another-wire")), "anthropic", "claude"
+    )
+    history = (PROMPT, said, ToolMessage((ToolResult("toolu_1", "ok"),)))
+    with ScriptedServer([say("done")]) as server:
+        async with connected(server.url) as provider:
+            await collect(provider, Request(MODEL, history, (), TOOLS))
+        assert server.rejected == []
+    assert b"of-another-wire" not in server.requests[0].body
+
+
+# --- replies ---
+
+
+async def test_usage_does_not_overlap_and_the_prefix_is_read_from_the_cache() -> None:
+    usage = Usage(input=10, output=5, cache_read=90, reasoning=7)
+    with ScriptedServer([say("one", usage=usage)]) as server:
+        async with connected(server.url) as provider:
+            _, counted = await reply_of(provider, Request(MODEL, (PROMPT,)))
+    assert counted == usage
+    long = PromptMessage("word " * 400)
+    with ScriptedServer([say("one"), say("two")]) as server:
+        async with connected(server.url) as provider:
+            said, first = await reply_of(provider, Request(MODEL, (long,)))
+            _, second = await reply_of(provider, Request(MODEL, (long, said, PROMPT)))
+    assert first.cache_read == 0
+    assert second.cache_read > 400
+
+
+async def ended_with(turn: Turn, model: str = MODEL) -> tuple[ReplyMessage, StopChunk, tuple[MalformedCall, ...]]:
+    with ScriptedServer([turn]) as server:
+        async with connected(server.url) as provider:
+            pieces = await collect(provider, Request(model, (PROMPT,), (), TOOLS))
+    builder = ReplyBuilder()
+    for piece in pieces:
+        builder.add(piece)
+    found, last = builder.finish(), pieces[-1]
+    assert isinstance(last, StopChunk)
+    return found.message, last, found.malformed_calls
+
+
+@pytest.mark.parametrize(
+    ("turn", "reason", "note"),
+    [
+        (say("cut", stop="max_tokens"), "max_tokens", ""),
+        (say("cut", stop="CONTINUATION"), "max_tokens", ""),
+        (say("odd", stop="OTHER"), "end_turn", ""),
+        (say("some", stop="RECITATION"), "refusal", "google blocked the reply: its filter for recited text matched"),
+        (say("some", stop="refusal"), "refusal", "google blocked the reply: its safety filter matched (SAFETY)."),
+    ],
+)
+async def test_a_reply_tells_why_it_ended(turn: Turn, reason: str, note: str) -> None:
+    message, stop, _ = await ended_with(turn)
+    assert (message.text, stop.reason) == (turn.text, reason)
+    assert stop.note.startswith(note)
+    assert bool(stop.note) == bool(note)
+
+
+FEEDBACK = b'data: {"promptFeedback": {"blockReason": "%s"}, "usageMetadata": {"promptTokenCount": 4}}\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ("turn", "sentence"),
+    [
+        (say("", stop="SAFETY"), "google blocked the reply: its safety filter matched (SAFETY)."),
+        (reply("", [call("Read", {})], stop="PROHIBITED_CONTENT"), "its filter for prohibited content matched"),
+        (FEEDBACK % b"BLOCKLIST", "google blocked the prompt: its list of blocked terms matched (BLOCKLIST)."),
+        (FEEDBACK % b"SOMETHING_NEW", "google blocked the prompt: one of its filters matched (SOMETHING_NEW)."),
+    ],
+)
+async def test_a_blocked_prompt_or_reply_is_an_error_that_says_so(turn: Turn | bytes, sentence: str) -> None:
+    if isinstance(turn, bytes):
+        turn = fault(200, {"content-type": "text/event-stream"}, turn)
+    with pytest.raises(ReplyBlocked) as caught:
+        await ended_with(turn)
+    assert sentence in str(caught.value)
+    assert not caught.value.retryable
+    assert "another model" in caught.value.hint
+
+
+async def test_a_malformed_call_never_runs_and_is_named() -> None:
+    message, stop, bad = await ended_with(call("Read", '{"file_path": '))
+    assert (message.calls, stop.reason) == ((), "tool_use")
+    assert [one.name for one in bad] == ["Read"]
+
+
+async def test_a_reply_without_ids_and_with_an_error_in_the_middle() -> None:
+    first = b'data: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "Read"}}]}}]}\r\n\r\n'
+    last = b'data: {"candidates": [{"finishReason": "STOP"}], "modelVersion": "gemini-9"}\r\n\r\n'
+    earlier = ReplyMessage((ToolCall("call_0", "Read", {}),))
+    history = (PROMPT, earlier, ToolMessage((ToolResult("call_0", "ok"),)))
+    failed = chunked(first, b'data: {"error": {"code": 500}}\n\n')
+    async with answering(chunked(first, last), failed) as server, connected(server.url) as provider:
+        message, _ = await reply_of(provider, Request(MODEL, history))
+        with pytest.raises(ProviderError, match="overloaded or failing"):
+            await collect(provider, Request(MODEL, history))
+    assert message.calls == (ToolCall("call_1", "Read", {}),)
+    assert message.model == "gemini-9"
+
+
+# --- errors, keys and addresses ---
+
+
+@pytest.mark.parametrize(
+    ("quota", "error"),
+    [
+        ("GenerateRequestsPerMinutePerProjectPerModel", RateLimited),
+        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaExhausted),
+    ],
+)
+async def test_the_delay_of_a_quota_is_in_the_body(quota: str, error: type[ProviderError]) -> None:
+    with ScriptedServer([fault(429, code=quota)]) as server:
+        async with connected(server.url) as provider:
+            with pytest.raises(error) as caught:
+                await collect(provider, Request(MODEL, (PROMPT,)))
+    assert (caught.value.retry_after, caught.value.code, caught.value.type) == (34.5, quota, "RESOURCE_EXHAUSTED")
+
+
+async def test_a_request_too_long_says_by_how_much() -> None:
+    with ScriptedServer([say("no")], window=100) as server:
+        async with connected(server.url) as provider:
+            with pytest.raises(ContextOverflow) as caught:
+                await collect(provider, Request(MODEL, (PromptMessage("word " * 400),)))
+    assert caught.value.limit == 100
+    assert caught.value.size > 400
+
+
+async def test_the_key_is_a_header_and_never_in_the_url_or_a_message() -> None:
+    with ScriptedServer([fault(400, code="API_KEY_INVALID", message="bad key secret-key")]) as server:
+        async with connected(server.url, "secret-key") as provider:
+            with pytest.raises(ProviderError) as caught:
+                await collect(provider, Request(MODEL, (PROMPT,)))
+    (seen,) = server.requests
+    assert seen.headers["x-goog-api-key"] == "secret-key"
+    assert "secret-key" not in seen.path + caught.value.describe()
+
+
+@pytest.mark.parametrize(
+    ("given_path", "base"),
+    [
+        ("", "/v1beta"),
+        ("/v1beta", "/v1beta"),
+        ("/v1", "/v1"),
+        ("/v1beta/models/x:generateContent", "/v1beta"),
+        ("/gateway", "/gateway/v1beta"),
+    ],
+)
+async def test_the_address(given_path: str, base: str) -> None:
+    async with connected(f"http://127.0.0.1:1{given_path}") as provider:
+        assert provider.url == f"http://127.0.0.1:1{base}"
+        assert provider.make_peer("models/a b?c").url.endswith(f"{base}/models/a%20b%3Fc:streamGenerateContent?alt=sse")
+
+
+async def test_the_models_are_listed_with_their_windows() -> None:
+    with ScriptedServer(models=["gemini-a", "gemini-b"], window=5000) as server:
+        async with connected(server.url) as provider:
+            listed = await provider.list_models(5)
+    assert listed == (ListedModel("gemini-a", 5000), ListedModel("gemini-b", 5000))
+    assert server.others[0].path == "/v1beta/models?pageSize=1000"
+
+
+async def test_a_tool_without_parameters_is_declared_as_it_is() -> None:
+    tools = (ToolSpec("Done", "Ends.", {"type": "object", "properties": {}}),)
+    with ScriptedServer([say("ok")]) as server:
+        async with connected(server.url) as provider:
+            await collect(provider, Request(MODEL, (PROMPT,), (), tools))
+        assert server.rejected == []
+        assert server.requests[0].tool_names == ["Done"]
