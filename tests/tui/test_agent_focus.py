@@ -4,6 +4,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from rich.segment import Segment
+
 from odin.core.call_events import PermissionAsked, ToolStarted, UsageRecorded
 from odin.core.event import AgentEnded, AgentStarted, Envelope, PromptQueued, TurnEnded, TurnStarted
 from odin.core.message import Usage
@@ -68,7 +70,7 @@ async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_
         stage.app.transcript.point_at(main.agents[0])
         await stage.press("a")
         await stage.shows("count on", "general-1 (completed)")
-        assert stage.app.composer.recipient == ""
+        assert stage.app.composer.target.recipient == ""
         assert stage.server.rejected == []
 
 
@@ -126,7 +128,7 @@ async def test_focus_returns_to_main_when_the_agent_ends_and_keeps_the_draft() -
         client.play(TaskChanged("adhoc-1", "failed", reason="It gave up."), agent="scout-1")
         client.play(AgentEnded("scout-1", "error"))
         await stage.shows("scout-1: failed. You are back at the main agent.", "half a sent")
-        assert stage.app.agent == "" and stage.app.composer.recipient == ""
+        assert stage.app.agent == "" and stage.app.composer.target.recipient == ""
 
 
 async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_twice() -> None:
@@ -250,3 +252,29 @@ async def test_commands_list_focus_and_stop_agents(open_app: OpenApp) -> None:
         await stage.shows("general-1: cancelled. You are back at the main agent.")
         (task,) = (await stage.app.client.snapshot()).tasks
         assert task.state == "cancelled"
+
+
+async def test_an_agent_has_the_color_of_its_type_wherever_it_is_named() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client), size=(140, 30)) as stage:
+        for name, color in (("scout-1", "pink"), ("scout-2", "#12ab34")):
+            client.play(AgentStarted(name, "look", "edit_mode", task_id="t", agent_type="scout", color=color))
+            client.play(TurnStarted(name, "", "edit_mode"), agent=name)
+        await stage.shows("2 agents working")
+        named = [part for strip in stage.strips() for part in strip if "scout-" in part.text]
+        assert {(part.text.strip("• "), colors_of(part)) for part in named} == {
+            ("scout-1", "#d68fb8"),
+            ("scout-2", "#12ab34"),
+        }
+        await stage.press("shift+tab")
+        await stage.shows("to scout-1")
+        title, border = (
+            next(part for strip in stage.strips() for part in strip if part.text.strip(" :") == text)
+            for text in ("scout-1", "to scout-1")
+        )
+        assert (colors_of(title), colors_of(border)) == ("#d68fb8", "#d68fb8")
+
+
+def colors_of(part: Segment) -> str:
+    color = part.style.color if part.style is not None else None
+    return color.get_truecolor().hex if color is not None else ""

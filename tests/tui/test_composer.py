@@ -284,7 +284,7 @@ async def test_ctrl_y_goes_through_the_permission_modes_but_never_to_the_bypass(
             await stage.press("ctrl+y")
             await stage.until(lambda mode=mode: SetPermissionMode(mode) in client.submitted)
             client.play(PermissionModeChanged(mode))
-            await stage.until(lambda mode=mode: stage.app.composer.permission_mode == mode)
+            await stage.until(lambda mode=mode: stage.app.composer.target.permission_mode == mode)
             await stage.until(lambda mode=mode: (f"· {mode}" in stage.screen()) == (mode != "default"))
         client.play(PermissionModeChanged("bypassPermissions"))
         await stage.shows("permissions bypassed")

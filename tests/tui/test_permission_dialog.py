@@ -277,7 +277,7 @@ async def test_all_edits_from_now_on(open_app: OpenApp, workspace: Path) -> None
         await stage.press("a")
         await asked(stage, "touch made")
         assert (workspace / "b.txt").exists() and not (workspace / "made").exists()
-        assert stage.app.composer.permission_mode == "acceptEdits"
+        assert stage.app.composer.target.permission_mode == "acceptEdits"
         await stage.press("n")
         await over(stage)
 

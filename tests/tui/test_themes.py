@@ -9,6 +9,7 @@ from rich.style import Style
 from textual.theme import Theme
 
 import odin.ui.tui
+from odin.context.agent_files import COLORS
 from odin.ui.tui.palette import DARK, LIGHT, make_palette, theme_name_of
 
 TEXTS = ("text", "dim", "strong", "accent", "user", "good", "warn", "bad", "link", "cursor")
@@ -29,7 +30,8 @@ def _light(colour: Color) -> float:
 def styles(theme: Theme) -> dict[str, Style]:
     colours = make_palette(theme)
     agents = {f"agent {number}": style for number, style in enumerate(colours.agents)}
-    return {**{name: getattr(colours, name) for name in TEXTS}, **agents}
+    named = {color: colours.style_of_agent("scout-1", color) for color in COLORS}
+    return {**{name: getattr(colours, name) for name in TEXTS}, **agents, **named}
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=["dark", "light"])
@@ -71,3 +73,10 @@ def test_colours_are_named_in_one_file_only() -> None:
     literal = re.compile(r"#[0-9a-fA-F]{6}\b|Style\(color=\"")
     found = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if literal.search(path.read_text())}
     assert found <= {"palette.py"}
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=["dark", "light"])
+def test_the_name_of_an_agent_is_never_painted_in_the_color_behind_it(theme: Theme) -> None:
+    colours = make_palette(theme)
+    assert colours.style_of_agent("scout-2", theme.background or "") == colours.style_of_agent("scout-2")
+    assert colours.style_of_agent("scout-2") != colours.style_of_agent("scout-1")

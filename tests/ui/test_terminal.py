@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odin.core.event import AgentStarted, Envelope
 from odin.testing import ScriptedServer, Turn, call, reply, say
+from odin.ui.plain.agent_lines import AgentLines
 from odin.ui.progress import ProgressLine
 from odin.ui.terminal import escape_control, escape_hidden, shorten
 from tests.ui.pseudo import ODIN, screen
@@ -191,3 +193,27 @@ def test_a_line_waits_while_a_question_has_the_terminal(how: str) -> None:
     assert err.getvalue() == ""
     getattr(progress, how)()
     assert err.getvalue() == "A hook failed.\n"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_about_agents_name_them_in_the_color_of_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    lines, out = AgentLines(), _Terminal()
+    for name, color in (("a-1", "pink"), ("b-2", "#ff0000"), ("c-3", "")):
+        event = AgentStarted(name, "look", "edit_mode", color=color)
+        for line in lines.format_lines(Envelope(1, 0.0, "s", event), focus="", in_turn=False):
+            lines.write(out, line)
+    lines.write(out, "[a-1] · Read x")
+    lines.write(out, "Prompts go to the main agent again.")
+    assert out.getvalue().splitlines() == [
+        "\x1b[38;5;212m[a-1]\x1b[0m started: look",
+        "\x1b[38;5;196m[b-2]\x1b[0m started: look",
+        "[c-3] started: look",
+        "\x1b[38;5;212m[a-1]\x1b[0m\x1b[2m · Read x\x1b[0m",
+        "Prompts go to the main agent again.",
+    ]

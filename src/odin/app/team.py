@@ -207,6 +207,9 @@ class TeamFactory:
             await before.close()
         return models.ref
 
+    def color_of(self, name: str) -> str:
+        return self._composition.load_agents().find_type(name or DEFAULT_TYPE).color
+
     def idle_time_of(self, name: str) -> float | None:
         """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
         idle_s = self._composition.load_agents().find_type(name or DEFAULT_TYPE).idle_s

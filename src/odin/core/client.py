@@ -96,6 +96,7 @@ class SubAgentRecord(Struct, frozen=True):
     urgent: int = 0
     summary: str = ""
     artifact: str = ""
+    color: str = ""
 
 
 class ContextItem(Struct, frozen=True):

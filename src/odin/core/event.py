@@ -396,7 +396,7 @@ class AgentStarted(Event, frozen=True):
     """A sub-agent began to work on `task`; `description` is its short name. `call_id` is the call that started it.
 
     `owner` is the agent that made the call; "" is the main agent. `task_id` is the delegated task, if it is one.
-    `continues` is an ended agent whose conversation this one continues.
+    `continues` is an ended agent whose conversation this one continues. `color` is that of its type, if it has one.
     """
 
     id: str
@@ -409,6 +409,7 @@ class AgentStarted(Event, frozen=True):
     task_id: str = ""
     model: str = ""
     continues: str = ""
+    color: str = ""
 
 
 class AgentEnded(Event, frozen=True):

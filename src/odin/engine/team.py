@@ -111,6 +111,10 @@ class AgentMaker(Protocol):
         """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
         ...
 
+    def color_of(self, name: str) -> str:
+        """Return the color of agents of this type, or ""."""
+        ...
+
     async def report_work(self, task: TaskRecord) -> tuple[str, tuple[str, ...]]:
         """Return what the agent of a task has changed in its own worktree: a text for its owner, and the files."""
         ...
@@ -278,6 +282,7 @@ class Team:
                 agent_type=spec.type,
                 task_id=spec.task_id,
                 continues=spec.continues,
+                color=self._maker.color_of(spec.type),
             )
         )
         self._notifier.register(agent)

@@ -125,6 +125,7 @@ class SubAgentThreads:
             call_id=event.call_id,
             model=event.model,
             state_changed_at=started,
+            color=event.color,
         )
 
     def _load_thread(self, agent: str) -> Thread:

@@ -69,6 +69,22 @@ def is_dumb(env: Mapping[str, str]) -> bool:
 
 TextStyle = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 _STYLE_CODES: dict[TextStyle, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_AGENT_CODES = {
+    "red": "31",
+    "orange": "38;5;208",
+    "yellow": "33",
+    "green": "32",
+    "cyan": "36",
+    "blue": "34",
+    "purple": "35",
+    "pink": "38;5;212",
+}
+
+
+def _find_nearest_color(color: str) -> str:
+    """Return the code of the nearest of the 216 colors that nearly every terminal has."""
+    red, green, blue = (round(int(color[at : at + 2], 16) / 51) for at in (1, 3, 5))
+    return f"38;5;{16 + 36 * red + 6 * green + blue}"
 
 
 class TextPainter:
@@ -77,6 +93,11 @@ class TextPainter:
     def __init__(self, stream: TextIO | None, env: Mapping[str, str] | None = None) -> None:
         environ = os.environ if env is None else env
         self.is_on = stream is not None and stream.isatty() and not environ.get("NO_COLOR") and not is_dumb(environ)
+
+    def paint_name(self, text: str, color: str) -> str:
+        """Return the text in the color of an agent: one of the names of agent files, or #rrggbb."""
+        code = _AGENT_CODES.get(color) or (_find_nearest_color(color) if color else "")
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_on and text and code else text
 
     def paint(self, text: str, style: TextStyle) -> str:
         return f"\x1b[{_STYLE_CODES[style]}m{text}\x1b[0m" if self.is_on and text else text

@@ -1,19 +1,21 @@
 """The events of sub-agents as lines of plain mode, each with the name of its agent."""
 
 from collections.abc import Sequence
+from typing import TextIO
 
 from odin.core.call_events import Replied, ToolStarted
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope
 from odin.core.team import STATE_WORDS, MailSent, TaskChanged
 from odin.core.tool import user_name_of
 from odin.ui.progress import EventLines
-from odin.ui.terminal import escape_hidden
+from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words, write_text
 
 
 class AgentLines:
     """Formats what sub-agents do. While a turn of the main agent is shown, that shows tool calls and warnings."""
 
     def __init__(self) -> None:
+        self._colors: dict[str, str] = {}
         self._event_lines = EventLines(failures=True)
         self._delegated: set[str] = set()
 
@@ -21,6 +23,7 @@ class AgentLines:
         """Return the lines for an event. The replies of the agent in `focus` are shown completely."""
         event, agent = envelope.event, envelope.agent
         if isinstance(event, AgentStarted):
+            self._colors[event.id] = event.color
             if event.task_id:
                 self._delegated.add(event.id)
             return _add_name(event.id, [f"started: {_first_line_of(event.description or event.task)}"])
@@ -32,6 +35,17 @@ class AgentLines:
         if not in_turn and not lines:
             lines = self._describe_work(envelope)
         return _add_name(agent, lines)
+
+    def write(self, err: TextIO, line: str) -> None:
+        """Write one of these lines with the name of its agent in its color, and what it does dimmed."""
+        name, bracket, rest = line.partition("]")
+        painter, agent = TextPainter(err), name.removeprefix("[")
+        text = wrap_words(line, size_of(err)[0]) if err.isatty() else line
+        if bracket and agent in self._colors and text.startswith(f"{name}]"):
+            rest = text.removeprefix(f"{name}]")
+            rest = painter.paint(rest, "dim") if rest.startswith(" · ") else rest
+            text = f"{painter.paint_name(f'{name}]', self._colors[agent])}{rest}"
+        write_text(err, f"{text}\n")
 
     def _describe(self, event: AnyEvent, *, is_focused: bool) -> list[str]:
         match event:

@@ -372,7 +372,7 @@ class _PlainRepl:
             lines, self._unprinted = self._unprinted, []
             with self._keyboard.write_above():
                 for line in lines:
-                    write_line(sys.stderr, line, "dim" if "] · " in line else None)
+                    self._agent_lines.write(sys.stderr, line)
 
     # --- input ---
 

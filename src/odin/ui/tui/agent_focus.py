@@ -13,6 +13,7 @@ from odin.ui.terminal import escape_hidden
 from odin.ui.tui.lifecycle import DoublePress
 from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.panels.agent_activity import AgentList
+from odin.ui.tui.transcript import AgentTitle
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -66,7 +67,8 @@ class AgentFocus:
             return
         self.shown = agent
         app.transcript.show(app.transcripts[agent], title=self._make_title(agent))
-        app.input_panel.set_recipient(self.recipient)
+        status = self._agents.all.get(self.recipient)
+        app.input_panel.set_recipient(self.recipient, status.color if status is not None else "")
         app.request_frame()
 
     def show_next(self) -> None:
@@ -77,9 +79,9 @@ class AgentFocus:
             return
         self.show(names[(names.index(self.shown) + 1) % len(names)] if self.shown in names else "")
 
-    def _make_title(self, agent: str) -> str:
+    def _make_title(self, agent: str) -> AgentTitle | None:
         if not agent:
-            return ""
+            return None
         app, status = self._app, self._agents.all.get(agent)
         blocks = app.transcripts[""].agents
         task = next((block.description or block.task for block in blocks if block.key == agent), "")
@@ -88,7 +90,8 @@ class AgentFocus:
             hint = f"{key}: next agent"
         else:
             hint = f"{status.outcome if status is not None else 'ended'}; {key}: main agent"
-        return f"{sanitize_line(agent)}: {sanitize_line(task)}  ({hint})"
+        color = status.color if status is not None else ""
+        return AgentTitle(sanitize_line(agent), color, f"{sanitize_line(task)}  ({hint})")
 
     # --- stopping and leaving ---
 

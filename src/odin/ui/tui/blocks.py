@@ -152,6 +152,7 @@ class AgentBlock(TranscriptBlock):
     mode: Mode
     description: str = ""
     type: str = ""
+    color: str = ""
     model: str = ""
     task_id: str = ""
     state: TaskState = "running"

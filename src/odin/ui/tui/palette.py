@@ -83,10 +83,22 @@ LIGHT = Theme(
 _AGENTS_DARK = ("#6fb3b8", "#c58fb0", "#a9b665", "#c9976b", "#a58fc2", "#7aa2c8")
 _AGENTS_LIGHT = ("#1f6a70", "#8a3f6b", "#5d6b12", "#8c4a1c", "#6b4d94", "#2c5f8a")
 
+_NAMED_COLORS = {
+    "red": ("#d9736f", "#b3302b"),
+    "orange": ("#d98f5b", "#9a4f10"),
+    "yellow": ("#d9c45b", "#7a6400"),
+    "green": ("#8db580", "#35702a"),
+    "cyan": ("#6fb3b8", "#1f6a70"),
+    "blue": ("#7aa2c8", "#2c5f8a"),
+    "purple": ("#a58fc2", "#6b4d94"),
+    "pink": ("#d68fb8", "#9a2f6b"),
+}
+"""The named colors of agent files, for dark and light backgrounds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles by purpose. `code` is the Pygments theme; sub-agents use the `agents` styles in rotation.
+    """Styles by purpose. `code` is the Pygments theme; sub-agents without a color use the `agents` styles in rotation.
 
     Style sheets use `$dim` for secondary text.
     """
@@ -114,6 +126,19 @@ class Palette:
     match: Style
     match_here: Style
     agents: tuple[Style, ...]
+    background: Color
+
+    def style_of_agent(self, agent: str, color: str = "") -> Style:
+        """Return the style of an agent's name: the color of its type, or one of `agents` by the number in its id.
+
+        A color that is too close to the background is replaced, so that the name stays readable.
+        """
+        if named := _NAMED_COLORS.get(color):
+            return Style(color=named[0 if self.dark else 1])
+        if color and abs(Color.parse(color).brightness - self.background.brightness) >= MIN_CONTRAST:
+            return Style(color=color)
+        number = agent.rpartition("-")[2]
+        return self.agents[(int(number) - 1 if number.isdecimal() else 0) % len(self.agents)]
 
 
 def make_palette(theme: Theme) -> Palette:
@@ -143,6 +168,7 @@ def make_palette(theme: Theme) -> Palette:
         match=Style(bgcolor="#4d4320" if dark else "#f3e3a8"),
         match_here=Style(color="#14171c" if dark else "#23272e", bgcolor="#e0b95c" if dark else "#e6b93f"),
         agents=tuple(Style(color=color) for color in (_AGENTS_DARK if dark else _AGENTS_LIGHT)),
+        background=Color.parse(theme.background or ""),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from msgspec import Struct
 from rich.segment import Segment
 from textual import events
 from textual.geometry import Offset, Size
@@ -51,6 +52,14 @@ PRELOAD_MODULES = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.permission
 """Needed by the first answer and the first dialog; imported in a thread shortly after start."""
 
 _BLANK_LINE = Strip([])
+
+
+class AgentTitle(Struct, frozen=True):
+    """The heading over the transcript of a sub-agent: its name in its color, and what it is about."""
+
+    agent: str
+    color: str
+    about: str
 
 
 class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -105,7 +114,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self.model = TranscriptModel()
         self.following = True
         self.has_news = False
-        self.title = ""
+        self.title: AgentTitle | None = None
         self.cursor: TranscriptBlock | None = None
         self._is_settling = False
         self._is_ticking = False
@@ -132,7 +141,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
 
     # --- content ---
 
-    def show(self, model: TranscriptModel, *, cwd: str | None = None, title: str = "") -> None:
+    def show(self, model: TranscriptModel, *, cwd: str | None = None, title: AgentTitle | None = None) -> None:
         """Show the end of this model. A `title` is drawn over the first row."""
         self.cursor = None
         self._search.clear()
@@ -313,7 +322,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         return not self._search.words and not (block is self.cursor and self.has_focus)
 
     def _has_overlay(self, y: int) -> bool:
-        return bool(self.title and not y) or (self.has_news and y == self.size.height - 1)
+        return (self.title is not None and not y) or (self.has_news and y == self.size.height - 1)
 
     def _draw_line(self, strip: Strip, block: TranscriptBlock | None, place: int, y: int) -> Strip:
         width, line = self.render_cache.width + MARGIN, self.scroll_offset.y + y
@@ -345,9 +354,11 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     def _draw_overlay(self, strip: Strip, y: int) -> Strip:
         """Draw the title over the first row and the hint at new blocks over the last one."""
         width = self.render_cache.width + MARGIN
-        if self.title and not y:
-            head = Strip([Segment(f" {self.title}", self.palette.strong)]).crop_extend(0, width, None)
-            return head.apply_style(self.palette.user_block)
+        if (title := self.title) is not None and not y:
+            palette = self.palette
+            name = Segment(f" {title.agent}", palette.strong + palette.style_of_agent(title.agent, title.color))
+            head = Strip([name, Segment(f": {title.about}", palette.strong)]).crop_extend(0, width, None)
+            return head.apply_style(palette.user_block)
         if self.has_news and y == self.size.height - 1:
             hint = Strip([Segment(" ↓ new below ", self.palette.match_here)])
             return Strip.join([strip.crop(0, max(width - hint.cell_length, 0)), hint])

@@ -155,6 +155,7 @@ class NoticeBlocks:
             mode=event.mode,
             description=event.description,
             type=event.agent_type,
+            color=event.color,
             model=event.model,
             task_id=event.task_id,
         )

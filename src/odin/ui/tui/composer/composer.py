@@ -17,11 +17,12 @@ from textual.document._document import Location, Selection
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, PermissionModeChanged, RoleChanged, SessionOpened, TurnEnded, TurnStarted
-from odin.core.event_values import DEFAULT_ROLE, Delivery, Mode
+from odin.core.event import Envelope
+from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.terminal import width_of
 from odin.ui.tui.composer import external_text
+from odin.ui.tui.composer.border import PromptTarget
 from odin.ui.tui.composer.completion import ComposerCompleter, Popup
 from odin.ui.tui.composer.draft import (
     DraftPart,
@@ -37,7 +38,7 @@ from odin.ui.tui.composer.draft import (
 )
 from odin.ui.tui.keys import KeyTable, StableTextArea, dispatch_key
 from odin.ui.tui.palette import theme_of
-from odin.ui.tui.panels.status import ToastLevel, describe_enter, format_mode
+from odin.ui.tui.panels.status import ToastLevel
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not expanded in place; only the external editor shows it."""
@@ -104,10 +105,7 @@ class Composer(StableTextArea):
         self.searching = False
         self._get_mode = mode
         self._newest_queued = newest_queued
-        self.permission_mode = "default"
-        self.role = DEFAULT_ROLE
-        self.recipient = ""
-        self._busy_agents: set[str] = set()
+        self.target = PromptTarget()
         self._border_state: object = None
         self._load_count = 0
         self._history_matches: Sequence[PromptDraft] = ()
@@ -141,23 +139,11 @@ class Composer(StableTextArea):
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         """Switch completion to another session. The draft is kept."""
         self.completer.enter_session(client)
-        self.permission_mode = info.permission_mode
-        self.role = info.role
-        self._busy_agents.clear()
+        self.target.enter_session(info)
         self.update_border()
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        event = envelope.event
-        if isinstance(event, TurnStarted):
-            self._busy_agents.add(envelope.agent)
-        elif isinstance(event, TurnEnded):
-            self._busy_agents.discard(envelope.agent)
-        elif isinstance(event, SessionOpened):
-            self._busy_agents.clear()
-        elif live and isinstance(event, PermissionModeChanged) and not envelope.agent:
-            self.permission_mode = event.mode
-        elif live and isinstance(event, RoleChanged) and not envelope.agent:
-            self.role = event.role
+        self.target.handle_event(envelope, live)
 
     def draw_frame(self) -> None:
         self.update_border()
@@ -182,19 +168,16 @@ class Composer(StableTextArea):
         """Show the role, the mode, the permission mode and the meaning of Enter on the border."""
         if not self.is_mounted:
             return
-        first, theme, is_busy = self.document[0][:1], theme_of(self), self.recipient in self._busy_agents
-        doing = (self.searching, self.editing_id, is_busy, self.recipient)
-        state = (theme.name, self._get_mode(), self.permission_mode, self.role, first, doing)
+        first, theme, target = self.document[0][:1], theme_of(self), self.target
+        state = (theme.name, self._get_mode(), first, self.searching, self.editing_id, target.describe_state())
         if state == self._border_state:
             return
         self._border_state = state
         self.set_class(first == "!" and not self.searching, "-shell")
         self.set_class(first == "/" and not self.searching, "-command")
-        who = f"to {self.recipient}" if self.recipient else self.role
-        self.border_title = format_mode(theme, self._get_mode(), self.permission_mode, who)
-        editing, agent = bool(self.editing_id), self.recipient
-        meaning = describe_enter(first, self.keys, searching=self.searching, editing=editing, busy=is_busy, agent=agent)
-        self.border_subtitle = Text(meaning)
+        self.border_title = target.format_title(theme, self._get_mode())
+        editing = bool(self.editing_id)
+        self.border_subtitle = Text(target.describe_enter(first, self.keys, searching=self.searching, editing=editing))
 
     # --- drafts ---
 

@@ -65,7 +65,9 @@ class SubmitQueue:
     def put(self, draft: PromptDraft, delivery: Delivery | None, mode: Mode) -> None:
         """Queue a draft. Before the session is open, `mode` is used only if the user chose it."""
         known = self._open.is_set() or self._app.is_mode_chosen
-        self._drafts.put_nowait(SubmittedDraft(draft, delivery, mode if known else None, self._composer.recipient))
+        self._drafts.put_nowait(
+            SubmittedDraft(draft, delivery, mode if known else None, self._composer.target.recipient)
+        )
 
     def begin(self) -> None:
         """Start submitting: the session is open and its events are being followed."""
@@ -227,9 +229,9 @@ class InputPanel(Vertical):
         self.submit_queue.begin()
         self.composer.prompt_history.add_older(await self.submit_queue.load_history())
 
-    def set_recipient(self, agent: str) -> None:
+    def set_recipient(self, agent: str, color: str = "") -> None:
         """Send the next prompts to this agent and show its queue."""
-        self.composer.recipient = agent
+        self.composer.target.recipient, self.composer.target.color = agent, color
         self.queue.show_queue_of(agent)
 
     # --- app-wide keys ---
@@ -245,7 +247,7 @@ class InputPanel(Vertical):
 
     async def switch_permission_mode(self) -> None:
         """Set the next permission mode that the session accepts; say why it refuses one."""
-        current = self.composer.permission_mode
+        current = self.composer.target.permission_mode
         start = PERMISSION_CYCLE.index(current) + 1 if current in PERMISSION_CYCLE else 0
         for mode in (*PERMISSION_CYCLE[start:], *PERMISSION_CYCLE[:start]):
             if await self.odin.submit(SetPermissionMode(mode)):

@@ -284,7 +284,10 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     task_shown = task if len(task) <= room else task[: room - 1] + "…"
     lines = [
         canvas.paint_row(
-            (f"{mark} ", style), (name, palette.strong), (f" {task_shown}", palette.text), (f"  {status}", palette.dim)
+            (f"{mark} ", style),
+            (name, palette.strong + palette.style_of_agent(block.key, block.color)),
+            (f" {task_shown}", palette.text),
+            (f"  {status}", palette.dim),
         )
     ]
     if block.doing and not block.note:

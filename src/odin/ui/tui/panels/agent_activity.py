@@ -244,16 +244,16 @@ MAX_ENDED = 5
 
 @dataclass(slots=True)
 class AgentStatus:
-    """A sub-agent. `number` selects its color and never changes. `task_id` is its delegated task, if it has one."""
+    """A sub-agent. `color` is that of its type, if it has one. `task_id` is its delegated task, if it has one."""
 
     id: str
     task: str
-    number: int
     activity: AgentActivity
     end_reason: str = ""
     type: str = ""
     task_id: str = ""
     model: str = ""
+    color: str = ""
     state: TaskState = "running"
 
     @property
@@ -314,7 +314,6 @@ class AgentList:
         self.all: dict[str, AgentStatus] = {}
         self.main = AgentActivity()
         self.mailboxes = Mailboxes()
-        self._count = 0
         self._asks: set[str] = set()
         self._asked_at = 0.0
         self._waited_s = 0.0
@@ -326,9 +325,8 @@ class AgentList:
             case AgentStarted(id=id) as event:
                 about = event.description or event.task
                 self.all[id] = AgentStatus(
-                    id, about, self._count, AgentActivity(), "", event.agent_type, event.task_id, event.model
+                    id, about, AgentActivity(), "", event.agent_type, event.task_id, event.model, event.color
                 )
-                self._count += 1
             case TaskChanged(id=id, state=state):
                 if (status := self.find_by_task(id)) is not None:
                     status.state = state

@@ -221,7 +221,7 @@ class SideSections:
         good = ended in ("done", "completed")
         needs_answer = agent.is_asking or (agent.state == "waiting_main" and not ended)
         mark = "?" if needs_answer else "✓" if good else "✗" if ended else "▸" if agent.id == self.agent else "•"
-        style = palette.agents[agent.number % len(palette.agents)]
+        style = palette.style_of_agent(agent.id, agent.color)
         task = escape_hidden(agent.task.strip().split("\n")[0])
         name = Text.assemble((f"{mark} {escape_hidden(agent.id)} ", style), (task, palette.text), no_wrap=True, end="")
         right = make_text(state, palette.warn if needs_answer else palette.dim, self.width // 2)

@@ -1,4 +1,4 @@
-"""The start screen, the activity line above the composer, the text on its border, the status line, and toasts.
+"""The start screen, the activity line above the composer, the status line, and toasts.
 
 The start screen (name, version, model, directory, sandbox and three tips) stays until the first prompt.
 """
@@ -11,7 +11,6 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
-from textual.theme import Theme
 from textual.timer import Timer
 
 from odin.core.call_events import UsageTotals
@@ -26,7 +25,6 @@ from odin.core.format import (
     permission_mode_label_of,
     shorten_home,
 )
-from odin.ui.slash_commands.actions import BYPASS
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.paint.sanitize import sanitize
@@ -45,32 +43,6 @@ MIN_SHOWN_S = 5
 
 
 MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
-
-
-def format_mode(theme: Theme, mode: Mode, permission: str, role: str = DEFAULT_ROLE) -> Text:
-    """Return the mode in its color, after the role and before the permission mode unless they are the defaults."""
-    color = {"ask_mode": theme.success, "plan_mode": theme.secondary, "edit_mode": theme.accent}[mode]
-    text = Text("" if role == DEFAULT_ROLE else f"{escape_hidden(role)} · ", style=Style(bold=True))
-    text.append(MODE_WORDS[mode], style=Style(color=color, bold=True))
-    if permission == BYPASS:
-        text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
-    elif permission not in ("", "default"):
-        text.append(f" · {escape_hidden(permission_mode_label_of(permission))}", Style(color=theme.warning))
-    return text
-
-
-def describe_enter(text: str, keys: KeyTable, *, searching: bool, editing: bool, busy: bool, agent: str = "") -> str:
-    """Return what Enter does if it does not simply send the prompt, else ""."""
-    send, stop = keys.label_of("send"), keys.label_of("stop")
-    if searching:
-        return f"history search: {send} takes it, {stop} cancels"
-    if editing:
-        return f"queued prompt: {send} saves, {stop} cancels"
-    if text.startswith("!"):
-        return "! shell command"
-    if text.startswith("/"):
-        return "/ command of the main agent" if agent else "/ command"
-    return f"{send} queues · {keys.label_of('steer')} steers the running turn" if busy else ""
 
 
 class ActivityLine(Panel):
