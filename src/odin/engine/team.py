@@ -282,7 +282,7 @@ class Team:
                 agent_type=spec.type,
                 task_id=spec.task_id,
                 continues=spec.continues,
-                color=self._maker.color_of(spec.type),
+                color=self.maker.color_of(spec.type),
             )
         )
         self._notifier.register(agent)
