@@ -90,7 +90,7 @@ def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
 def test_the_newest_key_is_used_and_the_others_stay(run_odin: Run, auth: Path) -> None:
     kept(auth, json.dumps({"anthropic": "$WORK_KEY", "$schema": "x", "strange": 5}))
     done = run_odin("auth", "add", "anthropic", input=KEY, env={"WORK_KEY": OTHER})
-    assert "2 keys are stored; this one is used." in done.stdout
+    assert "2 keys are stored; this one is used first." in done.stdout
     assert json.loads(auth.read_text()) == {"anthropic": [KEY, "$WORK_KEY"], "$schema": "x", "strange": 5}
     assert OTHER not in auth.read_text(), "a variable is never written down resolved"
     listed = run_odin("auth", env={"WORK_KEY": OTHER})

@@ -1,7 +1,6 @@
-"""Several stored keys of one provider: a key that cannot be used is replaced by the next one."""
+"""Several keys of one provider: a key that cannot be used is replaced by the next one."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,15 @@ import pytest
 
 from odin.api import error_of
 from odin.core import errors
-from odin.core.call_events import ActivityChanged, RetryScheduled
-from odin.core.event import Warned
-from odin.core.provider import Chunk, Request, TextChunk
-from odin.models.keys import KeyPool, KeyStates
+from odin.core.call_events import ActivityChanged, ReplyRolledBack, RetryScheduled, UsageRecorded
+from odin.core.event import KeyPoolChanged, Warned
+from odin.core.provider import RateLimitChunk
+from odin.models.key_pool import KeyPool
+from odin.models.key_states import KeyState, KeyStates, fingerprint_of
+from odin.providers.wire import ApiKey
 from odin.testing import call, fault, say
 from odin.testing.script import SeenRequest
+from tests.table import each
 
 from .conftest import Start, Talk
 
@@ -62,8 +64,8 @@ async def test_a_rejected_key_is_replaced_by_the_next_one_and_not_used_again(sta
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["first", "second", "third"]
     assert warned(talk) == [
-        "The key sk-ant-…irst of anthropic was rejected. Using the next stored key, sk-ant-…cond.",
-        "The key sk-ant-…cond of anthropic was rejected. Using the next stored key, sk-ant-…hird.",
+        "The key sk-ant-…irst of anthropic was rejected. Using the next key, sk-ant-…cond.",
+        "The key sk-ant-…cond of anthropic was refused. Using the next key, sk-ant-…hird.",
     ]
     assert talk.all(RetryScheduled) == []
     assert (await talk.say("two")).text == "fine"
@@ -87,7 +89,7 @@ async def test_a_rate_limited_key_rests_while_another_answers(start: Start, work
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["first", "second", "second"]
     assert warned(talk) == [
-        "The key sk-ant-…irst of anthropic reached the rate limit. Using the next stored key, sk-ant-…cond."
+        "The key sk-ant-…irst of anthropic reached the rate limit. Using the next key, sk-ant-…cond."
     ]
     assert talk.all(RetryScheduled) == []
 
@@ -101,7 +103,7 @@ async def test_when_all_keys_rest_the_turn_waits_for_the_first_of_them(start: St
     assert api.used == ["first", "second", "third", "second"]
     (retry,) = talk.all(RetryScheduled)
     assert (retry.error_kind, retry.delay_s < 5) == ("AllKeysCooling", True)
-    assert "All 3 stored keys of anthropic reached the rate limit." in retry.error
+    assert "All 3 usable keys of anthropic rest after a rate limit or a refusal." in retry.error
     assert "cooling" in [event.activity for event in talk.all(ActivityChanged)]
 
 
@@ -116,49 +118,151 @@ async def test_when_all_keys_rest_for_too_long_the_turn_ends_and_says_until_when
     assert 1990 < error.retry_after <= 2000
 
 
-async def test_a_key_in_the_environment_is_used_alone(start: Start, stored: None) -> None:
+@pytest.mark.usefixtures("stored")
+async def test_a_key_in_the_environment_comes_first_and_the_stored_ones_follow(start: Start) -> None:
     api = Api(mine=[fault(401)])
     talk = await begin(start, api, "sk-ant-mine-0123456789")
-    assert (await talk.say("one")).error_kind == "AuthFailed"
-    assert api.used == ["mine"]
+    assert (await talk.say("one")).text == "fine"
+    assert api.used == ["mine", "first"]
+    assert talk.all(KeyPoolChanged)[0] == KeyPoolChanged("anthropic", 3, 4, "6789")
 
 
-async def test_a_key_that_rests_is_used_again_afterwards() -> None:
-    """By a clock that the test turns; a failure in the middle of a reply is not repeated with another key."""
-    now = 100.0
-    told: list[str] = []
-    states = KeyStates(told.append, lambda: now)
-    script: dict[str, list[Any]] = {"a": [errors.RateLimited("slow", retry_after=30), "text"], "b": ["text"] * 2}
-    pool = KeyPool([(key, Played(key, script[key])) for key in "ab"], states)
-    assert await answers(pool) == ["b"]
-    assert await answers(pool) == ["b"]
-    now += 31
-    assert await answers(pool) == ["a"]
-    assert len(told) == 1
-    broken = KeyPool([("c", Played("c", ["text", errors.AuthFailed("gone")], together=True)), ("b", pool)], states)
-    with pytest.raises(errors.AuthFailed, match="gone"):
-        await answers(broken)
+@pytest.mark.usefixtures("stored")
+async def test_a_key_that_fails_within_a_reply_is_replaced_and_the_text_rolled_back(start: Start) -> None:
+    """The reply starts again with the next key; its tokens count as an estimate."""
+    broken = say("half of it").error(type="authentication_error", message="invalid x-api-key", after=4)
+    api = Api(first=[broken])
+    talk = await begin(start, api)
+    assert (await talk.say("one")).text == "fine"
+    assert api.used == ["first", "second"]
+    assert talk.all(ReplyRolledBack) == [ReplyRolledBack("AuthFailed")]
+    assert [event.estimated for event in talk.all(UsageRecorded)] == [True, False]
 
 
-class Played:
-    """A provider that answers with its name, or fails, one answer per request; `together`: all in one reply."""
+@pytest.mark.usefixtures("stored")
+async def test_all_sessions_share_what_is_known_and_later_runs_too(start: Start, home: Path) -> None:
+    api = Api(first=[fault(401)], second=[fault(429, {"retry-after": "3600"})])
+    one, two = await begin(start, api), await begin(start, api)
+    await one.say("one")
+    await two.say("two")
+    assert api.used == ["first", "second", "third", "third"]
+    (talk_of_two, _) = [event.healthy for event in two.all(KeyPoolChanged)][-2:]
+    assert talk_of_two == 2, "the other session's display follows"
+    await one.client.close()
+    written = (home / ".local/state/odin/key-states.json").read_text()
+    assert not any(key in written for key in (FIRST, SECOND, THIRD))
+    later = KeyStates(home / ".local/state/odin/key-states.json")
+    later.refresh()
+    pool = KeyPool("anthropic", [ApiKey(key) for key in (FIRST, SECOND, THIRD)], later)
+    assert pool.choose() == ApiKey(THIRD)
+    assert pool.count().healthy == 1
+    assert pool.count().next_s > 3000
 
-    def __init__(self, name: str, script: list[Any], *, together: bool = False) -> None:
-        self.name = name
-        self._script = script
-        self._together = together
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        for _ in range(len(self._script) if self._together else 1):
-            told = self._script.pop(0)
-            if isinstance(told, Exception):
-                raise told
-            yield TextChunk(self.name)
-
-    async def close(self) -> None:
-        return
+def failure(status: int, message: str = "", wait: float | None = None, **more: str) -> errors.ProviderError:
+    kinds = {401: errors.AuthFailed, 403: errors.AuthFailed, 402: errors.QuotaExhausted, 429: errors.RateLimited}
+    return kinds.get(status, errors.Overloaded)(message, status=status, retry_after=wait, **more)
 
 
-async def answers(pool: KeyPool) -> list[str]:
-    request = Request("m", ())
-    return [chunk.text async for chunk in pool.stream(request) if isinstance(chunk, TextChunk)]
+@each(
+    ("error", "rest", "rejected"),
+    [
+        (failure(429), 1, False),
+        (failure(429, wait=30), 30, False),
+        (failure(429, wait=7200), 7200, False),
+        (failure(402), 60, False),
+        (failure(402, wait=900), 900, False),
+        (failure(401, "invalid x-api-key"), 0, True),
+        (failure(401, code="account_deactivated"), 0, True),
+        (failure(401, "try later"), 60, False),
+        (failure(403, "not in your region", type="authentication_error"), 60, False),
+        (failure(403, "this key was revoked"), 0, True),
+        (errors.AuthFailed("the proxy wants a login", status=407), None, False),
+        (failure(529), None, False),
+        (errors.StreamCut("cut"), None, False),
+    ],
+)
+def test_what_a_failure_means_for_its_key(error: errors.ProviderError, rest: float | None, rejected: bool) -> None:
+    """None: nothing is known about the key, and the error is raised."""
+    states = KeyStates(clock=lambda: 1000.0)
+    pool = KeyPool("p", KEYS[:2], states)
+    assert pool.record(pool.choose(), error) == (rest is not None)
+    name = fingerprint_of("p", KEYS[0].value)
+    assert (states.cooling_time_of(name), states.is_rejected(name)) == (rest or 0, rejected)
+    assert pool.choose() == KEYS[0 if rest is None else 1]
+
+
+KEYS = [ApiKey(f"key-of-the-test-{number}") for number in range(4)]
+
+
+def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() -> None:
+    now = 0.0
+    states = KeyStates(clock=lambda: now)
+    pool = KeyPool("p", KEYS[:2], states)
+    rests: list[float] = []
+    for _ in range(8):
+        pool.record(KEYS[0], failure(429))
+        rests.append(states.cooling_time_of(fingerprint_of("p", KEYS[0].value)))
+        now += rests[-1]
+    assert rests == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pool.count().healthy == 1, "usable again, but not proven"
+    pool.record(KEYS[0], None)
+    assert pool.count() == KeyPoolChanged("p", 2, 2, "st-0")
+
+
+@each(
+    ("settings", "used"),
+    [
+        ({}, "0 0 0 1 1 0"),
+        ({"rotation": "per_request"}, "0 1 2 3 1 2"),
+        ({"order": "smart"}, "0 0 0 2 2 2"),
+    ],
+)
+def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
+    """The first rests for 10 s after the third request; of the others, number 2 has the most of its limit left."""
+    now = 0.0
+    pool = KeyPool("p", KEYS, KeyStates(clock=lambda: now), **settings)
+    for number, left in enumerate((90, 10, 50, 20)):
+        pool.record_limits(KEYS[number], RateLimitChunk(requests_left=left, requests_limit=100))
+    chosen: list[ApiKey] = []
+    for turn in range(6):
+        if turn == 3:
+            pool.record(KEYS[0], failure(429, wait=10))
+            if settings.get("rotation"):
+                assert pool.choose() == KEYS[3]
+                chosen.append(KEYS[3])
+                continue
+        now += 20 if turn == 5 and not settings.get("rotation") else 0
+        chosen.append(pool.choose())
+    assert " ".join(str(KEYS.index(key)) for key in chosen) == used
+
+
+def test_after_an_empty_reply_another_key_is_tried() -> None:
+    pool = KeyPool("p", KEYS[:2], KeyStates())
+    assert pool.record(pool.choose(), errors.EmptyReply("nothing")) is False
+    assert (pool.choose(), pool.choose()) == (KEYS[1], KEYS[0])
+
+
+def test_a_random_order_has_every_key() -> None:
+    pool = KeyPool("p", KEYS, KeyStates(), rotation="per_request", order="random")
+    assert {pool.choose() for _ in KEYS} == set(KEYS)
+
+
+def test_a_single_key_is_used_whatever_is_known_about_it() -> None:
+    states = KeyStates()
+    pool = KeyPool("p", KEYS[:1], states)
+    assert pool.record(pool.choose(), failure(401, "invalid key")) is False
+    assert pool.choose() == KEYS[0]
+    assert pool.count() == KeyPoolChanged("p", 0, 1, "st-0")
+
+
+@each("content", ["", "[", "[]", '{"a": 1}', "\0\xff"])
+def test_a_damaged_file_is_replaced(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "states.json"
+    path.write_text(content, "latin-1")
+    states = KeyStates(path)
+    states.refresh()
+    states.set("f", KeyState("p", "tail", failures=1))
+    other = KeyStates(path)
+    other.refresh()
+    assert other.find("f") == KeyState("p", "tail", failures=1)

@@ -27,7 +27,7 @@ from odin.core.message import (
 from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, UsageChunk
 from odin.providers.anthropic import AnthropicProvider, encode_request
 from odin.providers.http import HttpClient
-from odin.providers.wire import WireOptions
+from odin.providers.wire import ApiKey, FixedKey, WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
@@ -257,9 +257,8 @@ async def test_a_token_is_sent_as_a_bearer_and_headers_are_added() -> None:
         token = AnthropicProvider(
             name="a",
             base_url=server.url,
-            api_key=" t\n",
+            api_key=FixedKey(ApiKey("t", bearer=True)),
             http=http,
-            options=WireOptions(bearer=True),
             headers={"X-Team": "blue"},
         )
         await collect(token, Request(OLD, PROMPT))

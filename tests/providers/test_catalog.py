@@ -10,6 +10,7 @@ from odin.core.message import PromptMessage, Usage
 from odin.core.provider import Request
 from odin.models.catalog import (
     PRESETS,
+    KeyedSettings,
     ModelTable,
     connect_model,
     find_default_ref,
@@ -242,22 +243,28 @@ def test_a_provider_without_an_address() -> None:
         connect_model("mine/x", {"mine": ProviderSettings()}, {}, HttpClient({}))
 
 
-@pytest.mark.parametrize(
-    ("settings", "env", "key", "bearer"),
+OWN, GATEWAY = ProviderSettings(api_key="own"), ProviderSettings(api_key="gate", base_url="https://gate.test")
+
+
+@each(
+    ("own", "env", "keys"),
     [
-        ({}, {"ANTHROPIC_API_KEY": " k \n"}, "k", False),
-        ({}, {"ANTHROPIC_AUTH_TOKEN": "t"}, "t", True),
-        ({}, {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, "k", False),
-        ({"anthropic": ProviderSettings(api_key="own")}, {"ANTHROPIC_API_KEY": "k"}, "own", False),
-        ({"anthropic": ProviderSettings(api_key="$MY_KEY")}, {"MY_KEY": "m"}, "m", False),
-        ({"anthropic": ProviderSettings(api_key="${MY_KEY}")}, {"MY_KEY": "m"}, "m", False),
+        (ProviderSettings(), {"ANTHROPIC_API_KEY": " k \n"}, "k"),
+        (ProviderSettings(), {"ANTHROPIC_API_KEY": "k, l,k"}, "k l"),
+        (ProviderSettings(), {"ANTHROPIC_AUTH_TOKEN": "t"}, "t*"),
+        (ProviderSettings(), {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, "k"),
+        (OWN, {"ANTHROPIC_API_KEY": "k"}, "own k"),
+        (OWN, {"ANTHROPIC_AUTH_TOKEN": "t"}, "own t*"),
+        (ProviderSettings(api_key="$MY_KEY"), {"MY_KEY": "m,n"}, "m n"),
+        (ProviderSettings(api_key="${MY_KEY}", api_keys=("x", "$NONE")), {"MY_KEY": "m"}, "m x"),
+        (KeyedSettings(api_key="own", stored_keys=("s", "k")), {"ANTHROPIC_API_KEY": "k"}, "own k s"),
+        (GATEWAY, {"ANTHROPIC_API_KEY": "k"}, "gate"),
     ],
 )
-def test_where_a_key_comes_from(
-    settings: dict[str, ProviderSettings], env: dict[str, str], key: str, bearer: bool
-) -> None:
-    place = resolve_endpoint("anthropic", settings, env)
-    assert (place.api_key, place.bearer) == (key, bearer)
+def test_where_keys_come_from(own: ProviderSettings, env: dict[str, str], keys: str) -> None:
+    """In the order of use; `*` marks those sent as a bearer token. A gateway gets no key but its own."""
+    place = resolve_endpoint("anthropic", {"anthropic": own}, env)
+    assert " ".join(f"{key.value}{'*' * key.bearer}" for key in place.keys) == keys
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from odin.core.message import (
 from odin.core.provider import MalformedCall, ReplyBuilder, Request, StopChunk, ToolSpec
 from odin.providers.gemini import FOREIGN_SIGNATURE, GeminiProvider, clean_schema, encode_request
 from odin.providers.http import HttpClient
-from odin.providers.wire import ListedModel, WireOptions
+from odin.providers.wire import ApiKey, ListedModel, WireOptions
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
 
 from ..table import each
@@ -352,7 +352,8 @@ async def test_the_key_is_a_header_and_never_in_the_url_or_a_message() -> None:
 async def test_the_address(given_path: str, base: str) -> None:
     async with connected(f"http://127.0.0.1:1{given_path}") as provider:
         assert provider.url == f"http://127.0.0.1:1{base}"
-        assert provider.make_peer("models/a b?c").url.endswith(f"{base}/models/a%20b%3Fc:streamGenerateContent?alt=sse")
+        url = provider.make_peer("models/a b?c", ApiKey()).url
+        assert url.endswith(f"{base}/models/a%20b%3Fc:streamGenerateContent?alt=sse")
 
 
 async def test_the_models_are_listed_with_their_windows() -> None:

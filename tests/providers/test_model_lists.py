@@ -11,6 +11,7 @@ import pytest
 
 from odin.config import load
 from odin.core.errors import ConfigError
+from odin.models.connector import ModelConnector
 from odin.models.model_lists import CACHE_NAME, is_listed
 from odin.models.selection import ModelSelector
 from odin.testing import ScriptedServer, say
@@ -29,9 +30,9 @@ async def selecting(
     workspace: Path, env: dict[str, str] | None = None, *, eager: bool = True
 ) -> AsyncGenerator[ModelSelector]:
     environ = {**os.environ, **(env or {})}
-    models = ModelSelector(load(str(workspace), environ), environ, eager=eager)
+    models = ModelSelector(ModelConnector(load(str(workspace), environ), environ, eager=eager))
     yield models
-    await models.close()
+    await models.connector.close()
 
 
 def test_its_models_are_listed_and_the_first_answers(run_odin: Run, workspace: Path, home: Path) -> None:
@@ -56,18 +57,21 @@ async def test_the_last_list_is_kept_for_the_next_start(workspace: Path, home: P
     with ScriptedServer([], models=["coder"]) as server:
         configure(home, providers={"work": {"base_url": server.openai_url, "api_key": "scripted-key"}})
         async with selecting(workspace, eager=False) as models:
-            assert [row.ref for row in await models.list_available()] == ["offline/planner"]
+            assert [row.ref for row in await models.connector.list_available()] == ["offline/planner"]
             assert await models.choose("") == "offline/planner"
             assert server.others == []
         async with selecting(workspace) as models:
             assert await models.choose("") == "work/coder"
             asked = len(server.others)
-            assert [row.ref for row in await models.list_available("configured")] == ["work/coder", "offline/planner"]
+            assert [row.ref for row in await models.connector.list_available("configured")] == [
+                "work/coder",
+                "offline/planner",
+            ]
             assert len(server.others) == asked
     assert (home / ".cache" / "odin" / CACHE_NAME).stat().st_mode & 0o077 == 0
     async with selecting(workspace, eager=False) as models:
         assert await models.choose("") == "work/coder"
-        assert [row.ref for row in await models.list_available()] == ["work/coder", "offline/planner"]
+        assert [row.ref for row in await models.connector.list_available()] == ["work/coder", "offline/planner"]
     (home / ".cache" / "odin" / CACHE_NAME).write_text("{]")
     async with selecting(workspace, eager=False) as models:
         assert await models.choose("") == "offline/planner"
@@ -77,7 +81,7 @@ async def test_the_catalog_is_about_the_address_of_its_provider(workspace: Path)
     with ScriptedServer([], models=["gpt-6-sol", "house-model"]) as server:
         env = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "scripted-key"}
         async with selecting(workspace, env) as models:
-            rows = {row.ref: row for row in await models.list_available("configured")}
+            rows = {row.ref: row for row in await models.connector.list_available("configured")}
             assert list(rows) == ["openai/gpt-6-sol", "openai/house-model", "offline/planner"]
             assert rows["openai/gpt-6-sol"].price_input is None
             assert await models.choose("") == "openai/gpt-6-sol"
@@ -93,20 +97,20 @@ async def test_a_model_that_its_server_does_not_have_is_refused(workspace: Path,
         async with selecting(workspace) as models:
             for name in ("work/codr", "codr"):
                 with pytest.raises(ConfigError) as caught:
-                    await models.check_name(name)
+                    await models.connector.check_name(name)
                 assert str(caught.value) == "work has no model 'codr'. Did you mean work/coder?"
                 assert "It has coder, coder-small." in caught.value.hint
             for name in ("work/coder", "coder-small", "offline"):
-                assert await models.check_name(name) == ""
+                assert await models.connector.check_name(name) == ""
             with pytest.raises(ConfigError, match="no provider 'wrok'"):
-                await models.check_name("wrok/coder")
+                await models.connector.check_name("wrok/coder")
 
 
 async def test_a_name_that_cannot_be_checked_is_taken_with_a_note(workspace: Path) -> None:
     env = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": "k"}
     async with selecting(workspace, env) as models:
-        assert await models.check_name("anthropic/claude-sonnet-5-5") == ""
-        note = await models.check_name("anthropic/claude-sonet-5-5")
+        assert await models.connector.check_name("anthropic/claude-sonnet-5-5") == ""
+        note = await models.connector.check_name("anthropic/claude-sonet-5-5")
     assert note == (
         "Odin does not know anthropic/claude-sonet-5-5, and its server provides no list of models. "
         "Did you mean anthropic/claude-sonnet-5-5?"
@@ -116,9 +120,11 @@ async def test_a_name_that_cannot_be_checked_is_taken_with_a_note(workspace: Pat
 async def test_other_models_of_the_settings_are_checked_at_the_start(workspace: Path, home: Path) -> None:
     configure(home, small_model="anthropc/claude", fallback_model=["ollama/qwen3", "opnai/gpt-6-sol"])
     async with selecting(workspace) as models:
-        assert "small_model 'anthropc/claude' cannot be used: There is no provider 'anthropc'." in models.warning
-        assert "fallback_model 'opnai/gpt-6-sol' cannot be used: " in models.warning
-        assert "ollama" not in models.warning.split("Known:")[0]
+        assert (
+            "small_model 'anthropc/claude' cannot be used: There is no provider 'anthropc'." in models.connector.warning
+        )
+        assert "fallback_model 'opnai/gpt-6-sol' cannot be used: " in models.connector.warning
+        assert "ollama" not in models.connector.warning.split("Known:")[0]
 
 
 @each(

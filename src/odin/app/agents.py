@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from odin.engine.hooks import HookInbox, TurnHooks
 from odin.engine.pipeline import CallPipeline
 from odin.engine.speculation import SpeculationSettings
 from odin.engine.turn import RequestTemplate, TurnDeps
-from odin.models.selection import ModelFallback, ModelSelector
+from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
 from odin.policy.policy import AgentLimits, Policy
@@ -64,14 +63,12 @@ class RequestTemplates:
         config: Config,
         options: Options,
         cwd: str,
-        models: ModelSelector,
         system_prompt: SystemPromptSource | None,
     ) -> None:
         self.instructions = load_instructions(config.root, cwd, open_for_reading)
         self.on_warning: Callable[[str], object] = lambda text: None
         self._is_stale = False
         self._root = config.root
-        self._models = models
         self._prompt = system_prompt or SystemPrompt(
             header=config.system_header,
             base=options.system_prompt,
@@ -83,7 +80,9 @@ class RequestTemplates:
         )
         self._templates: dict[tuple[str, Mode, tuple[str, ...], tuple[object, ...]], RequestTemplate] = {}
 
-    def get(self, mode: Mode, registry: Registry, agent: "AgentDefinition | None" = None) -> RequestTemplate:
+    def get(
+        self, mode: Mode, registry: Registry, models: ModelSelector, agent: "AgentDefinition | None" = None
+    ) -> RequestTemplate:
         """Return the template of a mode, with the prompt and the tools of the agent's definition.
 
         It is made once, so that the cached prefix of requests never changes.
@@ -96,9 +95,10 @@ class RequestTemplates:
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
         own = () if agent is None else (agent.name, agent.prompt, agent.instructions)
-        key = (self._models.ref, mode, tuple(tool.name for tool in offered), own)
-        if key not in self._templates:
-            info = self._models.info
+        key = (models.ref, mode, tuple(tool.name for tool in offered), own)
+        provider, info = models.provider, models.info
+        known = self._templates.get(key)
+        if known is None or known.provider is not provider:
             specs = tuple(tool.build_spec() for tool in offered)
             if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
                 from odin.providers.tool_adapters import fit_tools_to_window
@@ -107,7 +107,7 @@ class RequestTemplates:
             system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
             if agent is not None:
                 system = (*system, *self._build_own_blocks(agent))
-            self._templates[key] = RequestTemplate(self._models.provider, info, system, specs)
+            self._templates[key] = RequestTemplate(provider, info, system, specs)
         return self._templates[key]
 
     def _build_own_blocks(self, agent: "AgentDefinition") -> tuple[str, ...]:
@@ -119,15 +119,6 @@ class RequestTemplates:
         if own.warning:
             self.on_warning(own.warning)
         return tuple(filter(None, (own.files_text, prompt)))
-
-    def with_models(self, models: ModelSelector) -> "RequestTemplates":
-        """Return templates with the same instructions for an agent that has a model of its own."""
-        if models is self._models:
-            return self
-        derived = copy(self)
-        derived._models = models
-        derived._templates = {}
-        return derived
 
     def mark_stale(self) -> None:
         """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
@@ -205,7 +196,7 @@ class AgentParts:
         scope: WriteScope | None = None,
         place: AgentPlace | None = None,
         definition: "AgentDefinition | None" = None,
-        templates: RequestTemplates | None = None,
+        models: ModelSelector | None = None,
     ) -> None:
         self._composition = composition
         self._agent = agent
@@ -214,8 +205,7 @@ class AgentParts:
             composition.background.add_runner(agent, self.place.runner)
         self._scope = scope or WriteScope()
         self._type = definition
-        self._templates = templates or composition.templates
-        self.fallback = composition.fallback
+        self.models = models or composition.models
         self.limits: AgentLimits | None = None
         self.turn_limits = composition.limits
         config = composition.config
@@ -323,8 +313,7 @@ class AgentParts:
 
     def make_deps(self, mode: Mode) -> TurnDeps:
         composition, limits = self._composition, self.turn_limits
-        if self.fallback is not composition.fallback:
-            self.fallback.restore_preferred()
+        self.models.begin_prompt()
         role = None if self._agent else composition.roles.definition
         if role is not None and role.max_turns:
             limits = replace(limits, max_turns=role.max_turns)
@@ -338,7 +327,7 @@ class AgentParts:
             hooks=self.hooks,
             budget=composition.budget,
             compaction=self._compaction,
-            switch_to_fallback=self.fallback.try_next,
+            failover=self.models,
             waited_s=lambda: composition.approvals.waited_s,
             take_late_warning=lambda: composition.take_late_warning(self.place.runner),
             make_verifier=partial(composition.make_verifier, self._pipeline),
@@ -350,12 +339,7 @@ class AgentParts:
         return self._type if self._agent else self._composition.roles.definition
 
     def get_template(self, mode: Mode) -> RequestTemplate:
-        return self._templates.get(mode, self.registry, self._definition)
-
-    def use_models(self, models: ModelSelector, fallback: ModelFallback) -> None:
-        """Use models of this agent's own from the next request on."""
-        self._templates = self._templates.with_models(models)
-        self.fallback = fallback
+        return self._composition.templates.get(mode, self.registry, self.models, self._definition)
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
         seen = self.take_new_files()

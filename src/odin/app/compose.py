@@ -61,7 +61,8 @@ from odin.engine.stream import RetryPolicy, SmallModel, give_title
 from odin.engine.team import Team
 from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
-from odin.models.selection import InitialModel, ModelFallback, ModelSelector, choose_initial_model
+from odin.models.connector import ModelConnector
+from odin.models.selection import InitialModel, ModelSelector, choose_initial_model
 from odin.policy.modes import mode_of, spec_of
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
@@ -98,11 +99,11 @@ async def open_session(
     try:
         workspace = workspace_of(options)
         opened = opened or open_log(workspace.store, options, workspace.cwd)
-        models, choice = ModelSelector(workspace.config, workspace.env, eager=options.reach_out), InitialModel()
+        models, choice = _make_selector(workspace, options), InitialModel()
         if provider is not None:
             models.use(*provider, small_model)
         else:
-            choice = await choose_initial_model(models, workspace.config, opened.past)
+            choice = await choose_initial_model(models, workspace.config, opened.past, options.pool)
         custom = _CustomParts(tools, system_prompt, compactor, before_call)
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in tools])
         await roles.open(opened.past, options.role, keep_model=choice.chosen)
@@ -111,6 +112,15 @@ async def open_session(
         if opened is not None:
             opened.log.close()
         raise
+
+
+def _make_selector(workspace: Workspace, options: Options) -> ModelSelector:
+    config, choices = workspace.config, None
+    if config.model_pools:
+        from odin.models.choices import ModelChoices
+
+        choices = ModelChoices(workspace.env, config.root)
+    return ModelSelector(ModelConnector(config, workspace.env, eager=options.reach_out), choices=choices)
 
 
 class _CustomParts(msgspec.Struct, frozen=True):
@@ -225,15 +235,16 @@ class SessionComposition:
 
     def _set_up_models(self) -> None:
         """The main model's prompts, the small model, compaction, fallback models and web access."""
-        config, models = self.config, self.models
-        self.templates = RequestTemplates(config, self.options, self.cwd, models, self.custom.system_prompt)
+        config, connector = self.config, self.models.connector
+        self.templates = RequestTemplates(config, self.options, self.cwd, self.custom.system_prompt)
         self.templates.on_warning = lambda text: self.recorder.emit(Warned(text))
-        self.small_model = SmallModel(models.connect_small, self.recorder, self.budget)
+        self.small_model = SmallModel(connector.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
-            config, self.recorder, self.budget, self.folder, self.cwd, models.connect_other, self.custom.compactor
+            config, self.recorder, self.budget, self.folder, self.cwd, connector.connect_other, self.custom.compactor
         )
-        self.fallback = ModelFallback(models, config.fallback_model, self.recorder)
-        models.on_warning = lambda text: self.recorder.emit(Warned(text))
+        self.models.emit = self.recorder.emit
+        connector.on_warning = lambda text: self.recorder.emit(Warned(text))
+        connector.on_keys_changed = self.recorder.emit
         self.web = WebAccess(config.web, self.env)
 
     def _set_up_agents(self) -> None:
@@ -281,7 +292,7 @@ class SessionComposition:
     def _make_opened_event(self, resumed: bool) -> SessionOpened:
         return SessionOpened(
             cwd=to_valid_unicode(self.cwd),
-            model=self.models.ref,
+            model=self.models.selected,
             version=__version__,
             resumed=resumed,
             instructions=self.templates.instructions.text,
@@ -291,6 +302,7 @@ class SessionComposition:
             headless=self.options.headless,
             permission_mode=self.policy.permission_mode,
             role="" if self.roles.name == DEFAULT_ROLE else self.roles.name,
+            pool=self.models.selection.pool,
         )
 
     def _make_hooks(self) -> HookSet:
@@ -370,13 +382,12 @@ class SessionComposition:
         return self.roles.load_agents()
 
     def _make_main_deps(self, mode: Mode) -> TurnDeps:
-        self.fallback.restore_preferred()
         if (changed := self.templates.reload_if_stale()) is not None:
             self.recorder.emit(changed)
         return self._main_agent.make_deps(mode)
 
     def _get_template(self, mode: Mode) -> RequestTemplate:
-        return self.templates.get(mode, self._main_agent.registry, self.roles.definition)
+        return self.templates.get(mode, self._main_agent.registry, self.models, self.roles.definition)
 
     def restrict_mode(self, mode: Mode) -> Mode:
         """Return the mode that the role permits."""
@@ -395,7 +406,7 @@ class SessionComposition:
         return SessionInfo(
             session=self._log.session,
             cwd=self.cwd,
-            model=self.models.ref,
+            model=self.models.selected,
             version=__version__,
             mode=mode,
             permission_mode=self.policy.permission_mode,
@@ -412,13 +423,17 @@ class SessionComposition:
             sees_images=self.models.info.images,
             root=self.config.root,
             role=self.roles.name,
+            running_model=self.models.ref,
+            pool=self.models.selection.pool,
+            pools=tuple(self.config.model_pools),
+            keys=self.models.connector.list_key_pools(),
         )
 
     def _list_warnings(self) -> Iterator[str]:
         yield from (*self.config.warnings, *self.rule_set.warnings, *self.hooks.warnings)
         single = (
             self.templates.instructions.warning,
-            self.models.warning,
+            self.models.connector.warning,
             self.web.warning,
             self.sandbox.describe_problem(),
             self._explain_unusable_auto(self.policy.permission_mode),
@@ -453,7 +468,7 @@ class SessionComposition:
         return msgspec.structs.replace(report, compacting=self.compaction.is_running)
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
-        return await self.models.list_available(servers)
+        return await self.models.connector.list_available(servers, self.models.info)
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]:
         if self._file_finder is None:
@@ -462,17 +477,22 @@ class SessionComposition:
             self._file_finder = FileFinder(self.cwd, recent=lambda: self.recorder.state.files, env=self.env)
         return await self._file_finder(words, limit)
 
-    async def set_model(self, ref: str, *, check: bool, agent: str = "") -> str:
-        if agent:
-            return await self._team_factory.set_model(agent, ref)
+    async def set_model(self, name: str, *, check: bool, agent: str = "") -> ModelChanged:
+        """Select a model or a pool for an agent; without a name the usual one."""
+        models = self._team_factory.models_of(agent) if agent else self.models
         self.redact.add_secrets(read_stored_keys(self.env))
-        note = await self.models.check_name(ref) if check else ""
-        model = await self.models.choose(ref)
-        self.models.notice = note or self.models.notice
-        self._initial_model = InitialModel(chosen=True)
-        return model
+        note = await models.connector.check_name(name) if check and name not in self.config.model_pools else ""
+        if name:
+            await models.choose(name)
+        else:
+            await models.choose_usual()
+        models.notice = note or models.notice
+        if not agent:
+            self._initial_model = InitialModel(chosen=bool(name))
+            models.remember()
+        return ModelChanged(models.selected, pool=models.selection.pool)
 
-    async def set_role(self, name: str) -> tuple[str, str]:
+    async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
         changed = await self.roles.switch(name)
         if self.roles.warning:
             self.recorder.emit(Warned(self.roles.warning))
@@ -480,11 +500,11 @@ class SessionComposition:
 
     async def switch_role(self, name: str) -> None:
         """Switch the main agent to a role that carries out a plan, and record it."""
-        role, model = await self.set_role(name)
+        role, changed = await self.set_role(name)
         if role:
             self.recorder.emit(RoleChanged(role))
-        if model:
-            self.recorder.emit(ModelChanged(model))
+        if changed is not None:
+            self.recorder.emit(changed)
 
     def define_agents(self, agents: dict[str, Any]) -> tuple[str, ...]:
         return self.roles.define_agents(agents)
@@ -556,4 +576,4 @@ class SessionComposition:
         await self.places.close()
         await self.checkpoints.close()
         await self.web.close()
-        await self.models.close()
+        await self.models.connector.close()

@@ -16,7 +16,7 @@ from odin.config import Config
 from odin.config.layers import TRUST_HINT
 from odin.core.client import AgentSummary
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import Envelope, RoleChanged, SessionOpened
+from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.policy import RuleLine
 from odin.models.selection import ModelSelector
@@ -177,18 +177,18 @@ class SessionRoles:
             definition = self.load_agents().find_role(DEFAULT_ROLE)
         self._activate(definition)
         if definition.model and not keep_model:
-            self._session_model = self._models.ref
+            self._session_model = self._models.choice
             await self._use_model(definition)
 
-    async def switch(self, name: str) -> tuple[str, str]:
-        """Switch to a role. Return its name and the model if that changed; ("", "") if it is active already.
+    async def switch(self, name: str) -> tuple[str, ModelChanged | None]:
+        """Switch to a role. Return its name and its model, None if that stays; ("", None) if it is active already.
 
         Raise UsageError for an unknown role. If its model cannot be used, `warning` says so and the model stays.
         """
         definition = self.load_agents().find_role(name)
         if definition.name == self.name:
-            return "", ""
-        before, had_own = self._models.ref, self.definition is not None and bool(self.definition.model)
+            return "", None
+        before, had_own = self._models.choice, self.definition is not None and bool(self.definition.model)
         if had_own:
             self._own_models[self.name] = before
         else:
@@ -197,7 +197,9 @@ class SessionRoles:
         self.warning = ""
         if definition.model or had_own:
             await self._use_model(definition)
-        return definition.name, self._models.ref if self._models.ref != before else ""
+        if self._models.choice == before:
+            return definition.name, None
+        return definition.name, ModelChanged(self._models.selected, pool=self._models.selection.pool)
 
     def list_rules(self) -> tuple[RuleLine, ...]:
         """Return the rules of the role for display."""
@@ -217,6 +219,7 @@ class SessionRoles:
     def _activate(self, definition: "AgentDefinition") -> None:
         is_plain = definition.name == DEFAULT_ROLE and definition.source == "built-in"
         self.definition = None if is_plain else definition
+        self._models.role = definition.name
         self._limits = None if is_plain else limits_of(definition, "role")
         self._restricted = None
 
@@ -227,13 +230,13 @@ class SessionRoles:
             wanted = self._own_models.get(definition.name) or self._models.find_named(definition.model)
             if not wanted:
                 return
-        if self._models.is_fixed or wanted == self._models.ref:
+        if self._models.is_fixed or wanted == self._models.choice:
             return
         try:
             await self._models.choose(wanted)
         except OdinError as error:
             about = f"The model {wanted} of the role {definition.name} cannot be used: {error.describe()}"
-            self.warning = f"{about} Continuing with {self._models.ref}."
+            self.warning = f"{about} Continuing with {self._models.selected}."
 
 
 def _is_planning_only(definition: "AgentDefinition") -> bool:

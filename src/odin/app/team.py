@@ -16,7 +16,7 @@ from odin.core.tool import Tool
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.delegation import TaskDesk
 from odin.engine.team import AgentSpec, Team, TeamLimits
-from odin.models.selection import ModelFallback, ModelSelector
+from odin.models.selection import ModelSelector
 from odin.policy.write_scope import parse_write_scope
 from odin.tools.artifacts import ArtifactFolder
 from odin.tools.delegation import (
@@ -44,7 +44,6 @@ class TeamFactory:
     def __init__(self, composition: "SessionComposition") -> None:
         self._composition = composition
         self._root = composition.config.root
-        self._models: dict[str, ModelSelector] = {}
         self._places: dict[str, AgentPlace] = {}
         self._parts: dict[str, AgentParts] = {}
 
@@ -96,12 +95,12 @@ class TeamFactory:
         if definition.write_scope and not scope.is_limited:
             scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
         place = await self._open_place(spec, definition)
-        parts = AgentParts(composition, spec.name, *tools, scope=scope, place=place, definition=definition)
+        parts = AgentParts(
+            composition, spec.name, *tools, scope=scope, place=place, definition=definition, models=models
+        )
         parts.limits = limits_of(definition, "sub-agent type")
         if definition.max_turns:
             parts.turn_limits = replace(composition.limits, max_turns=definition.max_turns)
-        if models is not composition.models:
-            parts.use_models(models, self._make_fallback(models, spec.name))
         self._parts[spec.name] = parts
         composition.compaction.set_template(spec.name, parts.get_template)
         return Agent(
@@ -126,7 +125,6 @@ class TeamFactory:
         """Release what was made for an agent that has ended."""
         self._parts.pop(name, None)
         self._composition.compaction.remove(name)
-        await self._close_models(name)
         place = self._places.pop(name, None)
         if place is not None:
             end = await self._composition.places.end(place)
@@ -185,27 +183,8 @@ class TeamFactory:
         places = self._composition.places
         return await places.reopen(places.name_of(task.agents[0]))
 
-    async def _close_models(self, name: str) -> None:
-        models = self._models.pop(name, None)
-        if models is not None:
-            await models.close()
-
-    def _make_fallback(self, models: ModelSelector, agent: str) -> ModelFallback:
-        return ModelFallback(models, self._composition.config.fallback_model, self._composition.recorder, agent)
-
-    async def set_model(self, agent: str, ref: str) -> str:
-        """Give a live sub-agent a model of its own; return the full name of the model."""
-        before = self._models.pop(agent, None)
-        try:
-            models = await self._choose_model(agent, ref)
-        except BaseException:
-            if before is not None:
-                self._models[agent] = before
-            raise
-        self._parts[agent].use_models(models, self._make_fallback(models, agent))
-        if before is not None:
-            await before.close()
-        return models.ref
+    def models_of(self, agent: str) -> ModelSelector:
+        return self._parts[agent].models
 
     def color_of(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).color
@@ -222,19 +201,16 @@ class TeamFactory:
         as_owner = (DelegateTool(desk), NotifyTool(desk), CancelTool(desk), ApplyTool(desk)) if owns else ()
         return (*as_owner, ReportTool(desk), CompleteTool(desk), EscalateTool(desk)) if agent else as_owner
 
-    async def _choose_model(self, agent: str, ref: str) -> ModelSelector:
-        """Return the models of an agent: the session's, or its own if its type names a model."""
+    async def _choose_model(self, agent: str, name: str) -> ModelSelector:
+        """Return the model of an agent: the one or the pool that its type names, else that of the main agent.
+
+        It fails over by itself.
+        """
         composition = self._composition
-        ref = composition.models.find_named(ref)
-        if not ref:
-            return composition.models
-        models = ModelSelector(composition.config, composition.env, eager=composition.options.reach_out)
-        self._models[agent] = models
-        try:
-            await models.choose(ref)
-        except BaseException:
-            await self._close_models(agent)
-            raise
+        models = composition.models.make_follower()
+        models.emit = lambda event: composition.recorder.emit(event, agent)
+        if name := composition.models.find_named(name):
+            await models.choose(name)
         return models
 
     def add_context(self, item: ContextAdded, agent: str) -> None:

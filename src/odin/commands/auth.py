@@ -3,11 +3,15 @@
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import get_current_folder, load
 from odin.core.errors import UsageError
 from odin.ui.terminal import escape_hidden
+
+if TYPE_CHECKING:
+    from odin.models.keys import KeyEntry
 
 _ABOUT = "List API keys from the environment, the settings and auth.json; add keys to auth.json or remove them."
 
@@ -55,14 +59,43 @@ def _list_keys(args: argparse.Namespace) -> int:
         return write_output("No API keys. Add one with `odin auth add PROVIDER`.\n")
     width = max(len(line.provider) for line in lines)
     shown = max(len(line.shown) for line in lines)
-    return write_output(
-        "".join(
-            f"{'*' if line.used else ' '} {escape_hidden(line.provider):{width}}  {escape_hidden(line.shown):{shown}}  "
-            f"{escape_hidden(line.place)}\n"
-            for line in lines
-        )
-        + "\n* in use\n"
+    rows = "".join(
+        f"{'*' if line.used else ' '} {escape_hidden(line.provider):{width}}  {escape_hidden(line.shown):{shown}}  "
+        f"{escape_hidden(line.place)}{_describe_state(line)}\n"
+        for line in lines
     )
+    return write_output(f"{rows}\n* in use\n{_describe_pools(lines)}")
+
+
+def _describe_state(line: "KeyEntry") -> str:
+    from odin.core.format import format_duration
+
+    match line.state:
+        case "resting":
+            return f"  resting, {format_duration(line.rest_s)} left"
+        case "rejected":
+            return f"  rejected: {escape_hidden(line.reason)}"
+        case "unset":
+            return "  not set"
+        case "unproven":
+            return "  failed before, not tried again yet"
+        case _:
+            return ""
+
+
+def _describe_pools(lines: "list[KeyEntry]") -> str:
+    """Return one line for each provider with several keys: how many are healthy, and when the next one is."""
+    from odin.core.format import format_duration
+
+    text = ""
+    for provider in dict.fromkeys(line.provider for line in lines):
+        keys = [line for line in lines if line.provider == provider]
+        if len(keys) > 1:
+            healthy = sum(line.state == "healthy" for line in keys)
+            rests = [line.rest_s for line in keys if line.state == "resting"]
+            following = f", the next one in {format_duration(min(rests))}" if rests else ""
+            text += f"{escape_hidden(provider)}: {healthy} of {len(keys)} keys healthy{following}\n"
+    return text
 
 
 def _add_key(args: argparse.Namespace) -> int:
@@ -81,7 +114,7 @@ def _add_key(args: argparse.Namespace) -> int:
     count = add_key(provider, _ask_key(provider), settings, os.environ)
     if args.json:
         return write_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
-    more = f" {count} keys are stored; this one is used." if count > 1 else ""
+    more = f" {count} keys are stored; this one is used first." if count > 1 else ""
     file = escape_hidden(str(locate_auth_file(os.environ)))
     return write_output(f"Stored the {provider} key in {file} (readable only by you).{more}\n")
 

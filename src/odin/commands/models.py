@@ -15,10 +15,9 @@ from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.message import PromptMessage
 from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
-from odin.models.catalog import PRESETS, default_ref_of
-from odin.models.keys import add_stored_keys
+from odin.models.catalog import PRESETS, add_stored_keys, default_ref_of
+from odin.models.connector import OVERRIDES_NAME, ModelConnector
 from odin.models.model_lists import ON_THIS_MACHINE
-from odin.models.selection import ModelSelector
 
 _REDIRECTED_COLUMNS = 1000
 _HEADINGS = ("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")
@@ -68,7 +67,6 @@ def _format_price(price: float | None) -> str:
 
 def _list_hints() -> tuple[str, ...]:
     from odin.models.catalog import PRESETS
-    from odin.models.selection import OVERRIDES_NAME
 
     keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
     return (
@@ -80,7 +78,7 @@ def _list_hints() -> tuple[str, ...]:
 
 async def list_models(env: Mapping[str, str], cwd: str) -> tuple[tuple[AvailableModel, ...], tuple[str, ...]]:
     """Return all usable models, including those of local servers, and what is wrong with the lists of models."""
-    models = ModelSelector(load(cwd, env), env)
+    models = ModelConnector(load(cwd, env), env)
     try:
         found = await models.list_available("all")
         return found, tuple(filter(None, (*models.list_problems, models.warning)))
@@ -105,7 +103,7 @@ class ModelProbe(Struct, frozen=True):
 async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
     """Test all models concurrently."""
     config = load(cwd, env)
-    models = ModelSelector(config, env)
+    models = ModelConnector(config, env)
     try:
         probes = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
         answers, servers = await asyncio.gather(asyncio.gather(*probes), _probe_local_servers(models))
@@ -127,7 +125,7 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
     for why, ref in named.items():
         if ref:
             found[ref] = f"{found[ref]}, {why}" if ref in found else why
-    settings = add_stored_keys(config.providers, read_auth_file(env), env)
+    settings = add_stored_keys(config.providers, read_auth_file(env))
     for provider in dict.fromkeys([*PRESETS, *settings]):
         ref = default_ref_of(provider, settings, env)
         if ref and not any(other.startswith(f"{provider}/") for other in found):
@@ -135,7 +133,7 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
     return found
 
 
-async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
+async def _probe_model(models: ModelConnector, ref: str, why: str, timeout: float) -> ModelProbe:
     started, answered = time.monotonic(), False
 
     def after() -> float:
@@ -156,7 +154,7 @@ async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float
         return ModelProbe(ref, why, False, error.describe(), after())
 
 
-async def _probe_local_servers(models: ModelSelector) -> tuple[ModelProbe, ...]:
+async def _probe_local_servers(models: ModelConnector) -> tuple[ModelProbe, ...]:
     found = await models.list_available("all")
     return tuple(
         ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")

@@ -379,6 +379,51 @@ def _encode_value(path: str, value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def locate_value(path: Path, *keys: str | int) -> int:
+    """Return the line of a value in a file: `locate_value(file, "model_pools", "fast", 0)`. 0 if it is not there.
+
+    A key is located where its name is, an item of a list where it begins.
+    """
+    try:
+        raw = read_config_file(path)
+        if raw is None:
+            return 0
+        parse_json_object(raw, path)
+        text = raw.decode("utf-8-sig")
+    except (ConfigError, UnicodeError):
+        return 0
+    at = start = 0
+    for key in keys:
+        found = _find_item(text, start, key) if isinstance(key, int) else _find_key(text, start, key)
+        if found is None:
+            return 0
+        at, start = found
+    return text.count("\n", 0, at) + 1
+
+
+def _find_key(text: str, start: int, key: str) -> tuple[int, int] | None:
+    """Return where a key of the object at `start` is, and where its value is."""
+    if text[_skip_blank(text, start)] != "{":
+        return None
+    found = [entry for entry in scan_keys(text[start:]) if entry.key == key]
+    return (start + found[-1].key_at, start + found[-1].value_at) if found else None
+
+
+def _find_item(text: str, start: int, number: int) -> tuple[int, int] | None:
+    import json
+
+    if text[start] != "[":
+        return None
+    decoder, at = json.JSONDecoder(), _skip_blank(text, start + 1)
+    for _ in range(number):
+        _, end = decoder.raw_decode(text, at)
+        end = _skip_blank(text, end)
+        if text[end] != ",":
+            return None
+        at = _skip_blank(text, end + 1)
+    return None if text[at] == "]" else (at, at)
+
+
 def scan_keys(text: str) -> Iterator[KeyPosition]:
     """Yield the keys of the object in a valid text, in order, with their positions."""
     import json

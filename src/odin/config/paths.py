@@ -69,6 +69,11 @@ def get_state_dir(env: Mapping[str, str]) -> Path:
     return _resolve_dir(env, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state")
 
 
+def locate_key_states(env: Mapping[str, str]) -> Path:
+    """Return the file that keeps what is known about keys."""
+    return get_state_dir(env) / "key-states.json"
+
+
 def crash_log_path(env: Mapping[str, str]) -> Path:
     return get_state_dir(env) / LOG_FOLDER / LOG_FILE_NAME
 

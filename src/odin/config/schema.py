@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from odin.config.layers import ENVIRONMENT_KEYS, MERGE_FUNCTIONS, TIGHTNESS_CHECKS, USER_ONLY_KEYS
 from odin.config.settings import ConfigKeys, RetrySettings
-from odin.providers.settings import ModelSettings, ProviderSettings
+from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
 
 JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -29,7 +29,7 @@ def build_schema() -> dict[str, Any]:
     """Return the JSON schema of `odinconfig.json`, with a description for every key."""
     raw = msgspec.json.schema(ConfigKeys)
     defs: dict[str, Any] = raw["$defs"]
-    for shape in (ProviderSettings, ModelSettings, RetrySettings):
+    for shape in (ProviderSettings, ModelSettings, VariantSettings, RetrySettings):
         _describe(defs[shape.__name__], shape)
     top: dict[str, Any] = defs.pop("ConfigKeys")
     properties = {
@@ -126,7 +126,7 @@ def _project_access_of(key: str) -> str:
     """Return what a project's own file may do with a key."""
     if key in USER_ONLY_KEYS:
         return "no"
-    if key in ("model", "small_model", "fallback_model", "hooks"):
+    if key in ("model", "small_model", "fallback_model", "model_pools", "hooks"):
         return "when trusted"
     if key in TIGHTNESS_CHECKS:
         return "only stricter"

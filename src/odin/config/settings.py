@@ -181,7 +181,10 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
             "across files."
         ),
     ] = field(default=(), name="ForbiddenCommands")
-    model: Annotated[str, describe("The main model as `provider/model`. Empty: the first one found.")] = ""
+    model: Annotated[
+        str,
+        describe("The main model as `provider/model`, or a model pool. Empty: the first pool or model found."),
+    ] = ""
     small_model: Annotated[
         str, describe("The small model for titles, checks and summaries. Empty: chosen automatically.")
     ] = ""
@@ -191,6 +194,13 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
             "Models to use, in this order, while the main model cannot answer, for example because it is overloaded."
         ),
     ] = ()
+    model_pools: Annotated[
+        dict[str, tuple[NonEmptyText, ...]],
+        describe(
+            "Named, ordered lists of models: while the selected model of a pool cannot answer, the next one does. "
+            "`model`, `--pool`, `/models` and agent files name a pool. An entry is a model or another pool."
+        ),
+    ] = field(default_factory=dict[str, tuple[NonEmptyText, ...]])
     mode: Annotated[ModeName, describe("The default mode: `ask`, `plan` or `edit`.")] = "edit_mode"
     permission_mode: Annotated[PermissionMode, describe("What runs without approval.")] = "default"
     max_turns: Annotated[int, describe("Maximum number of model requests per prompt; 0 means no limit.", ge=0)] = 0
@@ -334,6 +344,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     cwd: str = ""
     model: str = ""
+    pool: str = ""
     fallback_model: tuple[str, ...] = ()
     mode: str = ""
     permission_mode: str = ""

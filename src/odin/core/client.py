@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct, field
 
 from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageTotals
-from odin.core.event import Envelope
+from odin.core.event import Envelope, KeyPoolChanged
 from odin.core.event_values import (
     DEFAULT_ROLE,
     CachedFile,
@@ -145,7 +145,8 @@ class SessionInfo(Struct, frozen=True):
     `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
     outside git. `root` is the project. The timeouts limit how long permission requests and questions wait; 0 means no
     limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of
-    the main agent.
+    the main agent. `model` is the selected model; `running_model` is another one while that cannot answer. `pool` is
+    the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
     """
 
     session: str
@@ -167,6 +168,10 @@ class SessionInfo(Struct, frozen=True):
     sees_images: bool = True
     root: str = ""
     role: str = DEFAULT_ROLE
+    running_model: str = ""
+    pool: str = ""
+    pools: tuple[str, ...] = ()
+    keys: tuple[KeyPoolChanged, ...] = ()
 
 
 class ContextPart(Struct, frozen=True):

@@ -68,7 +68,7 @@ class SessionOpened(Event, frozen=True):
     `config` holds the public settings, never a key. `root` is the project; approvals apply while it stays the same.
     `permission_mode` and `role` are in force from here on; "" is the default role. `model_chosen`: the user chose the
     model in this or an earlier run.
-    `headless`: this run answers prompts of the command line or a program (`odin -p`).
+    `headless`: this run answers prompts of the command line or a program (`odin -p`). `pool` is the model pool.
     """
 
     cwd: str
@@ -82,6 +82,7 @@ class SessionOpened(Event, frozen=True):
     headless: bool = False
     permission_mode: str = ""
     role: str = ""
+    pool: str = ""
 
 
 class TitleSet(Event, frozen=True):
@@ -95,10 +96,15 @@ class InstructionsChanged(Event, frozen=True):
 
 
 class ModelChanged(Event, frozen=True):
-    """The session switched models. `reason` is set if a fallback replaced a model that could not answer."""
+    """An agent has another model. `reason` is set if it replaces, or gives way to, the `selected` one.
+
+    `pool` is the model pool it was selected from.
+    """
 
     model: str
     reason: str = ""
+    selected: str = ""
+    pool: str = ""
 
 
 class PermissionModeChanged(Event, frozen=True):
@@ -440,6 +446,20 @@ class RateLimitUpdated(Event, frozen=True):
     reset_s: float = 0.0
 
 
+class KeyPoolChanged(Event, frozen=True):
+    """The keys of a provider changed. `healthy` of `total` can be used and have not failed since their last success.
+
+    `key` is the end of the one in use. `next_s` is the time until one more can be used, 0 if none rests.
+    """
+
+    durable = False
+    provider: str
+    healthy: int
+    total: int
+    key: str = ""
+    next_s: float = 0.0
+
+
 class SessionSwitched(Event, frozen=True):
     """The front end switched to `session`. Published in the old and in the new session."""
 
@@ -517,6 +537,7 @@ AnyEvent = (
     | MailSent
     | Warned
     | RateLimitUpdated
+    | KeyPoolChanged
     | SessionSwitched
 )
 

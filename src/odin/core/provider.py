@@ -31,6 +31,16 @@ class ToolSpec(Struct, frozen=True):
     schema: dict[str, Any]
 
 
+class RequestOptions(Struct, frozen=True):
+    """The options of a variant of a model. What is not set comes from the configuration."""
+
+    effort: str = ""
+    thinking: int | None = None
+    temperature: float | None = None
+    max_tokens: int = 0
+    service_tier: str = ""
+
+
 class ModelInfo(Struct, frozen=True):
     """A model's properties. Prices are USD per million tokens; 0 means unknown, unless the model is `free`."""
 
@@ -48,6 +58,14 @@ class ModelInfo(Struct, frozen=True):
     free: bool = False
     calls_in_thinking: bool | None = None
     """Whether tool calls written inside the reasoning are run. None: only if the reply has nothing else."""
+    variant: str = ""
+    options: RequestOptions = RequestOptions()
+
+    @property
+    def ref(self) -> str:
+        """The full name: `provider/model@variant`."""
+        name = f"{self.provider}/{self.id}" if self.provider else self.id
+        return f"{name}@{self.variant}" if self.variant else name
 
     @property
     def has_price(self) -> bool:
@@ -68,8 +86,8 @@ class Request(Struct, frozen=True):
     """Everything one model request depends on.
 
     `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
-    that shape. `thinking` is the reasoning budget in tokens, 0 for none. `images`: the model accepts images; otherwise
-    text replaces them. `agent` is the agent that asks; it is not sent.
+    that shape. `thinking` is the reasoning budget in tokens, 0 for none; `effort` names it for APIs that take a name.
+    `images`: the model accepts images; otherwise text replaces them. `agent` is the agent that asks; it is not sent.
     """
 
     model: str
@@ -82,6 +100,8 @@ class Request(Struct, frozen=True):
     schema: dict[str, Any] | None = None
     images: bool = False
     agent: str = ""
+    effort: str = ""
+    service_tier: str = ""
 
 
 class TextChunk(Struct, frozen=True, tag="text"):

@@ -137,16 +137,16 @@ class SessionHost(Protocol):
 
     async def find_files(self, words: str, limit: int) -> tuple[str, ...]: ...
 
-    async def set_model(self, ref: str, *, check: bool, agent: str = "") -> str:
-        """Switch an agent's model and return its full name. With `check`, first find out whether it exists."""
+    async def set_model(self, name: str, *, check: bool, agent: str = "") -> ModelChanged:
+        """Switch an agent to a model or a pool. With `check`, first find out whether it exists."""
         ...
 
     def set_permission_mode(self, mode: str) -> str:
         """Switch the permission mode and return its full name."""
         ...
 
-    async def set_role(self, name: str) -> tuple[str, str]:
-        """Switch the role. Return its full name and the model if that changed; ("", "") if nothing changed."""
+    async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
+        """Switch the role. Return its full name and the model, None if that stays; ("", None) if nothing changed."""
         ...
 
     def define_agents(self, agents: dict[str, Any]) -> tuple[str, ...]:
@@ -362,9 +362,9 @@ class LocalClient:
 
     async def _set_model(self, op: SetModel) -> bool:
         self._team.get(op.agent)
-        model = await self._host.set_model(op.model, check=op.check, agent=op.agent)
+        changed = await self._host.set_model(op.model, check=op.check, agent=op.agent)
         self._open_session()
-        self._recorder.emit(ModelChanged(model), op.agent)
+        self._recorder.emit(changed, op.agent)
         return True
 
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
@@ -375,13 +375,13 @@ class LocalClient:
 
     async def _set_role(self, op: SetRole) -> bool:
         async with self._op_lock:
-            role, model = await self._host.set_role(op.role)
+            role, changed = await self._host.set_role(op.role)
             if not role:
                 return False
             self._open_session()
             self._recorder.emit(RoleChanged(role))
-            if model:
-                self._recorder.emit(ModelChanged(model))
+            if changed is not None:
+                self._recorder.emit(changed)
         return True
 
     async def _define_agents(self, op: DefineAgents) -> bool:

@@ -44,7 +44,6 @@ from odin.core.provider import (
     TextChunk,
     ThinkingChunk,
     TimeSlice,
-    UsageChunk,
     WaitChunk,
     parse_arguments,
 )
@@ -79,6 +78,32 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
         backoff = min(self.max_s, self.base_s * 2 ** (attempt - 1))
         return min(self.max_s, max(asked, backoff) * random.uniform(1.0, 1.25))
+
+
+class NextModel(msgspec.Struct, frozen=True):
+    """Which model answers next was decided. It is asked after `wait_s`, in this `round` of `rounds`."""
+
+    wait_s: float = 0.0
+    round: int = 0
+    rounds: int = 0
+
+
+class ModelFailover(Protocol):
+    """Chooses the model of each request of one agent."""
+
+    def begin_request(self) -> None:
+        """A request follows: the selected model may return."""
+        ...
+
+    def limit_retries(self, usual: RetryPolicy) -> RetryPolicy: ...
+
+    def record_reply(self) -> None:
+        """The model has answered."""
+        ...
+
+    async def fail_over(self, failed: str, error: ProviderError) -> NextModel | None:
+        """Switch to another model than `failed`. None if no model is left."""
+        ...
 
 
 FLUSH_EVERY_S = 0.15
@@ -181,11 +206,11 @@ class CallObserver(Protocol):
 class ReplyStream:
     """Requests the replies of one turn. `seconds` is the time spent waiting for the provider."""
 
-    def __init__(self, recorder: Recorder, retry: RetryPolicy, agent: str, observer: CallObserver) -> None:
+    def __init__(self, recorder: Recorder, agent: str, observer: CallObserver) -> None:
         self.seconds = 0.0
         self._observer = observer
         self._recorder = recorder
-        self._retry = retry
+        self._retry = RetryPolicy()
         self._agent = agent
         self._builder = ReplyBuilder()
         self._reasoning = ReasoningStream(self._emit)
@@ -201,13 +226,16 @@ class ReplyStream:
         self._used_ids: set[str] = set()
         self._new_ids: set[str] = set()
 
-    async def run(self, provider: Provider, request: Request, account: AccountUsage, tokens: int = 0) -> Reply:
+    async def run(
+        self, provider: Provider, request: Request, retry: RetryPolicy, account: AccountUsage, tokens: int = 0
+    ) -> Reply:
         """Return the reply, retrying as needed. `account` is called after each attempt and may forbid another.
 
         `tokens` is the estimated size of the request. Raise RetriesExhausted if it fails for good.
         """
         if self._builder.has_started:
             self._emit(ReplyRolledBack("requested again"))
+        self._retry = retry
         self._request_count += 1
         self._emit(RequestStarted(self._request_count, request.model, tokens))
         self._account_usage = account
@@ -245,12 +273,7 @@ class ReplyStream:
         if self._builder.stop is not None or not self._is_accepted:
             self._refusal = self._account_usage(usage)
             return
-        received = self._builder.count_chars() // CHARS_PER_TOKEN
-        if usage.output + usage.reasoning < received:
-            usage = msgspec.structs.replace(usage, output=received - usage.reasoning)
-        if not usage.input + usage.cache_read + usage.cache_write:
-            usage = msgspec.structs.replace(usage, input=self._expected_tokens)
-        self._refusal = self._account_usage(usage, estimated=True)
+        self._refusal = self._account_usage(estimate_usage(self._builder, self._expected_tokens), estimated=True)
 
     async def _try_once(self, provider: Provider, request: Request) -> Reply:
         started_at = time.monotonic()
@@ -286,7 +309,15 @@ class ReplyStream:
         if self._builder.has_started:
             self._partial_message = _partial_message_of(self._builder) or self._partial_message
             self._emit(ReplyRolledBack(error.kind))
-        total = self._retry.max_attempts_of(error)
+        await self._wait(error, attempt, self._retry.max_attempts_of(error), delay)
+
+    async def wait_for_round(self, error: ProviderError, following: NextModel) -> None:
+        """Wait before all models are asked again."""
+        if following.wait_s:
+            await self._wait(error, following.round, following.rounds, following.wait_s)
+
+    async def _wait(self, error: ProviderError, attempt: int, total: int, delay: float) -> None:
+        """Announce the next attempt and wait for it."""
         self._emit(RetryScheduled(attempt, total, round(delay, 2), str(error), error.kind))
         if isinstance(error, RateLimited) and error.retry_after:
             self._emit(ActivityChanged("cooling", f"cooldown {math.ceil(delay)}s"))
@@ -395,6 +426,54 @@ def _add_call_ids(ids: set[str], message: Message) -> set[str]:
     return ids
 
 
+class _JobUsage:
+    """The usage of a small job: as reported, or estimated for what was cut off before that."""
+
+    def __init__(self, chars: int) -> None:
+        self._input = chars // CHARS_PER_TOKEN
+        self._spent: list[tuple[Usage, bool]] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._builder = ReplyBuilder()
+        self._is_accepted = False
+
+    def add_chunk(self, chunk: Chunk) -> None:
+        if isinstance(chunk, RollbackChunk):
+            self._end()
+            self._start()
+        elif isinstance(chunk, WaitChunk):
+            self._is_accepted = chunk.activity == "waiting_token"
+        else:
+            self._builder.add(chunk)
+
+    def mark_failed(self) -> None:
+        """The provider reported an error: it counts only what it has sent."""
+        self._is_accepted = self._builder.has_started
+
+    def list_spent(self) -> list[tuple[Usage, bool]]:
+        """End the job and return the usage of each attempt, with whether it is an estimate."""
+        self._end()
+        return self._spent
+
+    def _end(self) -> None:
+        if self._builder.stop is None and self._is_accepted:
+            self._spent.append((estimate_usage(self._builder, self._input), True))
+        elif self._builder.usage.total:
+            self._spent.append((self._builder.usage, False))
+
+
+def estimate_usage(builder: ReplyBuilder, request_tokens: int) -> Usage:
+    """Return the usage of a reply that was cut off: what the provider reported, and an estimate of the rest."""
+    usage = builder.usage
+    received = builder.count_chars() // CHARS_PER_TOKEN
+    if usage.output + usage.reasoning < received:
+        usage = msgspec.structs.replace(usage, output=received - usage.reasoning)
+    if not usage.input + usage.cache_read + usage.cache_write:
+        usage = msgspec.structs.replace(usage, input=max(1, request_tokens))
+    return usage
+
+
 ConnectModel = Callable[[], Awaitable[tuple[Provider, ModelInfo]]]
 
 
@@ -419,20 +498,24 @@ class SmallModel:
             max_tokens=job.max_tokens,
             schema=job.schema,
         )
+        usage = _JobUsage(len(text) + sum(map(len, job.system)))
         parts: list[str] = []
-        usage = Usage()
         try:
             async for piece in provider.stream(request):
+                usage.add_chunk(piece)
                 if isinstance(piece, TextChunk):
                     parts.append(piece.text)
-                elif isinstance(piece, UsageChunk):
-                    usage = piece.usage
+                elif isinstance(piece, RollbackChunk):
+                    parts.clear()
+        except ProviderError:
+            usage.mark_failed()
+            raise
         finally:
-            if usage.total:
-                spent = UsageRecorded(
-                    f"{info.provider}/{info.id}", usage, info.cost_of(usage), info.context, job.name, info.free
-                )
-                self._recorder.emit(spent, agent)
+            for spent, estimated in usage.list_spent():
+                cost = info.cost_of(spent)
+                name = f"{info.provider}/{info.id}"
+                event = UsageRecorded(name, spent, cost, info.context, job.name, info.free, estimated=estimated)
+                self._recorder.emit(event, agent)
         answer = "".join(parts).strip()
         if not answer:
             raise EmptyReply(f"The small model returned nothing for the job {job.name!r}.")

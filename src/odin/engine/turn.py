@@ -35,7 +35,7 @@ from odin.engine.limits import CostBudget
 from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
 from odin.engine.recorder import Recorder
-from odin.engine.stream import ReplyStream, RetriesExhausted, RetryPolicy
+from odin.engine.stream import ModelFailover, ReplyStream, RetriesExhausted, RetryPolicy
 from odin.policy.modes import spec_of
 
 
@@ -151,8 +151,7 @@ class TurnDeps(msgspec.Struct, frozen=True):
     hooks: TurnHooks
     budget: CostBudget
     compaction: Compaction
-    switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]]
-    """Called when a model (`provider/model`) failed. True if another model is in use now."""
+    failover: ModelFailover
     waited_s: Callable[[], float] = lambda: 0.0
     """The seconds that the user took to answer questions and permission requests so far. They are not work."""
     take_late_warning: Callable[[], str] = lambda: ""
@@ -211,7 +210,7 @@ class AgentTurn:
         self._on_ended = on_ended
         self._hook_continues = 0
         self._speculator = deps.pipeline.speculator
-        self._stream = ReplyStream(deps.recorder, deps.retry, scope.agent, self._speculator.observe_reply(scope))
+        self._stream = ReplyStream(deps.recorder, scope.agent, self._speculator.observe_reply(scope))
         self._started_at = time.monotonic() - deps.waited_s()
         self._steps = 0
         self._usage = Usage()
@@ -393,6 +392,7 @@ class AgentTurn:
             self._emit(unsent)
         await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
         await self._deps.hooks.fire_before_request(self._scope.mode)
+        (failover := self._deps.failover).begin_request()
         template = self._make_template()
         self._deps.budget.warn_if_unpriced(template.info)
         await self._deps.compaction.prepare_request(template, self._scope)
@@ -400,16 +400,21 @@ class AgentTurn:
             self._steps += 1
             account = partial(self._record_usage, template)
             try:
-                expected = self._deps.compaction.expected_tokens
-                return await self._stream.run(template.provider, self._build_request(template), account, expected)
+                request, expected = self._build_request(template), self._deps.compaction.expected_tokens
+                retry = failover.limit_retries(self._deps.retry)
+                reply = await self._stream.run(template.provider, request, retry, account, expected)
             except RetriesExhausted as failure:
                 if isinstance(failure.error, BudgetSpent):
                     raise
                 if not await self._shrink_to_fit(template, failure.error):
-                    if not await self._deps.switch_to_fallback(_model_name_of(template.info), failure.error):
+                    if not (following := await failover.fail_over(template.info.ref, failure.error)):
                         raise
+                    await self._stream.wait_for_round(failure.error, following)
                     template = self._make_template()
                     await self._deps.compaction.prepare_request(template, self._scope)
+            else:
+                failover.record_reply()
+                return reply
 
     def _make_template(self) -> RequestTemplate:
         return self._deps.template(self._scope.mode)
@@ -423,10 +428,12 @@ class AgentTurn:
         )
 
     def _build_request(self, template: RequestTemplate) -> Request:
-        limits = self._deps.limits
+        limits, options = self._deps.limits, template.info.options
         thread = self._deps.recorder.state.thread_of(self._scope.agent)
         thinking = limits.thinking if template.info.thinking else 0
-        max_tokens = min(limits.max_tokens, template.info.max_output or limits.max_tokens)
+        thinking = thinking if options.thinking is None else options.thinking
+        max_tokens = options.max_tokens or limits.max_tokens
+        max_tokens = min(max_tokens, template.info.max_output or max_tokens)
         room = self._deps.compaction.reply_room_of(template)
         if room:
             thinking, max_tokens = min(thinking, room // 2), min(max_tokens, room)
@@ -436,10 +443,12 @@ class AgentTurn:
             system=(*template.system, thread.summary) if thread.summary else template.system,
             tools=template.tools,
             max_tokens=max_tokens,
-            temperature=limits.temperature,
+            temperature=limits.temperature if options.temperature is None else options.temperature,
             thinking=thinking,
             images=template.info.images,
             agent=self._scope.agent,
+            effort=options.effort,
+            service_tier=options.service_tier,
         )
 
     def _record_usage(self, template: RequestTemplate, usage: Usage, *, estimated: bool = False) -> BudgetSpent | None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys, OdinError
-from odin.core.provider import ModelInfo, ToolStyleSetting
+from odin.core.provider import ModelInfo, RequestOptions, ToolStyleSetting
 from odin.core.text import suggest_similar
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
@@ -26,8 +26,9 @@ from odin.providers.settings import (
     ModelSettings,
     ProviderSettings,
     ProviderType,
+    VariantSettings,
 )
-from odin.providers.wire import WireOptions
+from odin.providers.wire import ApiKey, FixedKey, KeySource, WireOptions
 
 TableRows = Mapping[str, Mapping[str, msgspec.Raw]]
 """Rows by provider and model."""
@@ -96,6 +97,7 @@ def _find_unknown_fields(rows: TableRows) -> list[str]:
 
 
 if TYPE_CHECKING:
+    from odin.config.auth import AuthFile
     from odin.providers.anthropic import AnthropicProvider
     from odin.providers.gemini import GeminiProvider
     from odin.providers.openai_chat import ChatProvider
@@ -188,7 +190,8 @@ def parse_ref(
     head, slash, rest = text.partition("/")
     if slash and rest and (head in PRESETS or head in settings):
         return head, rest
-    if owner := next((name for name, one in settings.items() if text in one.models), ""):
+    plain = split_variant("", text)[1]
+    if owner := next((name for name, one in settings.items() if text in one.models or plain in one.models), ""):
         return owner, text
     server = _find_only_server(settings, env or {})
     if slash and not rest:
@@ -229,40 +232,98 @@ def find_default_ref(settings: SettingsByProvider, env: Mapping[str, str]) -> st
 def default_ref_of(provider: str, settings: SettingsByProvider, env: Mapping[str, str]) -> str:
     """Return a provider's default model; "" if it has no key or no known model."""
     preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
-    if own.models and (preset is None or own.base_url or own.api_key or _find_key(provider, own, env)):
+    if own.models and (preset is None or own.base_url or find_keys(provider, own, env)):
         return f"{provider}/{next(iter(own.models))}"
-    return f"{provider}/{preset.model}" if preset and preset.model and _find_key(provider, own, env) else ""
+    return f"{provider}/{preset.model}" if preset and preset.model and find_keys(provider, own, env) else ""
 
 
 # --- model properties ---
 
 
-def lookup_model(ref: str, settings: SettingsByProvider, known: ModelTable | None = None) -> ModelInfo:
+def lookup_model(
+    ref: str, settings: SettingsByProvider, known: ModelTable | None = None, env: Mapping[str, str] | None = None
+) -> ModelInfo:
     """Return a model's properties from the configuration, then the table."""
-    provider, model = parse_ref(ref, settings)
+    provider, model = parse_ref(ref, settings, env)
     return _build_model_info(provider, model, settings, known or ModelTable())
 
 
+def split_variant(provider: str, model: str) -> tuple[str, str, str]:
+    """Return provider, model and variant of a name such as `coder@fast`. Digits after the `@` are part of the name."""
+    plain, _, variant = model.rpartition("@")
+    return (provider, plain, variant) if plain and variant and not variant.isdigit() else (provider, model, "")
+
+
 def _build_model_info(provider: str, model: str, settings: SettingsByProvider, known: ModelTable) -> ModelInfo:
+    """Return the properties. Raise ConfigError if the model has no such variant."""
+    configured = settings[provider].models if provider in settings else {}
+    variant = ""
+    if model not in configured:
+        _, model, variant = split_variant(provider, model)
     vendor, plain = _find_table_key(provider, model, known)
-    configured = settings[provider].models.get(model) if provider in settings else None
     usual = known.find_builtin(vendor, plain)
     rows = [
         row
-        for row in (configured, known.find_override(provider, model) or known.find_override(vendor, plain), usual)
+        for row in (
+            configured.get(model),
+            known.find_override(provider, model) or known.find_override(vendor, plain),
+            usual,
+        )
         if row
     ]
     look_up = _make_field_lookup(rows)
+    thinks = look_up("thinking", None)
     return ModelInfo(
         model,
         provider,
         *(look_up(field, 0) for field in ("context", "max_output")),
         *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
         tools=_choose_tool_style(rows, usual),
-        thinking=bool(look_up("thinking", False)),
+        thinking=bool(thinks),
         images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
         free=look_up("price_input", None) == look_up("price_output", None) == 0,
         calls_in_thinking=look_up("calls_in_thinking", None),
+        variant=variant,
+        options=_find_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
+    )
+
+
+_USUAL_EFFORTS = ("low", "medium", "high")
+"""Variants that every model which reasons has without configuration."""
+
+
+_THINKING_BY_EFFORT = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 24576,
+    "xhigh": 32768,
+    "max": 65536,
+}
+"""Token budgets, for models that take no effort by name."""
+
+
+def _find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:
+    """Return the options of a variant. Raise ConfigError if there is none, or if the model is known to reject it."""
+    found = next((row.variants[variant] for row in rows if variant in row.variants), None)
+    if found is None and variant in _USUAL_EFFORTS:
+        found = VariantSettings(effort=variant)
+    if found is None:
+        known = list(dict.fromkeys([*(key for row in rows for key in row.variants), *_USUAL_EFFORTS]))
+        suggestion = suggest_similar(variant, known, f"{name}@{{}}")
+        raise ConfigError(f"{name} has no variant {variant!r}.{suggestion}", f"Variants: {', '.join(known)}.")
+    if thinks is False and (found.thinking or found.effort not in (None, "none")):
+        raise ConfigError(
+            f"{name} does not reason, so it rejects the variant {variant!r}.",
+            "Remove its effort and thinking, or set thinking: true for the model.",
+        )
+    return RequestOptions(
+        effort=found.effort or "",
+        thinking=found.thinking if found.thinking is not None else _THINKING_BY_EFFORT.get(found.effort or ""),
+        temperature=found.temperature,
+        max_tokens=found.max_tokens or 0,
+        service_tier=found.service_tier,
     )
 
 
@@ -312,9 +373,8 @@ class Endpoint(Struct, frozen=True):
     provider: str
     type: ProviderType
     base_url: str
-    api_key: str
+    keys: tuple[ApiKey, ...]
     key_places: str
-    bearer: bool = False
 
 
 def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[str, str]) -> Endpoint:
@@ -324,12 +384,11 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
     base_url = own.base_url or _read_base_url(preset, env) or usual
     if not base_url:
         raise ConfigError(f"The provider {provider!r} has no URL.", f"Set providers.{provider}.base_url.")
-    key = _find_key(provider, own, env)
+    keys = find_keys(provider, own, env)
     places = _describe_key_places(provider, preset)
-    if preset is not None and preset.key_names and base_url == usual and not key:
+    if preset is not None and preset.key_names and base_url == usual and not keys:
         raise NoUsableKeys(f"No key for {provider}.", f"Store one with `odin auth add {provider}`, or set {places}.")
-    bearer = provider == "anthropic" and not own.api_key and not env.get("ANTHROPIC_API_KEY")
-    return Endpoint(provider, _choose_provider_type(own, preset, base_url), base_url, key, places, bearer)
+    return Endpoint(provider, _choose_provider_type(own, preset, base_url), base_url, keys, places)
 
 
 def is_redirected(place: Endpoint) -> bool:
@@ -354,29 +413,42 @@ def list_unlisted_providers(settings: SettingsByProvider, env: Mapping[str, str]
     return found
 
 
+MakeKeySource = Callable[[Endpoint], KeySource]
+
+
+def use_first_key(place: Endpoint) -> KeySource:
+    """Return the first key of a provider, or none."""
+    return FixedKey(next(iter(place.keys), ApiKey()))
+
+
 def connect_model(
-    ref: str, settings: SettingsByProvider, env: Mapping[str, str], http: HttpClient, known: ModelTable | None = None
+    ref: str,
+    settings: SettingsByProvider,
+    env: Mapping[str, str],
+    http: HttpClient,
+    known: ModelTable | None = None,
+    make_keys: MakeKeySource = use_first_key,
 ) -> "tuple[WireAdapter, ModelInfo]":
     """Return a provider for this model, and the model's properties."""
     name, model = parse_ref(ref, settings, env)
     place = resolve_endpoint(name, settings, env)
-    return open_adapter(place, settings, http), _build_model_info(name, model, settings, known or ModelTable())
+    info = _build_model_info(name, model, settings, known or ModelTable())
+    return open_adapter(place, settings, http, make_keys(place)), info
 
 
-def open_adapter(place: Endpoint, settings: SettingsByProvider, http: HttpClient) -> "WireAdapter":
+def open_adapter(place: Endpoint, settings: SettingsByProvider, http: HttpClient, keys: KeySource) -> "WireAdapter":
     own = settings.get(place.provider, ProviderSettings())
     near = parse_address(place.base_url).is_loopback
     return _load_adapter(place.type)(
         name=place.provider,
         base_url=place.base_url,
-        api_key=place.api_key,
+        api_key=keys,
         http=http,
         headers=own.headers,
         options=WireOptions(
             idle_timeout=own.idle_timeout or (LOCAL_TIMEOUT if near else DEFAULT_IDLE_TIMEOUT),
             header_timeout=own.header_timeout or (LOCAL_TIMEOUT if near else DEFAULT_HEADER_TIMEOUT),
             key_places=place.key_places,
-            bearer=place.bearer,
             prompt_caching=own.prompt_caching,
         ),
     )
@@ -414,12 +486,56 @@ def _read_base_url(preset: Preset | None, env: Mapping[str, str]) -> str:
     return next((env[name] for name in preset.url_names if env.get(name)), "") if preset else ""
 
 
-def _find_key(provider: str, own: ProviderSettings, env: Mapping[str, str]) -> str:
-    """Return the configured key, with $NAME expanded, or the one in the usual variable."""
-    if own.api_key:
-        return env.get(own.api_key[1:].strip("{}"), "") if own.api_key.startswith("$") else own.api_key
+class KeyedSettings(ProviderSettings, frozen=True):
+    """A provider's settings with the keys that auth.json has for it."""
+
+    stored_keys: tuple[str, ...] = ()
+
+
+def add_stored_keys(settings: SettingsByProvider, auth: "AuthFile") -> dict[str, ProviderSettings]:
+    """Return the settings of all providers, with the stored keys."""
+    made = dict(settings)
+    for provider, keys in auth.keys.items():
+        own = msgspec.structs.asdict(made.get(provider, ProviderSettings()))
+        made[provider] = KeyedSettings(**own, stored_keys=keys)
+    return made
+
+
+def find_keys(provider: str, own: ProviderSettings, env: Mapping[str, str]) -> tuple[ApiKey, ...]:
+    """Return the keys of a provider: in its settings, with $NAME expanded, in its usual variable, and stored ones.
+
+    If the settings of a known provider have an address and a key, no other key is sent to that address.
+    """
+    found = [ApiKey(key) for text in (own.api_key, *own.api_keys) for key in _expand_keys(text, env)]
+    if found and own.base_url and provider in PRESETS:
+        return tuple(dict.fromkeys(found))
+    name = find_key_variable(provider, env)
+    found += [ApiKey(key, bearer=name in _BEARER_VARIABLES) for key in _expand_keys(f"${name}", env)] if name else []
+    found += [ApiKey(key) for key in own.stored_keys] if isinstance(own, KeyedSettings) else []
+    first: dict[str, ApiKey] = {}
+    for key in found:
+        first.setdefault(key.value, key)
+    return tuple(first.values())
+
+
+def find_key_variable(provider: str, env: Mapping[str, str]) -> str:
+    """Return the environment variable that holds the provider's key, or ""."""
     preset = PRESETS.get(provider)
-    return next((env[name] for name in preset.key_names if env.get(name)), "").strip() if preset else ""
+    return next((name for name in preset.key_names if env.get(name, "").strip()), "") if preset else ""
+
+
+_BEARER_VARIABLES = ("ANTHROPIC_AUTH_TOKEN",)
+
+
+def _expand_keys(text: str, env: Mapping[str, str]) -> list[str]:
+    if not text.startswith("$"):
+        return [text.strip()] if text.strip() else []
+    return split_keys(env.get(text[1:].strip("{}"), ""))
+
+
+def split_keys(text: str) -> list[str]:
+    """Return the keys in the value of a variable, which may hold several, separated by commas."""
+    return [key for part in text.split(",") if (key := part.strip())]
 
 
 def _describe_key_places(provider: str, preset: Preset | None) -> str:

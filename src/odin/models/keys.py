@@ -1,11 +1,10 @@
-"""API keys: which exist, which one is used, where it comes from, and the pool of a provider with several stored keys.
+"""API keys: which exist, where they come from, how they are, and which one is used.
 
-A key in the provider's settings wins, then the environment, then auth.json. In a pool, a key that is rejected or
-rate-limited is replaced by the next one.
+The keys in a provider's settings come first, then those in the environment, then those in auth.json.
 """
 
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,73 +18,87 @@ from odin.config.auth import (
     store_key,
     validate_provider_name,
 )
-from odin.config.paths import CONFIG_NAME
-from odin.core.errors import AllKeysCooling, AuthFailed, ProviderError, QuotaExhausted, RateLimited
-from odin.core.provider import Chunk, Provider, Request, WaitChunk, open_stream
-from odin.models.catalog import PRESETS, SettingsByProvider, make_unknown_provider
+from odin.config.paths import CONFIG_NAME, locate_key_states
+from odin.models.catalog import (
+    PRESETS,
+    SettingsByProvider,
+    find_key_variable,
+    make_unknown_provider,
+    split_keys,
+)
 from odin.providers.settings import ProviderSettings
+
+if TYPE_CHECKING:
+    from odin.models.key_states import KeyStates
 
 
 class KeyEntry(Struct, frozen=True):
-    """A key as shown to the user, never the key itself. `kind` is where it is stored, `used` whether it is in use."""
+    """A key as shown to the user, never the key itself. `kind` is where it is stored, `used` whether it is in use.
+
+    `state` is `healthy`, `unproven` after a failure, `resting` for `rest_s` more seconds, `rejected` because of
+    `reason`, or `unset` if its variable has no value.
+    """
 
     provider: str
     kind: str
     place: str
     shown: str
-    used: bool
+    used: bool = False
+    state: str = "healthy"
+    rest_s: float = 0.0
+    reason: str = ""
 
-
-def add_stored_keys(
-    settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
-) -> dict[str, ProviderSettings]:
-    """Return the settings with the stored key added for each provider that has no other."""
-    made = dict(settings)
-    for provider in auth.keys:
-        keys = list_stored_keys(provider, settings, auth, env)
-        if keys:
-            made[provider] = replace(made.get(provider, ProviderSettings()), api_key=keys[0])
-    return made
-
-
-def list_stored_keys(
-    provider: str, settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return the stored keys that are used for a provider: none if it has another."""
-    if settings.get(provider, ProviderSettings()).api_key or _find_key_variable(provider, env):
-        return ()
-    return auth.keys.get(provider, ())
+    @property
+    def is_usable(self) -> bool:
+        return self.state in ("healthy", "unproven")
 
 
 def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]) -> list[KeyEntry]:
-    """Return every key, the one in use first per provider."""
+    """Return every key in the order of use, with its state. The first usable one of a provider is in use."""
+    from odin.models.key_states import KeyStates
+
+    states = KeyStates.get_shared(locate_key_states(env))
+    states.refresh()
     found: list[KeyEntry] = []
     for provider in dict.fromkeys([*PRESETS, *settings, *auth.raw_keys]):
-        lines = list(_list_keys_of(provider, settings, auth, env))
-        first = next((line for line in lines if line.used), None)
+        entries: dict[str, KeyEntry] = {}
+        for key, entry in _list_keys_of(provider, settings, auth, env):
+            entries.setdefault(key or entry.shown, _add_state(entry, key, states))
+        lines = [*entries.values()]
+        set_ones = [line for line in lines if line.state != "unset"]
+        first = next((line for line in lines if line.is_usable), set_ones[0] if set_ones else None)
         found += [replace(line, used=line is first) for line in lines]
     return found
 
 
 def _list_keys_of(
     provider: str, settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
-) -> Iterator[KeyEntry]:
-    """Yield a provider's keys in order of precedence."""
-    own = settings.get(provider, ProviderSettings()).api_key
-    if own:
-        yield KeyEntry(provider, "settings", CONFIG_NAME, mask_key(own), True)
-    variable = _find_key_variable(provider, env)
-    if variable:
-        yield KeyEntry(provider, "environment", variable, mask_key(env[variable].strip()), True)
+) -> Iterator[tuple[str, KeyEntry]]:
+    """Yield a provider's keys in the order of use, each with what is shown of it."""
+    own = settings.get(provider, ProviderSettings())
+    for text in filter(None, (own.api_key, *own.api_keys)):
+        yield resolve_key(text, env), KeyEntry(provider, "settings", CONFIG_NAME, mask_key(text))
+    if own.base_url and (own.api_key or own.api_keys) and provider in PRESETS:
+        return
+    variable = find_key_variable(provider, env)
+    for key in split_keys(env[variable]) if variable else ():
+        yield key, KeyEntry(provider, "environment", variable, mask_key(key))
     for text in auth.raw_keys.get(provider, ()):
-        usable = bool(resolve_key(text, env))
-        yield KeyEntry(provider, "stored", str(auth.path), mask_key(text), usable)
+        yield resolve_key(text, env), KeyEntry(provider, "stored", str(auth.path), mask_key(text))
 
 
-def _find_key_variable(provider: str, env: Mapping[str, str]) -> str:
-    """Return the environment variable that holds the provider's key, or ""."""
-    preset = PRESETS.get(provider)
-    return next((name for name in preset.key_names if env.get(name, "").strip()), "") if preset else ""
+def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
+    from odin.models.key_states import fingerprint_of
+
+    if not key:
+        return replace(entry, state="unset")
+    name = fingerprint_of(entry.provider, key)
+    known, rest = states.find(name), states.cooling_time_of(name)
+    if known is None:
+        return entry
+    if known.rejected:
+        return replace(entry, state="rejected", reason=known.rejected)
+    return replace(entry, state="resting", rest_s=round(rest, 1)) if rest else replace(entry, state="unproven")
 
 
 def list_key_providers(settings: SettingsByProvider) -> tuple[str, ...]:
@@ -94,9 +107,17 @@ def list_key_providers(settings: SettingsByProvider) -> tuple[str, ...]:
 
 
 def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[str, str]) -> int:
-    """Store a key and return how many the provider has. Raise UsageError for an unknown provider."""
+    """Store a key and return how many the provider has. Raise UsageError for an unknown provider.
+
+    A key that was rejected before gets another chance.
+    """
+    from odin.models.key_states import KeyStates, fingerprint_of
+
     name = check_provider(provider, settings)
     store_key(name, key, env)
+    states = KeyStates.get_shared(locate_key_states(env))
+    states.refresh()
+    states.set(fingerprint_of(name, resolve_key(key.strip(), env)), None)
     return len(read_auth_file(env).raw_keys.get(name, ()))
 
 
@@ -109,94 +130,3 @@ def check_provider(provider: str, settings: SettingsByProvider) -> str:
 
 def forget_keys(provider: str, env: Mapping[str, str]) -> int:
     return remove_keys(validate_provider_name(provider), env)
-
-
-DEFAULT_COOLING_S = 1.0
-"""How long a rate-limited key rests if its server does not say."""
-
-
-class KeyStates:
-    """What a session knows about keys, whichever model they are used for.
-
-    A rejected key, or one without credit, is not used again in this session.
-    """
-
-    def __init__(self, warn: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
-        self.warn = warn
-        self._clock = clock
-        self._rejected: set[str] = set()
-        self._cools_until: dict[str, float] = {}
-
-    def is_rejected(self, key: str) -> bool:
-        return key in self._rejected
-
-    def cooling_time_of(self, key: str) -> float:
-        """Return the seconds until the key may be used again."""
-        return max(0.0, self._cools_until.get(key, 0.0) - self._clock())
-
-    def reject(self, key: str) -> None:
-        self._rejected.add(key)
-
-    def set_cooling(self, key: str, seconds: float) -> None:
-        self._cools_until[key] = self._clock() + seconds
-
-
-class KeyPool:
-    """Sends each request with the first usable key. `providers` has one provider per key, in the order of the keys."""
-
-    def __init__(self, providers: Sequence[tuple[str, Provider]], states: KeyStates) -> None:
-        self.name = providers[0][1].name
-        self._providers = tuple(providers)
-        self._states = states
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Raise the error of the last key if all are rejected, and AllKeysCooling if all others are rate-limited."""
-        failure: ProviderError | None = None
-        while True:
-            key, provider = self._choose_key(failure)
-            silent = True
-            try:
-                async with open_stream(provider, request) as chunks:
-                    async for chunk in chunks:
-                        silent = silent and isinstance(chunk, WaitChunk)
-                        yield chunk
-            except (AuthFailed, QuotaExhausted, RateLimited) as error:
-                if not silent:
-                    raise
-                failure = error
-                self._set_aside(key, error)
-            else:
-                return
-
-    async def close(self) -> None:
-        for _, provider in self._providers:
-            await provider.close()
-
-    def _choose_key(self, failure: ProviderError | None) -> tuple[str, Provider]:
-        states = self._states
-        left = [item for item in self._providers if not states.is_rejected(item[0])]
-        if not left:
-            if failure is not None:
-                raise failure
-            left = list(self._providers)  # all were rejected before: the user may have changed that meanwhile
-        waits = [states.cooling_time_of(key) for key, _ in left]
-        if min(waits) > 0:
-            count = "The stored key" if len(left) == 1 else f"All {len(left)} stored keys"
-            reason = f"{count} of {self.name} reached the rate limit."
-            raise AllKeysCooling(reason, "Try again later.", status=429, retry_after=min(waits))
-        return left[waits.index(0)]
-
-    def _set_aside(self, key: str, error: ProviderError) -> None:
-        """Reject the key or let it rest, and say so if another one is used instead."""
-        if isinstance(error, RateLimited):
-            self._states.set_cooling(key, error.retry_after or DEFAULT_COOLING_S)
-            why = "reached the rate limit"
-        else:
-            self._states.reject(key)
-            why = "was rejected" if isinstance(error, AuthFailed) else "has no credit left"
-        others = [other for other, _ in self._providers if not self._states.is_rejected(other)]
-        following = next((other for other in others if not self._states.cooling_time_of(other)), "")
-        if following:
-            self._states.warn(
-                f"The key {mask_key(key)} of {self.name} {why}. Using the next stored key, {mask_key(following)}."
-            )

@@ -18,8 +18,8 @@ from odin.core.client import AvailableModel
 from odin.core.errors import ConfigError, OdinError
 from odin.core.provider import ModelInfo
 from odin.core.text import suggest_similar
-from odin.models.catalog import PRESETS, ModelTable, is_redirected, lookup_model, resolve_endpoint
-from odin.models.keys import add_stored_keys, list_keys
+from odin.models.catalog import PRESETS, ModelTable, add_stored_keys, is_redirected, lookup_model, resolve_endpoint
+from odin.models.keys import list_keys
 from odin.models.local_servers import LocalServer
 from odin.providers.settings import ProviderSettings
 from odin.providers.wire import ListedModel, WireProvider
@@ -43,7 +43,7 @@ def list_available_models(
         for line in list_keys(settings, auth, env)
         if line.used
     }
-    keyed = add_stored_keys(settings, auth, env)
+    keyed = add_stored_keys(settings, auth)
     for item in _list_reachable(keyed, env, known, lists):
         note = notes.get(item.provider, "")
         found.append(_make_available_model(item.ref, item.info, item.address, f"key: {note}" if note else "configured"))
@@ -98,7 +98,7 @@ def _list_reachable(
         table = known.without_builtin() if elsewhere else known
         models = dict.fromkeys(settings.get(name, ProviderSettings()).models, 0)
         models |= {item.id: item.context for item in lists.get(name, ()) if item.id not in models}
-        if place.api_key and name not in lists:
+        if place.keys and name not in lists:
             models |= {model: 0 for model in known.list_models(name) if model not in models}
         for model, context in models.items():
             ref = f"{name}/{model}"

@@ -10,8 +10,8 @@ from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
 from odin.config.files import set_key
 from odin.core.client import ModelOption
 from odin.core.errors import UsageError
-from odin.models.catalog import default_ref_of
-from odin.models.keys import add_key, add_stored_keys, list_key_providers, list_keys
+from odin.models.catalog import add_stored_keys, default_ref_of
+from odin.models.keys import add_key, list_key_providers, list_keys
 from odin.session.log import scan_logs
 
 OFFLINE_OPTION = ModelOption(
@@ -92,7 +92,7 @@ class Onboarding:
     def _find_key_options(self) -> list[ModelOption]:
         """Return one option for each provider with a key, best known first."""
         auth = read_auth_file(self._env)
-        settings = add_stored_keys(self._config.providers, auth, self._env)
+        settings = add_stored_keys(self._config.providers, auth)
         found: list[ModelOption] = []
         for line in list_keys(self._config.providers, auth, self._env):
             ref = default_ref_of(line.provider, settings, self._env)

@@ -45,7 +45,7 @@ from odin.providers.payload import (
     may_replay,
     model_of_reply,
 )
-from odin.providers.wire import ListedModel, ServerEvent, WireProvider
+from odin.providers.wire import ApiKey, ListedModel, ServerEvent, WireProvider
 
 FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 """Google's documented signature for calls that come from another model."""
@@ -71,9 +71,9 @@ class GeminiProvider(WireProvider):
     def build_headers(self, key: str, bearer: bool) -> dict[str, str]:
         return super().build_headers(key, bearer) if bearer or not key else {"x-goog-api-key": key}
 
-    def make_peer(self, model: str) -> Peer:
+    def make_peer(self, model: str, key: ApiKey) -> Peer:
         url = f"{self.url}/models/{_quote(model.removeprefix('models/'))}:streamGenerateContent?alt=sse"
-        return Peer(self.name, url, model, self._key, self._options.key_places)
+        return Peer(self.name, url, model, key.value, self._options.key_places)
 
     def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
         listed = msgspec.json.decode(body, type=_GeminiModelList).models

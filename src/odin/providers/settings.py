@@ -8,6 +8,9 @@ from odin.core.provider import ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
+KeyRotation = Literal["on_failure", "per_request"]
+KeyOrder = Literal["sequential", "random", "smart"]
+
 DEFAULT_IDLE_TIMEOUT = 90.0
 DEFAULT_HEADER_TIMEOUT = 120.0
 LOCAL_TIMEOUT = 900.0
@@ -16,6 +19,24 @@ LOCAL_TIMEOUT = 900.0
 Tokens = Annotated[int, Meta(ge=0)]
 Price = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class VariantSettings(Struct, frozen=True, omit_defaults=True):
+    """Request options under a name: `provider/model@name` is the model with these options."""
+
+    effort: Effort | None = None
+    """The reasoning effort. Which ones a model accepts depends on the model."""
+    thinking: Tokens | None = None
+    """The token budget for thinking; 0 turns it off."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """The temperature."""
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    """Maximum tokens of one reply."""
+    service_tier: str = ""
+    """The provider's service tier, such as `flex` or `priority`."""
 
 
 class ModelSettings(Struct, frozen=True, omit_defaults=True):
@@ -42,6 +63,8 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     calls_in_thinking: bool | None = None
     """Whether tool calls written inside the reasoning are run. Default: only for models whose `tools` are not `native`,
     if the reply has nothing else."""
+    variants: dict[str, VariantSettings] = field(default_factory=dict[str, VariantSettings])
+    """Variants of the model by name, to be used as `provider/model@name`."""
 
 
 class ProviderSettings(Struct, frozen=True, omit_defaults=True):
@@ -53,6 +76,13 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     """The URL before /messages, /chat/completions, /responses or /models, for example http://localhost:11434/v1."""
     api_key: str = ""
     """The key, or $NAME to read it from an environment variable."""
+    api_keys: tuple[str, ...] = ()
+    """More keys. They are used when `api_key` cannot be, together with those in the environment and in auth.json."""
+    key_rotation: KeyRotation = "on_failure"
+    """When another key is used: if one cannot be used, or for each request."""
+    key_order: KeyOrder = "sequential"
+    """Which key comes next: in the order they are written, in a random order, or the one with the most of its rate
+    limit left."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """Additional request headers; they override Odin's own."""
     models: dict[str, ModelSettings] = field(default_factory=dict[str, ModelSettings])

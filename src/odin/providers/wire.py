@@ -13,9 +13,18 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 from msgspec import Struct, field
 
-from odin.core.errors import BadReply, ProviderError, RetryableError, StreamStalled
+from odin.core.errors import BadReply, EmptyReply, ProviderError, RetryableError, StreamStalled
 from odin.core.message import Message
-from odin.core.provider import Chunk, RateLimitChunk, Request, TextChunk, UsageChunk, WaitChunk
+from odin.core.provider import (
+    CallChunk,
+    Chunk,
+    RateLimitChunk,
+    Request,
+    RollbackChunk,
+    TextChunk,
+    UsageChunk,
+    WaitChunk,
+)
 from odin.providers import errors
 from odin.providers.address import parse_address
 from odin.providers.errors import Peer, parse_reset_delay
@@ -168,17 +177,55 @@ class WireRequest(Struct, frozen=True):
     header_timeout: float
 
 
+class ApiKey(Struct, frozen=True):
+    """A key. `bearer` sends it as a bearer token whatever the API prefers."""
+
+    value: str = ""
+    bearer: bool = False
+
+
+class KeySource(Protocol):
+    """The keys of one provider. Each request asks for one and reports how it ended."""
+
+    def choose(self) -> ApiKey:
+        """Return the key for the next request. Raise AllKeysCooling if every key has to rest."""
+        ...
+
+    def record(self, key: ApiKey, error: ProviderError | None) -> bool:
+        """Record how a request ended. True if it failed because of its key and another one can be used now.
+
+        Raise AllKeysCooling if it did and all the others rest.
+        """
+        ...
+
+    def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None: ...
+
+
+class FixedKey:
+    """One key, or none, about which nothing is remembered."""
+
+    def __init__(self, key: ApiKey) -> None:
+        self._key = key
+
+    def choose(self) -> ApiKey:
+        return self._key
+
+    def record(self, key: ApiKey, error: ProviderError | None) -> bool:
+        return False
+
+    def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
+        return
+
+
 class WireOptions(Struct, frozen=True, kw_only=True):
     """How an adapter sends requests.
 
-    `key_places` is text for error messages: where the user can set the key. `bearer` sends it as a bearer token
-    whatever the API prefers.
+    `key_places` is text for error messages: where the user can set the key.
     """
 
     idle_timeout: float = DEFAULT_IDLE_TIMEOUT
     header_timeout: float = DEFAULT_HEADER_TIMEOUT
     key_places: str = ""
-    bearer: bool = False
     prompt_caching: bool = True
 
 
@@ -206,7 +253,7 @@ class _ModelList(Struct):
 
 
 class WireProvider:
-    """Base class of the adapters: address, key and timeouts."""
+    """Base class of the adapters: address, keys and timeouts."""
 
     path: ClassVar[str]
     list_path: ClassVar[str] = "/models"
@@ -216,7 +263,7 @@ class WireProvider:
         *,
         name: str,
         base_url: str,
-        api_key: str,
+        api_key: KeySource | str,
         http: HttpClient,
         headers: Mapping[str, str] | None = None,
         options: WireOptions | None = None,
@@ -224,12 +271,12 @@ class WireProvider:
         self.name = name
         self.url = self.resolve_url(base_url.strip().rstrip("/"))
         self._http = http
-        self._key = api_key.strip()
+        self._keys = FixedKey(ApiKey(api_key.strip())) if isinstance(api_key, str) else api_key
         self._options = options or WireOptions()
-        own = {"content-type": "application/json", **self.build_headers(self._key, self._options.bearer)}
         self._image_budget = ImageBudget()
         self._histories: list[EncodedHistory] = []
-        self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
+        self._own_headers = {key.lower(): value for key, value in (headers or {}).items()}
+        self._headers: dict[ApiKey, dict[str, str]] = {}
 
     def resolve_url(self, base_url: str) -> str:
         """Return the URL to post to. A base URL that already is the full URL is used as it is."""
@@ -241,7 +288,7 @@ class WireProvider:
     async def list_models(self, timeout: float) -> tuple[ListedModel, ...]:
         """Return the models that the server lists. Raise ProviderError if it gives no list."""
         url = f"{self.url.removesuffix(self.path)}{self.list_path}"
-        status, body = await self._http.fetch(url, headers=self._headers, timeout=timeout)
+        status, body = await self._http.fetch(url, headers=self._headers_of(self._keys.choose()), timeout=timeout)
         try:
             models = self.parse_models(body) if status == 200 else ()
         except (msgspec.MsgspecError, UnicodeError) as error:
@@ -254,8 +301,14 @@ class WireProvider:
         entries = msgspec.json.decode(body, type=_ModelList).data
         return tuple(ListedModel(entry.id, entry.context) for entry in entries if entry.id)
 
-    def make_peer(self, model: str) -> Peer:
-        return Peer(self.name, self.url, model, self._key, self._options.key_places)
+    def make_peer(self, model: str, key: ApiKey) -> Peer:
+        return Peer(self.name, self.url, model, key.value, self._options.key_places)
+
+    def _headers_of(self, key: ApiKey) -> dict[str, str]:
+        if key not in self._headers:
+            own = {"content-type": "application/json", **self.build_headers(key.value, key.bearer)}
+            self._headers[key] = own | self._own_headers
+        return self._headers[key]
 
     def history_of(self, messages: tuple[Message, ...]) -> EncodedHistory:
         """Return the encoded history that these messages extend, or a new one. Only the latest are kept."""
@@ -273,27 +326,43 @@ class WireProvider:
         encode: Callable[[ImageSelection], bytes],
         read: Callable[[Peer], WireReader],
     ) -> AsyncGenerator[Chunk]:
-        """Send the request; if the API rejects the images, send it without them: one bad image must not end a
-        conversation."""
-        peer, options = self.make_peer(request.model), self._options
+        """Send the request and yield the reply.
+
+        If the API rejects the images, send it without them: one bad image must not end a conversation. If it rejects
+        the key, send it with the next one; what has been yielded then no longer counts.
+        """
+        options = self._options
         while True:
-            images, silent = self._image_budget.select_images(request, history.has_images), True
-            call = WireRequest(peer, self._headers, encode(images), options.idle_timeout, options.header_timeout)
+            key = self._keys.choose()
+            peer = self.make_peer(request.model, key)
+            images, silent, empty = self._image_budget.select_images(request, history.has_images), True, True
+            headers = self._headers_of(key)
+            call = WireRequest(peer, headers, encode(images), options.idle_timeout, options.header_timeout)
             try:
                 async with aclosing(stream_request(self._http, call, read(peer))) as chunks:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
+                        empty = empty and not isinstance(chunk, TextChunk | CallChunk)
+                        if isinstance(chunk, RateLimitChunk):
+                            self._keys.record_limits(key, chunk)
                         yield chunk
             except ProviderError as error:
-                if images.is_empty or not silent or not is_about_images(error):
+                if silent and not images.is_empty and is_about_images(error):
+                    self._forget_images(images, error)
+                elif not self._keys.record(key, error):
                     raise
-                if error.status == 413:
-                    self._image_budget.shrink(images)
-                else:
-                    self._image_budget.refuse(images)
+                elif not silent:
+                    yield RollbackChunk(error.kind)
             else:
                 self._image_budget.accept(images)
+                self._keys.record(key, EmptyReply(f"{self.name} returned an empty reply.") if empty else None)
                 return
+
+    def _forget_images(self, images: ImageSelection, error: ProviderError) -> None:
+        if error.status == 413:
+            self._image_budget.shrink(images)
+        else:
+            self._image_budget.refuse(images)
 
     async def close(self) -> None:
         """Nothing to close: connections belong to the HttpClient."""

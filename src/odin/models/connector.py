@@ -1,0 +1,391 @@
+"""Connects to models: addresses, keys, lists and properties, shared by all agents of a session."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from odin.config import Config, get_config_dir
+from odin.config.auth import read_auth_file
+from odin.config.paths import locate_key_states
+from odin.core.client import AvailableModel, ServerScope
+from odin.core.errors import OdinError, ProviderError
+from odin.core.event import KeyPoolChanged
+from odin.core.provider import ModelInfo, Provider, RateLimitChunk
+from odin.core.text import suggest_similar
+from odin.models.catalog import (
+    PRESETS,
+    Endpoint,
+    ModelTable,
+    add_stored_keys,
+    connect_model,
+    find_default_ref,
+    list_unlisted_providers,
+    lookup_model,
+    open_adapter,
+    parse_ref,
+    split_variant,
+)
+from odin.providers.address import parse_address
+from odin.providers.http import HttpClient
+from odin.providers.settings import ProviderSettings
+from odin.providers.wire import ApiKey, KeySource
+
+if TYPE_CHECKING:
+    from odin.models.key_pool import KeyPool
+    from odin.models.model_lists import ListedModel, ModelLists
+    from odin.models.pools import ModelPools
+
+OVERRIDES_NAME = "models.json"
+"""The user's own model table, next to the configuration."""
+
+_FAMILY_NAMES = ("opus", "sonnet", "haiku", "fable")
+"""Names of Claude models without a version, as Claude Code's agent files use them."""
+
+_LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
+
+
+class SingleKey:
+    """The only key of a provider, or none. Its pool is loaded when there is something to record."""
+
+    def __init__(self, key: ApiKey, load_pool: "Callable[[], KeyPool]", states: Path) -> None:
+        self._key = key
+        self._load_pool = load_pool
+        self._states = states
+
+    def choose(self) -> ApiKey:
+        return self._key
+
+    def record(self, key: ApiKey, error: ProviderError | None) -> bool:
+        if not key.value or (error is None and not self._states.exists()):
+            return False
+        return self._load_pool().record(key, error)
+
+    def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
+        return
+
+
+class ModelConnector:
+    """Connects to models by name. With `eager=False` nothing is connected until a model is named or listed."""
+
+    def __init__(self, config: Config, env: Mapping[str, str], *, eager: bool = True) -> None:
+        self.config = config
+        self.is_eager = eager
+        self._env = env
+        self._http = HttpClient(env=env)
+        self._table = load_model_table(env)
+        self._auth = read_auth_file(env)
+        self._servers: dict[str, ProviderSettings] = {}
+        self._open: dict[str, tuple[Provider, ModelInfo]] = {}
+        self._small: tuple[Provider, ModelInfo] | None = None
+        self.is_fixed = False
+        """True if no other model is ever connected."""
+        self._key_pools: dict[str, KeyPool] = {}
+        self._states_path = locate_key_states(env)
+        self.list_problems: tuple[str, ...] = ()
+        self.on_warning: Callable[[str], object] = lambda text: None
+        self.on_keys_changed: Callable[[KeyPoolChanged], object] = lambda event: None
+        self._stop_listening: Callable[[], None] = lambda: None
+
+    @cached_property
+    def _lists(self) -> "ModelLists":
+        from odin.models.model_lists import ModelLists
+
+        return ModelLists(self._env)
+
+    @cached_property
+    def pools(self) -> "ModelPools":
+        """The configured model pools."""
+        from odin.models.pools import ModelPools
+
+        return ModelPools(self.config, self._env, self.normalize, self.check_ref)
+
+    @property
+    def warning(self) -> str:
+        in_pools = self.pools.list_problems() if self.config.model_pools else ()
+        problems = (self._table.warning, *self._auth.warnings, *in_pools, *self._find_invalid_refs())
+        return " ".join(filter(None, problems))
+
+    def _find_invalid_refs(self) -> Iterator[str]:
+        """Yield a problem for each secondary model (small, compaction, fallback) that cannot be used.
+
+        They connect only when needed.
+        """
+        config = self.config
+        named = [("small_model", config.small_model), ("compaction.model", config.compaction.model)]
+        for key, ref in (*named, *(("fallback_model", ref) for ref in config.fallback_model)):
+            if ref and ref not in config.model_pools:
+                try:
+                    self.check_ref(ref)
+                except OdinError as error:
+                    yield f"{key} {ref!r} cannot be used: {error.describe()}"
+
+    @property
+    def _settings(self) -> dict[str, ProviderSettings]:
+        """Return the provider settings: the user's win over discovered ones, with stored keys added."""
+        return add_stored_keys({**self._servers, **self.config.providers}, self._auth)
+
+    def reload_keys(self) -> None:
+        """Use keys that were stored since the last call."""
+        auth = read_auth_file(self._env)
+        if auth.keys != self._auth.keys:
+            self._open.clear()
+        self._auth = auth
+
+    def normalize(self, ref: str) -> str:
+        """Return the full name of a model; a name that is not known stays as it is."""
+        if ref.split("/", 1)[0] in ("offline", *_LOCAL_PROVIDERS):
+            return "offline/planner" if ref == "offline" else ref
+        try:
+            return "/".join(parse_ref(ref, self._settings, self._env))
+        except OdinError:
+            return ref
+
+    def check_ref(self, ref: str) -> None:
+        """Raise ConfigError if the provider or the variant of a model does not exist."""
+        if ref.split("/", 1)[0] not in ("offline", *_LOCAL_PROVIDERS):
+            lookup_model(ref, self._settings, self._table, self._env)
+
+    async def find_default(self) -> tuple[str, str]:
+        """Return the first model found, and a notice about it; "" if there is none."""
+        ref = await self._find_listed(find_default_ref(self._settings, self._env) or "")
+        if ref or not self.is_eager:
+            return ref, ""
+        for found, address in await self._discover_servers():
+            return found, f"Using {found}, found on this machine ({address})."
+        return "", ""
+
+    def fix(self, small: tuple[Provider, ModelInfo]) -> None:
+        """Use this small model, and never connect another model."""
+        self._small, self.is_fixed = small, True
+
+    async def connect_small(self) -> tuple[Provider, ModelInfo]:
+        """Return the small model: the configured one or the offline planner."""
+        if self._small is None:
+            self._small = await self.connect(self.config.small_model or "offline")
+        return self._small
+
+    async def connect_other(self, ref: str) -> tuple[Provider, ModelInfo]:
+        """Return a model for another purpose than answering prompts."""
+        if ref == self.config.small_model or self.is_fixed:
+            return await self.connect_small()
+        return await self.connect(ref)
+
+    def find_named(self, name: str, provider: str) -> str:
+        """Return the model that an agent file names.
+
+        `opus`, `sonnet`, `haiku` and `fable` mean the newest one of the provider in use, "" if it has none.
+        """
+        if name not in _FAMILY_NAMES or name in self.config.model_pools:
+            return name
+        found = next((model for model in self._table.list_models(provider) if name in model.split("-")), "")
+        return f"{provider}/{found}" if found else ""
+
+    async def list_available(
+        self, servers: ServerScope = "none", current: ModelInfo | None = None
+    ) -> tuple[AvailableModel, ...]:
+        """Return the usable models. Servers that gave no list are named in `list_problems`."""
+        from odin.models.local_servers import discover_servers
+        from odin.models.model_lists import ListedModel, list_available_models
+
+        self._auth = read_auth_file(self._env)
+        found = await discover_servers(self._env, self._http) if servers == "all" else ()
+        lists = await self._read_lists(ask=servers != "none")
+        if current and current.provider in lists and all(item.id != current.id for item in lists[current.provider]):
+            lists[current.provider] = (ListedModel(current.id, current.context), *lists[current.provider])
+        return list_available_models(self.config.providers, self._auth, self._env, self._table, found, lists)
+
+    async def check_name(self, ref: str) -> str:
+        """Return a note if it is not known whether this model exists, else "". Raise ConfigError if it does not.
+
+        Its server is asked only if neither the settings nor the table know the model.
+        """
+        name = ref.split("/", 1)[0]
+        if name == "offline" or not ref.strip():
+            return ""
+        if name in _LOCAL_PROVIDERS:
+            await self._discover_servers()
+        provider, model = split_variant(*parse_ref(ref, self._settings, self._env))[:2]
+        own = self._settings.get(provider, ProviderSettings())
+        if model in own.models or model in self._table.list_models(provider):
+            return ""
+        from odin.models.model_lists import is_listed, make_unknown_model
+
+        adapter, _ = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
+        names = [item.id for item in await self._lists.ask_or_find(adapter)] or list(own.models)
+        if names and not is_listed(model, names):
+            raise make_unknown_model(provider, model, names)
+        if names:
+            return ""
+        suggestion = suggest_similar(model, self._table.list_models(provider), f"{provider}/{{}}")
+        return f"Odin does not know {provider}/{model}, and its server provides no list of models.{suggestion}"
+
+    async def close(self) -> None:
+        for provider, _ in self._open.values():
+            await provider.close()
+        await self._http.close()
+        self._stop_listening()
+        if self._key_pools:
+            from odin.models.key_states import KeyStates
+
+            KeyStates.get_shared(self._states_path).save()
+
+    async def connect(self, ref: str, *, warm: bool = True, again: bool = False) -> tuple[Provider, ModelInfo]:
+        """Return a model, connected once, or `again`: its server may have changed."""
+        if again or ref not in self._open:
+            self._open[ref] = await self._connect(ref, warm=warm)
+        return self._open[ref]
+
+    async def _connect(self, ref: str, *, warm: bool) -> tuple[Provider, ModelInfo]:
+        name = ref.split("/", 1)[0]
+        if name == "offline":
+            return self._make_offline()
+        if name in _LOCAL_PROVIDERS:
+            await self._discover_servers()
+        wire, info = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
+        info = await self._fit_context(info, wire.url)
+        if warm:
+            await self._http.warm(wire.url)
+        provider: Provider = wire
+        if info.tools != "native":
+            from odin.providers.tool_adapters import AdaptiveTools
+
+            provider = AdaptiveTools(provider, info.tools)
+        if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):
+            from odin.providers.tool_adapters import ReasoningCalls
+
+            provider = ReasoningCalls(provider, always=bool(info.calls_in_thinking))
+        return provider, info
+
+    def _get_keys(self, place: Endpoint) -> KeySource:
+        """Return the keys of a provider, one pool for all its models."""
+        if len(place.keys) < 2:
+            return SingleKey(next(iter(place.keys), ApiKey()), lambda: self._load_key_pool(place), self._states_path)
+        return self._load_key_pool(place)
+
+    def _load_key_pool(self, place: Endpoint) -> "KeyPool":
+        pool = self._key_pools.get(place.provider)
+        if pool is None or pool.keys != place.keys:
+            from odin.models.key_pool import KeyPool
+            from odin.models.key_states import KeyStates
+
+            states = KeyStates.get_shared(self._states_path)
+            if not self._key_pools:
+                self._stop_listening = states.listen(self._report_keys)
+            own = self._settings.get(place.provider, ProviderSettings())
+            pool = self._key_pools[place.provider] = KeyPool(
+                place.provider,
+                place.keys,
+                states,
+                lambda text: self.on_warning(text),
+                rotation=own.key_rotation,
+                order=own.key_order,
+            )
+        return pool
+
+    def _report_keys(self, provider: str) -> None:
+        """Report a change to the keys of a provider that this session uses, whichever session caused it."""
+        if provider in self._key_pools:
+            self.on_keys_changed(self._key_pools[provider].count())
+
+    def list_key_pools(self) -> tuple[KeyPoolChanged, ...]:
+        """Return the state of the keys of every provider in use that has any."""
+        return tuple(pool.count() for pool in self._key_pools.values() if pool.keys)
+
+    async def _fit_context(self, info: ModelInfo, url: str) -> ModelInfo:
+        """Return the model with its real context window: the user's setting, the server's answer, or the table.
+
+        Only the server knows how much context it was started with.
+        """
+        context = info.context
+        own = self._settings.get(info.provider, ProviderSettings()).models.get(info.id)
+        if (own is None or own.context is None) and _is_private_address(url) and not _is_hosted(info.provider):
+            from odin.models.local_servers import context_window_of
+
+            real = await context_window_of(url, info.id, self._env, self._http)
+            context = real or context
+        most = self.config.max_context
+        if most:
+            context = min(context, most) if context else most
+        if context == info.context:
+            return info
+        output = info.max_output or context // 4
+        return msgspec.structs.replace(info, context=context, max_output=min(output, max(1, context // 2)))
+
+    def _make_offline(self) -> tuple[Provider, ModelInfo]:
+        from odin.providers.offline import OfflinePlanner
+
+        return OfflinePlanner(), ModelInfo("planner", "offline", tools="native", free=True)
+
+    async def _find_listed(self, ref: str) -> str:
+        """Return the default model if its server has it, else the first one that the server lists.
+
+        Without a default model it is the first one of the first server with a list. A list that is not known yet is
+        asked for only if `eager`.
+        """
+        if not list_unlisted_providers(self._settings, self._env):
+            return ref
+        provider, _, model = ref.partition("/")
+        lists = await self._read_lists(ask=False)
+        if self.is_eager and not (lists.get(provider) if ref else any(lists.values())):
+            lists = await self._read_lists(ask=True)
+        if ref:
+            models = lists.get(provider, ())
+            return ref if not models or any(item.id == model for item in models) else f"{provider}/{models[0].id}"
+        return next((f"{name}/{models[0].id}" for name, models in lists.items() if models), "")
+
+    async def _read_lists(self, *, ask: bool) -> "dict[str, tuple[ListedModel, ...]]":
+        """Return the model lists of servers whose models are not configured, by provider.
+
+        A server that did not answer has an empty list; one that was not asked and is not cached has no entry.
+        """
+        settings = self._settings
+        places = list_unlisted_providers(settings, self._env)
+        self.list_problems = ()
+        if not places:
+            return {}
+        adapters = {
+            place.provider: open_adapter(place, settings, self._http, self._get_keys(place)) for place in places
+        }
+        if not ask:
+            return {name: models for name, adapter in adapters.items() if (models := self._lists.find(adapter.url))}
+        found = await asyncio.gather(*map(self._lists.ask, adapters.values()), return_exceptions=True)
+        self.list_problems = tuple(
+            f"The models of {name} cannot be listed: {error}"
+            for name, error in zip(adapters, found, strict=True)
+            if isinstance(error, OdinError)
+        )
+        return {
+            name: self._lists.find(adapter.url) if isinstance(answer, BaseException) else answer
+            for (name, adapter), answer in zip(adapters.items(), found, strict=True)
+        }
+
+    async def _discover_servers(self) -> list[tuple[str, str]]:
+        """Find the servers on this machine and remember their settings."""
+        from odin.models.local_servers import discover_servers
+
+        found: list[tuple[str, str]] = []
+        for server in await discover_servers(self._env, self._http):
+            self._servers.setdefault(server.kind, server.to_settings())
+            found += [(f"{server.kind}/{model.id}", server.base_url) for model in server.models]
+        return found
+
+
+def _is_private_address(url: str) -> bool:
+    """True for a loopback address, one that begins with 10. or 192.168., and a name that ends with .local."""
+    address = parse_address(url)
+    return address.is_loopback or address.host.startswith(("10.", "192.168.")) or address.host.endswith(".local")
+
+
+def _is_hosted(provider: str) -> bool:
+    """True for a hosted provider, even if its base URL was overridden to a local address."""
+    preset = PRESETS.get(provider)
+    return preset is not None and bool(preset.key_names)
+
+
+def load_model_table(env: Mapping[str, str]) -> ModelTable:
+    """Return the model table with the user's rows."""
+    return ModelTable.load_with_overrides(get_config_dir(env) / OVERRIDES_NAME)

@@ -1,0 +1,163 @@
+"""What is known about API keys: which of them rest, and which were rejected for good.
+
+All sessions and agents of a process share one `KeyStates`, and it is kept in the state folder for later runs. A key is
+named by its fingerprint and its last four characters; the key itself is never written.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from odin.config.files import lock_file, write_atomically
+from odin.core.errors import OdinError
+
+SAVE_DELAY_S = 0.1
+"""Changes are written together: a storm of failures must not write the file for each."""
+
+MAX_ENTRIES = 500
+_MIN_TAIL_LENGTH = 12
+
+
+class KeyState(Struct, frozen=True, omit_defaults=True):
+    """The state of a key that has failed. `until` is when it may be used again, in seconds since 1970.
+
+    `failures` counts those since the last success. `rejected` is why the key is not used any more, or "".
+    """
+
+    provider: str
+    tail: str = ""
+    until: float = 0.0
+    failures: int = 0
+    rejected: str = ""
+
+
+_FILE_DECODER = msgspec.json.Decoder(dict[str, KeyState])
+
+
+class KeyStates:
+    """The states by fingerprint. `path` is None for one that is not kept; `clock` is the time of day."""
+
+    def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._path = path
+        self._states: dict[str, KeyState] = {}
+        self._unsaved: dict[str, KeyState | None] = {}
+        self._read_mark = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._listeners: list[Callable[[str], object]] = []
+
+    @classmethod
+    def get_shared(cls, path: Path) -> "KeyStates":
+        """Return the states of this process that are kept in this file."""
+        if path not in _SHARED:
+            _SHARED[path] = cls(path)
+        return _SHARED[path]
+
+    def listen(self, listener: Callable[[str], object]) -> Callable[[], None]:
+        """Call `listener` with the name of a provider whenever the state of one of its keys changes.
+
+        Return the function that ends this.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def find(self, fingerprint: str) -> KeyState | None:
+        return self._states.get(fingerprint)
+
+    def is_rejected(self, fingerprint: str) -> bool:
+        state = self._states.get(fingerprint)
+        return state is not None and bool(state.rejected)
+
+    def is_healthy(self, fingerprint: str) -> bool:
+        """True unless the key has failed since its last success."""
+        state = self._states.get(fingerprint)
+        return state is None or not (state.failures or state.rejected)
+
+    def cooling_time_of(self, fingerprint: str) -> float:
+        """Return the seconds until the key may be used again."""
+        state = self._states.get(fingerprint)
+        return 0.0 if state is None else max(0.0, state.until - self.clock())
+
+    def set(self, fingerprint: str, state: KeyState | None) -> None:
+        """Change the state of a key; None forgets it, after a success."""
+        before = self._states.get(fingerprint)
+        if before == state:
+            return
+        if state is None:
+            del self._states[fingerprint]
+        else:
+            self._states[fingerprint] = state
+        self._unsaved[fingerprint] = state
+        self._plan_save()
+        provider = (state or before or KeyState("")).provider
+        for listener in tuple(self._listeners):
+            listener(provider)
+
+    def refresh(self) -> None:
+        """Read what other processes have written since the last call."""
+        if self._path is None:
+            return
+        try:
+            mark = os.stat(self._path).st_mtime_ns  # noqa: PTH116 -- called before requests; Path.stat is slower
+        except OSError:
+            return
+        if mark != self._read_mark:
+            self._read_mark = mark
+            self._states = self._merge_unsaved(_read_states(self._path))
+
+    def save(self) -> None:
+        """Write unsaved changes now. A folder that cannot be written only makes later runs know less."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._path is None or not self._unsaved:
+            return
+        try:
+            with lock_file(self._path):
+                states = self._merge_unsaved(_read_states(self._path))
+                self._unsaved = {}
+                newest = sorted(states, key=lambda name: (bool(states[name].rejected), states[name].until))
+                kept = {name: states[name] for name in newest[-MAX_ENTRIES:]}
+                write_atomically(self._path, msgspec.json.encode(kept))
+        except OdinError:
+            return
+
+    def _plan_save(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.save()
+            return
+        if self._timer is None and self._path is not None:
+            self._timer = loop.call_later(SAVE_DELAY_S, self.save)
+
+    def _merge_unsaved(self, states: dict[str, KeyState]) -> dict[str, KeyState]:
+        merged: dict[str, KeyState | None] = {**states, **self._unsaved}
+        return {name: state for name, state in merged.items() if state is not None}
+
+
+_SHARED: dict[Path, KeyStates] = {}
+
+
+def _read_states(path: Path) -> dict[str, KeyState]:
+    """Return the states in the file; none if it does not exist or is damaged."""
+    try:
+        return _FILE_DECODER.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return {}
+
+
+def fingerprint_of(provider: str, key: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(f"{provider}\0{key}".encode()).hexdigest()[:20]
+
+
+def tail_of(key: str) -> str:
+    """Return the last four characters of a key, or "" for one that they would give away."""
+    return key[-4:] if len(key) >= _MIN_TAIL_LENGTH else ""

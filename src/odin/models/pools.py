@@ -1,0 +1,88 @@
+"""Model pools: named, ordered lists of models in the configuration. An entry may be another pool.
+
+{"model_pools": {"main": ["anthropic/claude-opus-5@high", "openai/gpt-6-sol", "cheap"], "cheap": ["groq/…"]}}
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from odin.config import CONFIG_NAME, Config, get_config_dir
+from odin.config.files import locate_value
+from odin.core.errors import ConfigError, OdinError
+from odin.core.text import suggest_similar
+
+SECTION = "model_pools"
+
+
+class ModelPools:
+    """The pools of a session. `normalize` returns the full name of a model, and `check` raises if it cannot exist."""
+
+    def __init__(
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        normalize: Callable[[str], str],
+        check: Callable[[str], object],
+    ) -> None:
+        self._pools = config.model_pools
+        self._files = (Path(config.root, CONFIG_NAME), get_config_dir(env) / CONFIG_NAME)
+        self._normalize = normalize
+        self._check = check
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._pools)
+
+    def list_models(self, name: str) -> tuple[str, ...]:
+        """Return the models of a pool in order. Raise ConfigError if there is no such pool, or it has no model."""
+        if name not in self._pools:
+            known = f"Pools: {', '.join(self._pools)}." if self._pools else f"Set {SECTION} in your odinconfig.json."
+            raise ConfigError(f"There is no model pool {name!r}.{suggest_similar(name, self._pools)}", known)
+        return tuple(dict.fromkeys(self._expand(name, ())))
+
+    def list_usable(self, name: str) -> tuple[str, ...]:
+        """Return the models of a pool that can exist. Raise ConfigError if there is none."""
+        models = [ref for ref in self.list_models(name) if not self._find_problem(ref)]
+        if not models:
+            text = f"{self._locate(name)}: no model of the pool {name!r} can be used."
+            raise ConfigError(text, "`odin models` lists the models.")
+        return tuple(models)
+
+    def list_problems(self) -> Iterator[str]:
+        """Yield one sentence with file and line for each mistake."""
+        for name, entries in self._pools.items():
+            try:
+                self.list_models(name)
+            except ConfigError as error:
+                yield str(error)
+                continue
+            for number, entry in enumerate(entries):
+                problem = "" if entry in self._pools else self._find_problem(self._normalize(entry))
+                if problem:
+                    yield f"{self._locate(name, number)}: the model {entry!r} cannot be used: {problem}"
+
+    def _expand(self, name: str, outer: tuple[str, ...]) -> Iterator[str]:
+        if name in outer:
+            circle = " → ".join((*outer[outer.index(name) :], name))
+            raise ConfigError(f"{self._locate(outer[-1])}: the model pool {name!r} contains itself: {circle}.")
+        if not self._pools[name]:
+            raise ConfigError(f"{self._locate(name)}: the model pool {name!r} is empty.", "Name at least one model.")
+        for entry in self._pools[name]:
+            if entry in self._pools:
+                yield from self._expand(entry, (*outer, name))
+            else:
+                yield self._normalize(entry)
+
+    def _find_problem(self, ref: str) -> str:
+        try:
+            self._check(ref)
+        except OdinError as error:
+            return error.describe()
+        return ""
+
+    def _locate(self, name: str, *path: int) -> str:
+        """Return the file and line where a pool, or one of its entries, is written."""
+        for file in self._files:
+            if line := locate_value(file, SECTION, name, *path):
+                return f"{file}, line {line}"
+        return SECTION
