@@ -183,7 +183,7 @@ class PlayedClient:
         local = AvailableModel("ollama/qwen3", 32_000, "json", "http://localhost:11434", note="on this machine")
         return (*found, local) if servers == "all" else found
 
-    async def get_loop_status(self) -> LoopStatus:
+    async def get_loop_status(self, agent: str = "") -> LoopStatus:
         return LoopStatus()
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:

@@ -39,11 +39,11 @@ def ops(client: PlayedClient, *kinds: type[Any]) -> list[Any]:
 
 
 async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_its_end(open_app: OpenApp) -> None:
-    gate = Event()
+    gate, last = Event(), Event()
     cast = Cast(
         [delegate("a"), delegate("b"), say("Both are started."), *(say("I see.") for _ in range(9))],
-        a=[say("Counting sheep " * 300).stall(after=8), complete("Counted 300 sheep.")],
-        b=[complete("Read it all.").hold(gate)],
+        a=[say("Counting sheep " * 300).stall(after=8), say("Goats?"), complete("Counted 300 sheep.").hold(gate)],
+        b=[complete("Read it all.").hold(last)],
     )
     async with open_app(cast, size=(140, 40)) as stage:
         agents = stage.app.facts.agents
@@ -55,10 +55,21 @@ async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_
         await stage.until(lambda: agents.all["general-1"].state == "idle")
         assert agents.all["general-2"].is_working and stage.app.agent == "general-1"
         await stage.send("count on")
+        await stage.shows("Goats?")
+        await stage.type("/loop @g")
+        await stage.shows("› @general-1", "@general-2")
+        await stage.press("tab")
+        await stage.send(" on count sheep only")
+        await stage.shows("loop 1/10")
+        gate.set()
         await stage.until(lambda: not agents.is_live("general-1"))
         await stage.shows("general-1: completed. You are back at the main agent.")
         assert agents.all["general-2"].is_working and not stage.app.agent
-        gate.set()
+        await stage.type("/focus ge")
+        await stage.shows("› general-2")
+        await stage.press("tab", "enter")
+        await stage.shows("to general-2")
+        last.set()
         await stage.until(lambda: not agents.running and not stage.app.executing)
         main = stage.app.transcripts[""]
         assert [(card.key, card.state, card.note) for card in main.agents] == [

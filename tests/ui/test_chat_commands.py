@@ -74,7 +74,7 @@ def test_each_answers_and_none_reaches_the_model(workspace: Path) -> None:
             ("/switch mode plan", "plan> "),
             ("/switch mode edit", "edit> "),
             ("/switch it", "Unknown argument 'it'."),
-            ("/help loop", "/loop [on [--limit N] [GOAL]|off]: Keep working"),
+            ("/help loop", "/loop [@AGENT] [on [--limit N] [GOAL]|off]: Keep working"),
             ("/help all", "/exit, /quit: Exit Odin"),
             ("/help nothing", "Unknown command /nothing."),
             ("/keys", KEY_LINES[0]),

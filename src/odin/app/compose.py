@@ -557,13 +557,15 @@ class SessionComposition:
     def make_loop_mode(self, agent: str) -> "LoopMode":
         from odin.engine.loop_mode import DoneTool, LoopMode
 
-        loop = LoopMode(self.recorder, self._kind_of, agent, limit=self.config.loop.max_iterations)
-        self._main_agent.registry.register(DoneTool(loop))
-        return loop
+        registry = self._team_factory.get_parts(agent).registry if agent else self._main_agent.registry
 
-    def _kind_of(self, name: str) -> Kind | None:
-        tool = self._main_agent.registry.get(name)
-        return None if tool is None else tool.kind
+        def kind_of(name: str) -> Kind | None:
+            tool = registry.get(name)
+            return None if tool is None else tool.kind
+
+        loop = LoopMode(self.recorder, kind_of, agent, limit=self.config.loop.max_iterations)
+        registry.register(DoneTool(loop))
+        return loop
 
     async def close(self) -> None:
         if self._titler is not None:

@@ -186,6 +186,10 @@ class TeamFactory:
     def models_of(self, agent: str) -> ModelSelector:
         return self._parts[agent].models
 
+    def get_parts(self, agent: str) -> AgentParts:
+        """Return the parts of a live sub-agent."""
+        return self._parts[agent]
+
     def color_of(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).color
 

@@ -38,8 +38,8 @@ BUILDER = DEFAULT_ROLE
 PLANNER = "planner"
 
 
-_TASK_TOOLS = frozenset({"Report", "Complete", "Escalate"})
-"""With these a sub-agent talks to its owner and ends its task. It has them whatever tools its type names."""
+_TASK_TOOLS = frozenset({"Report", "Complete", "Escalate", "Done"})
+"""With these an agent talks to its owner and ends its task or loop. It has them whatever tools its type names."""
 
 
 class AgentDefinition(Struct, frozen=True, kw_only=True):

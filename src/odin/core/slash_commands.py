@@ -48,7 +48,9 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("focus", "Talk to a sub-agent: the next prompts go to it. `main` returns to the main agent.", "NAME"),
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
     SlashCommand(
-        "loop", "Keep working until a goal is reached. Without arguments, show progress.", "[on [--limit N] [GOAL]|off]"
+        "loop",
+        "Keep working until a goal is reached. Without arguments, show progress.",
+        "[@AGENT] [on [--limit N] [GOAL]|off]",
     ),
     SlashCommand("compact", "Summarize the conversation to free context.", "[INSTRUCTIONS|cancel]"),
     SlashCommand("forget", "Remove the last message from the conversation."),

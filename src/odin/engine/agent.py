@@ -331,10 +331,10 @@ class Agent:
         """True while an interrupted turn still has time to clean up."""
         return time.monotonic() - self._interrupted_at < CANCEL_AGAIN_AFTER_S
 
-    async def stop(self) -> None:
+    async def stop(self, why: str = "The session was closed.") -> None:
         """Abort the running turn. Queued prompts stay in the log for the next run of the session."""
         self.is_held = True
-        self.stop_loop("The session was closed.")
+        self.stop_loop(why)
         self._queue.pause_all()
         if self._runner is not None and not self._runner.done():
             if self.is_busy:

@@ -66,7 +66,7 @@ from odin.core.op import (
 from odin.core.policy import CallbackHook, Redact, RuleLine
 from odin.core.text import to_valid_unicode_all
 from odin.engine.approvals import Approvals, RuleChanges
-from odin.engine.event_bus import Subscription, stream_named, validate_names
+from odin.engine.event_bus import replay_log, stream_named, validate_names
 from odin.engine.hooks import TurnHooks
 from odin.engine.limits import CostBudget
 from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
@@ -183,7 +183,7 @@ class LocalClient:
         self._opened: SessionOpened | None = opened
         self._op_lock = asyncio.Lock()
         self._dangling: DanglingEvents | None = None
-        self._loop_mode: LoopMode | None = None
+        self._loop_modes: dict[str, LoopMode] = {}
         self._closing: asyncio.Task[None] | None = None
         self._noted_role = deps.recorder.state.role
 
@@ -271,20 +271,20 @@ class LocalClient:
         return True
 
     async def _set_loop(self, op: SetLoop) -> bool:
-        if op.agent:
-            raise UsageError(f"Agent {op.agent!r} cannot run a loop.", "Loop mode works with the main agent.")
         if not 0 <= op.limit <= MAX_LOOP_ITERATIONS:
             raise UsageError(f"The limit of loop mode must be from 1 to {MAX_LOOP_ITERATIONS}, not {op.limit}.")
         if not op.enabled:
-            return self._agent.stop_loop()
+            return self._team.get(op.agent).stop_loop()
         async with self._op_lock:
             self._open_session()
             await self._recover()
             await self._host.refresh_surroundings()
-            if self._loop_mode is None:
-                self._loop_mode = self._host.make_loop_mode(op.agent)
-            self._loop_mode.switch_on(op.goal, op.mode, op.limit)
-            self._agent.start_loop(self._loop_mode)
+            agent = self._team.get(op.agent)
+            if op.agent not in self._loop_modes:
+                self._loop_modes[op.agent] = self._host.make_loop_mode(op.agent)
+            self._loop_modes[op.agent].switch_on(op.goal, op.mode, op.limit)
+            agent.start_loop(self._loop_modes[op.agent])
+            self._team.mark_active(op.agent)
         return True
 
     async def _add_context(self, op: AddContext) -> bool:
@@ -438,7 +438,7 @@ class LocalClient:
         seq = self._recorder.state.seq
         if after is None or after >= seq:
             return live
-        return _replay_log(self._host.read_past(), after, seq, live)
+        return replay_log(self._host.read_past(), after, seq, live)
 
     def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
         return stream_named(self._recorder.bus.subscribe(durable=True, size=1024, names=validate_names(names)))
@@ -495,8 +495,9 @@ class LocalClient:
     async def is_working(self) -> bool:
         return self._team.is_busy
 
-    async def get_loop_status(self) -> LoopStatus:
-        return self._loop_mode.get_status() if self._loop_mode is not None else self._recorder.state.loop.status
+    async def get_loop_status(self, agent: str = "") -> LoopStatus:
+        loop = self._loop_modes.get(agent)
+        return loop.get_status() if loop is not None else self._recorder.state.loop_of(agent).status
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         return await self._host.list_models(servers)
@@ -585,16 +586,3 @@ def _make_op_encodable(op: Op) -> Op:
     except UnicodeEncodeError:
         return msgspec.convert(to_valid_unicode_all(msgspec.to_builtins(op)), type(op))
     return op
-
-
-async def _replay_log(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:
-    try:
-        for count, envelope in enumerate(past):
-            if after < envelope.seq <= until:
-                yield envelope
-            if count % 256 == 255:
-                await asyncio.sleep(0)
-        async for envelope in live:
-            yield envelope
-    finally:
-        live.close()

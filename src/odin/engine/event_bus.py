@@ -6,7 +6,7 @@ the events.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -352,3 +352,17 @@ class EventBus:
     def close(self) -> None:
         for subscription in tuple(self._subscriptions):
             subscription.close()
+
+
+async def replay_log(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:
+    """Yield the events of a log after one number and up to another, then the live ones."""
+    try:
+        for count, envelope in enumerate(past):
+            if after < envelope.seq <= until:
+                yield envelope
+            if count % 256 == 255:
+                await asyncio.sleep(0)
+        async for envelope in live:
+            yield envelope
+    finally:
+        live.close()

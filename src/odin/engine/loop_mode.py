@@ -344,12 +344,16 @@ class LoopMode:
         self._emit(LoopPrompted(text, self._iteration, self._limit, reasons))
         state = self._recorder.state
         self._last_prompt_id = f"loop-{state.seq}"
-        return Prompt(self._last_prompt_id, text, self._mode or state.mode, display_text=shown)
+        own = state.sub_agents.get(self.agent)
+        mode = self._mode or (own.mode if own is not None else state.mode)
+        return Prompt(self._last_prompt_id, text, mode, display_text=shown)
 
     def _collect_facts(self, ended: TurnEnded) -> LoopFacts:
         self._review_calls(ended.verification)
-        signals, done = parse_signals(ended.text), self._done
+        signals, done = parse_signals(ended.text), self._done or self._find_said("Complete")
         self._done = ""
+        if asked := self._find_said("Escalate"):
+            signals = msgspec.structs.replace(signals, blocked=f"{_DEFAULT_CATEGORY}: {asked}")
         return LoopFacts(
             ended=ended.reason,
             signals=signals if signals.done or not done else msgspec.structs.replace(signals, done=done),
@@ -362,6 +366,11 @@ class LoopMode:
             stalled=self._stalled,
         )
 
+    def _find_said(self, tool: str) -> str:
+        """Return what a sub-agent has said with the tool that ends its work in this round, or ""."""
+        called = any(call.name == tool and call.is_success for call in self._state.calls)
+        return f"It called {tool}." if called else ""
+
     def _list_open_todos(self) -> tuple[str, ...]:
         state = self._recorder.state
         todos = state.conversation.todos
@@ -370,8 +379,9 @@ class LoopMode:
         return tuple(todo.content for todo in todos if todo.status in _OPEN_STATUSES)
 
     def _count_sub_agents(self) -> int:
-        """Return the number of running sub-agents, for the main agent, which waits for all of them."""
-        return 0 if self.agent else len(self._recorder.state.sub_agents.records)
+        """Return the number of running sub-agents: all for the main agent, else those that the agent has started."""
+        records = self._recorder.state.sub_agents.records
+        return sum(not self.agent or record.owner == self.agent for record in records)
 
     def _review_calls(self, verification: Verification | None) -> None:
         """Update from the calls of the round whether there was progress and whether changes were verified."""

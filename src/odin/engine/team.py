@@ -560,7 +560,7 @@ class Team:
         self._recorder.emit(TaskChanged(task.id, state, reason=reason), task.agent)
         if member is not None:
             member.stop_timer()
-            await member.agent.stop()
+            await member.agent.stop(reason)
             self._remove(member, "interrupted", reason)
 
     async def stop_delegated(self, reason: str) -> bool:

@@ -377,6 +377,8 @@ class SessionState:
         match event:
             case UsageRecorded():
                 self.totals.add(event, envelope.agent)
+            case AgentEnded():
+                self._agent_loops.pop(event.id, None)
             case TurnStarted() | ModeChanged() if not envelope.agent:
                 self.mode = event.mode
             case SessionOpened():

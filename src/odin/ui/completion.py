@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from odin.core.client import AgentSummary, CustomCommand
+from odin.core.client import AgentSummary, CustomCommand, SubAgentRecord
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 
 EXACT_PART_SCORE = 50_000
@@ -129,16 +129,25 @@ def is_command(text: str, custom: Sequence[CustomCommand]) -> bool:
     return find_slash_command(name) is not None or any(own.name.casefold() == name for own in custom)
 
 
-def complete_argument(target: CompletionTarget, agents: Sequence[AgentSummary] = ()) -> list[CompletionItem]:
-    """Return the arguments of a command that match, best first. `agents` are those that /role can name."""
+def complete_argument(
+    target: CompletionTarget, agents: Sequence[AgentSummary] = (), live: Sequence[SubAgentRecord] = ()
+) -> list[CompletionItem]:
+    """Return the arguments of a command that match, best first.
+
+    `agents` are those that /role can name, `live` the sub-agents that /focus and /loop can name.
+    """
     command = find_slash_command(target.command)
     name = command.name if command is not None else ""
     words = dict.fromkeys(_ARGUMENT_WORDS.get(name, ()), "")
     if name == "role":
         words = {agent.name: agent.description for agent in agents if agent.is_role}
+    elif name == "focus":
+        words = {**{agent.id: agent.description for agent in live}, "main": "The main agent."}
+    elif name == "loop":
+        words |= {f"@{agent.id}": agent.description for agent in live}
     scored = [(score, word) for word in words if (score := score_match(target.letters, word))]
     return [
-        CompletionItem(word, word, help=words[word], is_runnable=True)
+        CompletionItem(word, word, help=words[word], is_runnable=not word.startswith("@"))
         for _, word in sorted(scored, key=lambda item: -item[0])
     ]
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from odin.core.call_events import Replied, ToolStarted
-from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged
 from odin.core.team import STATE_WORDS, MailSent, TaskChanged
 from odin.core.tool import user_name_of
 from odin.ui.progress import EventLines
+from odin.ui.slash_commands.sessions import LOOP_ENDS, describe_loop_end
 from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words, write_text
 
 
@@ -53,6 +54,8 @@ class AgentLines:
                 said = event.summary or event.reason or event.stall
                 first, *rest = f"{STATE_WORDS[state]}: {said}".rstrip(": ").splitlines()
                 return [first, *(f"  {line}" for line in rest)]
+            case LoopChanged(state=state, reason=reason) if state in LOOP_ENDS:
+                return [describe_loop_end(state, reason)]
             case MailSent(kind=kind, text=text) if kind != "message":
                 return [f"{kind.replace('_', ' ')}: {_first_line_of(text)}"]
             case Replied(message=message) if is_focused and message.text.strip():

@@ -48,7 +48,9 @@ async def complete(client: Client, before: str) -> Completion | None:
 
 async def _find_items(client: Client, target: CompletionTarget) -> Sequence[CompletionItem]:
     if target.kind == "argument":
-        return complete_argument(target, await client.list_agents() if target.command == "role" else ())
+        agents = await client.list_agents() if target.command == "role" else ()
+        live = (await client.snapshot()).sub_agents if target.command in ("focus", "loop") else ()
+        return complete_argument(target, agents, live)
     with contextlib.suppress(OdinError, OSError):
         if target.kind == "command":
             return complete_command(target.letters, await client.list_commands())

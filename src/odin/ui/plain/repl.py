@@ -15,6 +15,7 @@ from odin.core.errors import OdinError, OutputFailed
 from odin.core.event import (
     AgentEnded,
     Envelope,
+    LoopChanged,
     ModeChanged,
     PermissionModeChanged,
     RoleChanged,
@@ -350,6 +351,8 @@ class _PlainRepl:
         self._show_views(envelope, self._commands.list_views_for(envelope.event))
 
     def _show_views(self, envelope: Envelope, views: Sequence[CommandView]) -> None:
+        if envelope.agent and isinstance(envelope.event, LoopChanged):  # the line about the agent says it
+            return
         for view in views:
             if view.wants(envelope.event):
                 with self._keyboard.write_above():

@@ -33,7 +33,7 @@ from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
 from odin.ui.progress import SCOPE_WORDS
-from odin.ui.slash_commands.agents import end_agent
+from odin.ui.slash_commands.agents import end_agent, find_focus
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
@@ -217,16 +217,21 @@ def _parse_loop_limit(text: str) -> tuple[int, str]:
 
 
 async def set_loop(ctx: CommandContext, rest: str) -> str:
-    verb, _, goal = rest.partition(" ")
+    """Switch loop mode of the main agent, or of the sub-agent named with `@NAME`, and return the message to show."""
+    named, _, more = rest.partition(" ") if rest.startswith("@") else ("", "", rest)
+    agent = await find_focus(ctx.client, named[1:]) if named else ""
+    verb, _, goal = more.strip().partition(" ")
     if verb == "off":
-        return "" if await ctx.client.submit(SetLoop(False)) else "Loop mode is already off."
+        return "" if await ctx.client.submit(SetLoop(False, agent=agent)) else "Loop mode is already off."
     if verb == "on":
-        ctx.expect_turn()
+        if not agent:
+            ctx.expect_turn()
         limit, goal = _parse_loop_limit(goal.strip())
-        await ctx.client.submit(SetLoop(True, goal, ctx.mode, limit))
+        await ctx.client.submit(SetLoop(True, goal, None if agent else ctx.mode, limit, agent))
     elif verb:
         raise make_argument_error("loop", verb)
-    return describe_loop_status(await ctx.client.get_loop_status())
+    status = describe_loop_status(await ctx.client.get_loop_status(agent))
+    return f"{escape_hidden(agent)}: {status}" if agent else status
 
 
 async def compact(ctx: CommandContext, rest: str) -> str:

@@ -14,7 +14,7 @@ from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plan_text import format_execution, parse_execution
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
-from odin.ui.slash_commands.agents import find_focus
+from odin.ui.slash_commands.agents import MAIN, find_focus
 from odin.ui.slash_commands.sessions import (
     describe_loop_status,
     describe_rewind,
@@ -265,8 +265,10 @@ class TurnCommands:
 
     async def _handle_loop(self, rest: str) -> None:
         await self._app.commands.run_action("loop", rest)
-        if rest == "off":
-            self._app.show_toast(describe_loop_status(await self._app.client.get_loop_status()))
+        if rest.rpartition(" ")[2] == "off":
+            name = rest.partition(" ")[0].removeprefix("@") if rest.startswith("@") else MAIN
+            agent = await find_focus(self._app.client, name)
+            self._app.show_toast(describe_loop_status(await self._app.client.get_loop_status(agent)))
 
     async def _rewind(self, rest: str) -> None:
         if rest:

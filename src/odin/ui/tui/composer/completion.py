@@ -15,7 +15,7 @@ from textual.geometry import Offset, Region
 from textual.message import Message
 from textual.widget import Widget
 
-from odin.core.client import AgentSummary, Client, CustomCommand
+from odin.core.client import AgentSummary, Client, CustomCommand, SubAgentRecord
 from odin.core.errors import OdinError
 from odin.ui.completion import (
     CompletionItem,
@@ -167,6 +167,7 @@ class ComposerCompleter:
         self._command_task: asyncio.Task[None] | None = None
         self._custom_commands: Sequence[CustomCommand] = ()
         self._agents: Sequence[AgentSummary] = ()
+        self._live_agents: Sequence[SubAgentRecord] = ()
         self.target: CompletionTarget | None = None
 
     def enter_session(self, client: Client) -> None:
@@ -181,7 +182,7 @@ class ComposerCompleter:
         target = find_target(line, column, first=first)
         if target == self.target:
             return
-        if target is not None and target.kind == "command" and (self.target is None or self.target.kind != "command"):
+        if target is not None and target.kind != "file" and (self.target is None or self.target.kind == "file"):
             self._refresh_commands()
         self._stop()
         self.target = target
@@ -205,7 +206,7 @@ class ComposerCompleter:
     def _match_locally(self, target: CompletionTarget) -> Sequence[CompletionItem]:
         if target.kind == "command":
             return complete_command(target.letters, self._custom_commands)
-        return complete_argument(target, self._agents)
+        return complete_argument(target, self._agents, self._live_agents)
 
     async def _find_files(self, letters: str) -> None:
         """Show matching files now, and again as the path index grows."""
@@ -218,17 +219,18 @@ class ComposerCompleter:
             await asyncio.sleep(pause)
 
     def _refresh_commands(self) -> None:
-        """Reload the custom commands, which can change while the app runs, and the roles."""
+        """Reload the custom commands, which can change while the app runs, the roles and the live agents."""
         if self._command_task is None or self._command_task.done():
             self._command_task = asyncio.create_task(self._load_commands())
 
     async def _load_commands(self) -> None:
+        known = (self._live_agents, self._agents, self._custom_commands)
+        self._live_agents = await self._query(_list_live_agents)
         self._agents = await self._query(lambda client: client.list_agents())
-        commands = await self._query(lambda client: client.list_commands())
-        if commands != self._custom_commands:
-            self._custom_commands = commands
-            if self.target is not None and self.target.kind == "command":
-                self._offer(self._match_locally(self.target), again=True)
+        self._custom_commands = await self._query(lambda client: client.list_commands())
+        is_new = known != (self._live_agents, self._agents, self._custom_commands)
+        if is_new and self.target is not None and self.target.kind != "file":
+            self._offer(self._match_locally(self.target), again=True)
 
     async def _query(self, query: Callable[[Client], Awaitable[tuple[QueryResult, ...]]]) -> tuple[QueryResult, ...]:
         if self._client is not None:
@@ -240,3 +242,7 @@ class ComposerCompleter:
         if self._file_task is not None:
             self._file_task.cancel()
             self._file_task = None
+
+
+async def _list_live_agents(client: Client) -> tuple[SubAgentRecord, ...]:
+    return (await client.snapshot()).sub_agents

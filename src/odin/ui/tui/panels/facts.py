@@ -194,7 +194,7 @@ class SessionFacts:
         self.has_prompts = False
         self.processes: dict[str, str] = {}
         self._todo_lists = TodoLists()
-        self.loop: LoopChanged | None = None
+        self._loops: dict[str, LoopChanged] = {}
         self.low_limit = ""
         self.key_note = ""
         self.agents = AgentList()
@@ -268,8 +268,8 @@ class SessionFacts:
 
     def _apply_work(self, event: AnyEvent, agent: str) -> None:
         match event:
-            case LoopChanged() if not agent:
-                self.loop = event if event.state in ACTIVE_LOOP_STATES else None
+            case LoopChanged():
+                self._loops[agent] = event
             case SpawnStarted():
                 self.processes[event.id] = event.description or event.command
             case SpawnFinished():
@@ -287,6 +287,11 @@ class SessionFacts:
     def budget_left(self) -> float:
         """What all agents together may still spend, in US dollars; 0 without a budget."""
         return max(self.budget_usd - self._usage_totals.cost_usd, 0.0)
+
+    def loop_of(self, agent: str) -> LoopChanged | None:
+        """Return where the loop mode of this agent stands; None if it is off."""
+        last = self._loops.get(agent)
+        return last if last is not None and last.state in ACTIVE_LOOP_STATES else None
 
     def count_queued(self, agent: str) -> int:
         """Return how many prompts wait for this agent."""

@@ -160,8 +160,7 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "")
         permissions = escape_hidden(facts.permission_mode)
         label = permission_mode_label_of(permissions)
         parts.append(StatusPart(f"permissions: {label}", palette.warn, 2, permissions))
-    if facts.loop is not None:
-        loop = facts.loop
+    if (loop := facts.loop_of(agent)) is not None:
         parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))
     parts.append(_make_model_part(facts, palette, agent))
     parts += _make_context_parts(facts, palette, agent)
