@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Test workers start faster with cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all lint bench docs docs-check format setup clean
+.PHONY: test test-all lint bench docs docs-check wires format setup clean
 
 setup:
 	@sh bin/prepare $(VENV) dev
@@ -13,6 +13,8 @@ setup:
 # `test` leaves out the tests marked slow; `test-all` runs every test.
 test: SELECTION := -m "not slow"
 # A test that fails in parallel runs once more alone; if it passes then, it is printed as unsteady.
+# In the whole run the SDKs of the vendors judge the requests of every test.
+test-all: export ODIN_REFEREE := 1
 test test-all: setup
 	@$(BIN)/python -m pytest $(SELECTION) $(ARGS) || { [ $$? -eq 1 ] \
 	  && echo "Retrying the failed tests alone. Tests that pass now are unsteady; fix them:" \
@@ -35,6 +37,13 @@ docs: setup
 
 docs-check: setup
 	$(BIN)/python bin/docs.py
+
+# What the newest SDKs of the vendors added to or removed from their wire formats.
+wires: setup
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
+	  && { $(BIN)/python -m pip install --quiet --disable-pip-version-check --target "$$folder" anthropic openai google-genai \
+	  || { echo "The SDKs could not be installed; the lines above say why."; exit 2; }; } \
+	  && PYTHONPATH="$$folder" $(BIN)/python bin/wires.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build

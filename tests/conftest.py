@@ -62,6 +62,18 @@ def no_unknown_keys(request: pytest.FixtureRequest, home: Path, monkeypatch: pyt
     assert not said, "the test sets configuration keys that do not exist; `unknown_keys` marks tests about them"
 
 
+if os.environ.get("ODIN_REFEREE"):
+
+    @pytest.fixture(autouse=True)
+    def referee(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Fail a test in which Odin sends a request that is not what the SDK of the vendor declares."""
+        from tests.referee import find_foul_requests, record_servers
+
+        servers = record_servers(monkeypatch)
+        yield
+        assert find_foul_requests(servers) == [], "the SDK of the vendor has other types"
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """An empty project folder, free of symbolic links in its path."""

@@ -73,7 +73,7 @@ def test_the_whole_request() -> None:
         '"instructions":"identity\\n\\nrules",'
         '"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"fix it"},'
         '{"type":"input_text","text":"mode: edit"}]},'
-        '{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look."}]},'
+        '{"type":"message","role":"assistant","content":"I look."},'
         '{"type":"function_call","call_id":"call_1","name":"Read","arguments":"{\\"file_path\\":\\"/x\\"}"},'
         '{"type":"function_call_output","call_id":"call_1","output":"Error: no such file"},'
         '{"type":"message","role":"user","content":[{"type":"input_text","text":"the file is new"}]}]}'

@@ -141,7 +141,7 @@ def _encode_message(
         }
         for result in message.results
     ]
-    return results + _encode_texts("user", "input_text", *message.notes)
+    return results + _encode_texts(*message.notes)
 
 
 def _encode_output(shown: ShownContent, is_error: bool) -> str | list[dict[str, Any]]:
@@ -151,7 +151,9 @@ def _encode_output(shown: ShownContent, is_error: bool) -> str | list[dict[str, 
 
 
 def _encode_images(shown: ShownContent) -> list[dict[str, Any]]:
-    return [{"type": "input_image", "image_url": make_data_url(kind, data)} for kind, data in shown.images]
+    return [
+        {"type": "input_image", "detail": "auto", "image_url": make_data_url(kind, data)} for kind, data in shown.images
+    ]
 
 
 def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -166,7 +168,7 @@ def _encode_assistant(message: ReplyMessage, replay: bool, ids: CallIdMap) -> li
     items: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Text):
-            items += _encode_texts("assistant", "output_text", part.text)
+            items += [{"type": "message", "role": "assistant", "content": part.text}] if part.text.strip() else []
         elif isinstance(part, ToolCall):
             items.append(
                 {
@@ -192,10 +194,10 @@ def _encode_reasoning(part: Thinking) -> list[dict[str, Any]]:
     return [{"type": "reasoning", "id": sealed.id, "summary": summary, "encrypted_content": sealed.encrypted_content}]
 
 
-def _encode_texts(role: str, kind: str, *texts: str) -> list[dict[str, Any]]:
+def _encode_texts(*texts: str) -> list[dict[str, Any]]:
     """Return one message with a part per text, or nothing."""
-    content = [{"type": kind, "text": text} for text in texts if text.strip()]
-    return [{"type": "message", "role": role, "content": content}] if content else []
+    content = [{"type": "input_text", "text": text} for text in texts if text.strip()]
+    return [{"type": "message", "role": "user", "content": content}] if content else []
 
 
 # --- response ---

@@ -178,6 +178,7 @@ Content = tuple[Literal["user", "model"], list[dict[str, Any]]]
 
 
 def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
+    body = _rename_fields(body)
     _check_keys(body, _TOP_LEVEL_KEYS, "", accepts)
     _check_options(body, accepts)
     _check_tools(body, accepts)
@@ -189,6 +190,21 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
     contents = [_check_content(item, f"contents[{at}]", accepts) for at, item in enumerate(given)]
     _check_turns(contents)
     _check_signatures(body["model"], contents)
+
+
+_PAYLOADS = split_keys("args response parameters parametersJsonSchema responseSchema responseJsonSchema")
+"""Fields whose content is not part of the API."""
+
+
+def _rename_fields(value: Any) -> Any:
+    """Return the body with fields in camel case: the API takes both forms."""
+    if isinstance(value, list):
+        return [_rename_fields(item) for item in as_list(value) or []]
+    found = as_object(value)
+    if found is None:
+        return value
+    named = {re.sub(r"_([a-z])", lambda letter: letter[1].upper(), key): item for key, item in found.items()}
+    return {key: item if key in _PAYLOADS else _rename_fields(item) for key, item in named.items()}
 
 
 def _check_keys(found: dict[str, Any], known: Collection[str], where: str, accepts: Collection[str] | None) -> None:

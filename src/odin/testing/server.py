@@ -31,7 +31,7 @@ def find_page(
     path = seen.path.partition("?")[0]
     kind = local.kind if local else ""
     size = window or _DEFAULT_WINDOW.get(kind, 0)
-    if (seen.method, path) == ("GET", "/v1beta/models"):
+    if seen.method == "GET" and path in ("/v1beta/models", "/v1/models") and _guess_api(seen) == "gemini":
         return {"models": [_build_gemini_entry(name, size) for name in names]}
     if (seen.method, path) == ("GET", "/v1/models"):
         return _build_model_list(seen, local, names, size)
