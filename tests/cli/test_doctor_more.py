@@ -1,13 +1,15 @@
 """`odin doctor config` and `odin doctor models`."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odin.commands.models import probe_models
 from odin.config.settings import ConfigKeys
-from odin.testing import ScriptedServer, say
+from odin.testing import ScriptedServer, fault, say
 from tests.conftest import Here, Run
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
@@ -82,7 +84,9 @@ def test_models_that_answer_and_models_that_do_not(run_odin: Run, user: Path) ->
         assert done.returncode == 1, done.stderr
         good, bad = done.stdout.splitlines()
         assert good.startswith("  here/good (model, fallback_model 1): answers after ")
-        assert bad.startswith("! gone/bad (small_model): ") and "127.0.0.1" in bad
+        assert bad.startswith(
+            "! gone/bad (small_model): no server. Cannot reach http://127.0.0.1:9: connection refused."
+        )
         assert server.requests[-1].json["max_tokens"] == 64
 
 
@@ -94,10 +98,47 @@ async def test_a_model_that_says_nothing_is_not_waited_for(workspace: Path, user
         await line.closed()
 
     async with listening(silent) as spot:
-        user.write_text(json.dumps({"model": "slow/x", "providers": {"slow": {"base_url": f"{spot.url}/v1"}}}))
+        slow = {"base_url": f"{spot.url}/v1", "models": {"x": {}}}
+        user.write_text(json.dumps({"model": "slow/x", "providers": {"slow": slow}}))
         env = {"HOME": str(user.parent.parent.parent), "ODIN_LOCAL_PORTS": ""}
-        (answer,) = await probe_models(str(workspace), env, timeout=3)
-    assert (answer.ref, answer.ok, answer.text) == ("slow/x", False, "no answer within 3 s")
+        (answer,) = await probe_models(str(workspace), env, timeout=0.3)
+    assert (answer.ref, answer.ok, answer.text) == ("slow/x", False, "no answer within 0.3 s")
+
+
+async def test_each_failure_is_named_in_plain_words(workspace: Path, user: Path) -> None:
+    """One provider for each kind of failure, and one that lists its models only on request."""
+    faults = {
+        "key": (fault(400, code="API_KEY_INVALID", message="API key not valid."), "bad key"),
+        "credit": (fault(402, message="Payment required"), "no credit"),
+        "name": (fault(404, message="models/m is not found for API version v1beta"), "unknown model"),
+        "page": (fault(404, {"content-type": "text/html"}, "<html>nothing</html>"), "wrong URL"),
+        "path": (fault(404, body={"detail": "Not Found"}), "wrong URL"),
+        "busy": (fault(503), "provider is failing"),
+        "limit": (fault(429), "rate limit"),
+        "filter": (say("", stop="SAFETY"), "blocked"),
+        "fine": (say("yes"), ""),
+    }
+    with ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(ScriptedServer([turn], models=["m"])) for name, (turn, _) in faults.items()
+        }
+        providers: dict[str, Any] = {
+            name: {"type": "gemini", "base_url": server.url, "api_key": KEY, "models": {"m": {}}}
+            for name, server in servers.items()
+        }
+        providers["fine"].pop("models")
+        providers["proxy"] = {"base_url": "http://model.test/v1", "api_key": KEY, "models": {"m": {}}}
+        providers["empty"] = {"base_url": "http://127.0.0.1:9/v1"}
+        user.write_text(json.dumps({"providers": providers}))
+        env = {"HOME": str(user.parent.parent.parent), "ODIN_LOCAL_PORTS": "", "HTTP_PROXY": "http://127.0.0.1:9"}
+        answers = {
+            answer.ref.partition("/")[0]: answer for answer in await probe_models(str(workspace), env, timeout=9)
+        }
+    wanted = {name: problem for name, (_, problem) in faults.items()}
+    found = {name: answer.problem for name, answer in answers.items()}
+    assert found == {**wanted, "proxy": "proxy", "empty": "no models"}
+    assert answers["fine"].ref == "fine/m" and answers["fine"].ok
+    assert all(KEY not in answer.text for answer in answers.values())
 
 
 def test_servers_on_this_machine_are_named(run_odin: Run) -> None:

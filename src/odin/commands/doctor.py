@@ -420,7 +420,10 @@ def _run_models(args: argparse.Namespace, cwd: str) -> int:
     from odin.commands.models import probe_models
 
     answers = asyncio.run(probe_models(cwd, os.environ))
-    lines = [f"{' ' if item.ok else '!'} {item.ref} ({item.why}): {item.text}\n" for item in answers]
+    lines = [
+        f"{' ' if item.ok else '!'} {item.ref} ({item.why}): {f'{item.problem}. ' if item.problem else ''}{item.text}\n"
+        for item in answers
+    ]
     none = "No models configured; Odin uses the offline planner. Add an API key with `odin auth add`.\n"
     _print_report(args, answers, "".join(lines) or none)
     return 0 if all(item.ok for item in answers) else 1

@@ -12,7 +12,22 @@ from odin.commands.command_line import Parser, write_json, write_output
 from odin.config import Config, get_config_dir, get_current_folder, load
 from odin.config.auth import read_auth_file
 from odin.core.client import AvailableModel
-from odin.core.errors import OdinError
+from odin.core.errors import (
+    AuthFailed,
+    BadReply,
+    BadRequest,
+    ConfigError,
+    ModelNotFound,
+    NoUsableKeys,
+    OdinError,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+    ReplyBlocked,
+    StreamStalled,
+    TlsFailed,
+    Unreachable,
+)
 from odin.core.message import PromptMessage
 from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
 from odin.models.catalog import PRESETS, add_stored_keys, default_ref_of
@@ -91,26 +106,38 @@ _PROBE_PROMPT = "Answer with the one word: yes"
 
 
 class ModelProbe(Struct, frozen=True):
-    """The result of one test request. `why` says why this model was tested: it is the model, the small model, …"""
+    """The result of one test request. `why` says why this model was tested: it is the model, the small model, …
+
+    `problem` names the kind of failure in a few words: "bad key", "no credit", "wrong URL".
+    """
 
     ref: str
     why: str
     ok: bool
     text: str
     seconds: float = 0.0
+    problem: str = ""
 
 
 async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
-    """Test all models concurrently."""
+    """Test all models concurrently: those of the settings, and one of every other configured provider."""
     config = load(cwd, env)
     models = ModelConnector(config, env)
     try:
-        probes = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
-        answers, servers = await asyncio.gather(asyncio.gather(*probes), _probe_local_servers(models))
+        refs = collect_probe_refs(config, env)
+        probes = (_probe_model(models, ref, why, timeout) for ref, why in refs.items())
+        answers, found = await asyncio.gather(asyncio.gather(*probes), models.list_available("all"))
+        others = [name for name in config.providers if not any(ref.startswith(f"{name}/") for ref in refs)]
+        more = await asyncio.gather(*(_probe_listed(models, name, found, timeout) for name in others))
     finally:
         await models.close()
-    known = {answer.ref for answer in answers}
-    return (*answers, *(item for item in servers if item.ref not in known))
+    known = {answer.ref for answer in (*answers, *more)}
+    servers = (
+        ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
+        for item in found
+        if item.note == ON_THIS_MACHINE and item.ref not in known
+    )
+    return (*answers, *more, *servers)
 
 
 def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]:
@@ -133,6 +160,18 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
     return found
 
 
+async def _probe_listed(
+    models: ModelConnector, provider: str, found: Sequence[AvailableModel], timeout: float
+) -> ModelProbe:
+    """Test the first model that the server of a provider lists."""
+    ref = next((item.ref for item in found if item.ref.startswith(f"{provider}/")), "")
+    if ref:
+        return await _probe_model(models, ref, "configured", timeout)
+    start = f"The models of {provider} "
+    why = next((line for line in models.list_problems if line.startswith(start)), "It lists no models.")
+    return ModelProbe(provider, "configured", False, why, problem="no models")
+
+
 async def _probe_model(models: ModelConnector, ref: str, why: str, timeout: float) -> ModelProbe:
     started, answered = time.monotonic(), False
 
@@ -147,17 +186,36 @@ async def _probe_model(models: ModelConnector, ref: str, why: str, timeout: floa
                 answered = answered or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
         if answered:
             return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
-        return ModelProbe(ref, why, False, "its answer was empty", after())
+        return ModelProbe(ref, why, False, "its answer was empty", after(), "no answer")
     except TimeoutError:
-        return ModelProbe(ref, why, False, f"no answer within {timeout:g} s", after())
+        return ModelProbe(ref, why, False, f"no answer within {timeout:g} s", after(), "no answer")
     except OdinError as error:
-        return ModelProbe(ref, why, False, error.describe(), after())
+        return ModelProbe(ref, why, False, error.describe(), after(), name_problem(error))
 
 
-async def _probe_local_servers(models: ModelConnector) -> tuple[ModelProbe, ...]:
-    found = await models.list_available("all")
-    return tuple(
-        ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
-        for item in found
-        if item.note == ON_THIS_MACHINE
-    )
+_PROBLEMS: tuple[tuple[type[OdinError], str], ...] = (
+    (NoUsableKeys, "no key"),
+    (AuthFailed, "bad key"),
+    (QuotaExhausted, "no credit"),
+    (RateLimited, "rate limit"),
+    (TlsFailed, "certificate"),
+    (BadReply, "wrong URL"),
+    (Unreachable, "no network"),
+    (StreamStalled, "no answer"),
+    (Overloaded, "provider is failing"),
+    (ReplyBlocked, "blocked"),
+    (BadRequest, "refused request"),
+    (ConfigError, "settings"),
+)
+
+
+def name_problem(error: OdinError) -> str:
+    """Return the kind of failure in a few words."""
+    if isinstance(error, AuthFailed | Unreachable) and "proxy" in str(error):
+        return "proxy"
+    if isinstance(error, Unreachable) and "model server running" in error.hint:
+        return "no server"
+    if isinstance(error, ModelNotFound):
+        said = str(error).partition("': ")[2]
+        return "unknown model" if "model" in said.lower() else "wrong URL"
+    return next((name for kind, name in _PROBLEMS if isinstance(error, kind)), "")
