@@ -27,6 +27,7 @@ REQUIRED = {
     "WriteFile": ["content", "file_path"],
     "EditTool": ["file_path", "new_string", "old_string"],
     "MultiEditTool": ["edits", "file_path"],
+    "apply_patch": ["input"],
     "Delete": ["paths", "reason"],
     "AppendFile": ["content", "file_path"],
 }
@@ -155,6 +156,6 @@ def test_every_tool_declares_its_side_effect(workspace: Path) -> None:
         "read_only": ["LS", "Read", "Grep", "Glob", "SpawnStatus"],
         "blocking": ["ExecuteCommand", "Spawn", "SpawnStop"],
         "none": ["TodoWrite", "Question", "SaveArtifact", "ReadArtifact"],
-        "mutating": ["WriteFile", "EditTool", "MultiEditTool", "Delete", "AppendFile", "AgentTool"],
+        "mutating": ["WriteFile", "EditTool", "MultiEditTool", "apply_patch", "Delete", "AppendFile", "AgentTool"],
         "network": ["WebFetch", "WebSearch"],
     }

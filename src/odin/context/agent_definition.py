@@ -90,7 +90,8 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
         name = canonical_name_of(tool)
         if name in _TASK_TOOLS:
             return True
-        return name not in self.denied_tools and (self.tools is None or name in self.tools)
+        names = {name, "EditTool"} if name == "apply_patch" else {name}
+        return not names & set(self.denied_tools) and (self.tools is None or not names.isdisjoint(self.tools))
 
     def restrict_mode(self, mode: Mode) -> Mode:
         """Return the mode of this agent for a prompt that asks for `mode`."""

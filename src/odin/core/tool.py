@@ -60,7 +60,8 @@ class Subject(Struct, frozen=True):
     """What a tool call acts on, for permission rules: paths, a command, or a URL.
 
     Relative paths start at the working directory. `on_links`: the tool acts on a link, not on what it leads to.
-    `resolved` are the paths as resolved when the call was judged (`Policy.resolve`).
+    `resolved` are the paths as resolved when the call was judged (`Policy.resolve`). `removes` are those of the paths
+    that the call deletes or moves away.
     """
 
     paths: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ class Subject(Struct, frozen=True):
     url: str = ""
     on_links: bool = False
     resolved: tuple[ResolvedPath, ...] = ()
+    removes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

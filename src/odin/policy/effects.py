@@ -18,7 +18,7 @@ from msgspec import Struct
 from odin.core.format import clip
 from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
-from odin.core.tool import ResolvedPath, canonical_name_of, user_name_of
+from odin.core.tool import ResolvedPath, user_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
 from odin.policy.commands.programs import SHELLS, WRAPPERS, is_assignment
@@ -439,7 +439,7 @@ def _name_file(item: ResolvedPath, root: str) -> str:
 def _describe_files(call: PolicyCall) -> Effect:
     given = call.subject.paths
     reads = call.kind == "read"
-    verb = "Reads" if reads else "Deletes" if canonical_name_of(call.name) == "Delete" else "Changes"
+    verb = "Reads" if reads else "Deletes" if all(map(call.is_removed, call.list_paths())) else "Changes"
     outside = [path for path in given if not paths.is_inside(path, call.root, call.cwd)]
     secret = [path for path in given if is_secret_path(path)]
     if secret:

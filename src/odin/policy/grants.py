@@ -26,7 +26,7 @@ _INSIDE = ShellWord("inside")
 
 _WILDCARD = re.compile(r"[*?\[{]")
 _REMOVERS = split_names("rm rmdir unlink shred mv")
-_PATH_TOOLS = ("Read", "EditTool", "WriteFile", "AppendFile", "MultiEditTool", "Delete")
+_PATH_TOOLS = ("Read", "EditTool", "WriteFile", "AppendFile", "MultiEditTool", "apply_patch", "Delete")
 
 
 def find_grants(call: PolicyCall, deny_rules: Sequence[Rule]) -> SandboxGrants:

@@ -250,6 +250,7 @@ CLAUDE_NAMES = {
     "Delete": "Write",
     "EditTool": "Edit",
     "MultiEditTool": "MultiEdit",
+    "apply_patch": "Edit",
     "AgentTool": "Task",
     "SpawnStatus": "BashOutput",
     "SpawnStop": "KillShell",

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.tool import Kind, ResolvedPath, Subject
+from odin.core.tool import Kind, ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
@@ -43,6 +43,10 @@ class PolicyCall(Struct, frozen=True):
         if "paths" not in self.cache:
             self.cache["paths"] = paths.resolve_subject(self.subject, self.cwd).resolved
         return self.cache["paths"]
+
+    def is_removed(self, item: ResolvedPath) -> bool:
+        """True if the call deletes this path of its subject or moves it away."""
+        return item.written in self.subject.removes or canonical_name_of(self.name) == "Delete"
 
     def forms_of(self, item: ResolvedPath) -> tuple[str, ...]:
         """Return a path of the subject as written and resolved: a deny rule applies to each form."""

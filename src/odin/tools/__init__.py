@@ -14,7 +14,7 @@ from odin.sandbox.runner import ProcessRunner
 from odin.tools.artifacts import ArtifactFolder, ReadArtifactTool, SaveArtifactTool
 from odin.tools.commands import ExecuteCommandTool, SpawnStatusTool, SpawnStopTool, SpawnTool
 from odin.tools.context_summarizer import ContextSummarizerTool
-from odin.tools.edit import EditTool, MultiEditTool
+from odin.tools.edit import ApplyPatchTool, EditTool, MultiEditTool
 from odin.tools.grep import GrepTool
 from odin.tools.init_tool import InitTool
 from odin.tools.listing import GlobTool, LSTool
@@ -67,6 +67,7 @@ def build_standard_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
         WriteFileTool(files),
         EditTool(files, deps.small_model),
         MultiEditTool(files, deps.small_model),
+        ApplyPatchTool(files, deps.small_model),
         DeleteTool(files),
         AppendFileTool(files),
         *_build_init_tools(deps),

@@ -10,7 +10,7 @@ from odin.core.errors import OdinError
 from odin.core.tool import ResolvedPath
 from odin.policy.paths import name_in, open_parent, status_of
 from odin.tools.diff import compare
-from odin.tools.edit import EditArgs, MultiEditArgs
+from odin.tools.edit import EditArgs, MultiEditArgs, PatchArgs
 from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, to_printable
 from odin.tools.replacement import Edit, EditBuffer
 from odin.tools.staleness import exists
@@ -61,6 +61,8 @@ def _describe_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
             )
         case DeleteArgs():
             return "\n".join(_describe_removal(place) for place in dict.fromkeys(judged))
+        case PatchArgs():
+            return _diff_patch(args.input, judged)
         case _:
             return ""
 
@@ -88,6 +90,28 @@ def _diff_edits(place: ResolvedPath, edits: Sequence[Edit]) -> str:
         return draft.text
 
     return _diff_rewrite(place, change)
+
+
+def _diff_patch(text: str, judged: Sequence[ResolvedPath]) -> str:
+    from odin.tools.patch import FilePatch, apply_hunks, parse_patch
+
+    places = {place.written: place for place in judged}
+
+    def describe(patch: FilePatch) -> str:
+        def change(old: DecodedText) -> str:
+            buffer = EditBuffer(old.text, is_encoding_unknown=not old.valid)
+            apply_hunks(buffer, patch.hunks)
+            return buffer.text
+
+        place = places[patch.path]
+        if patch.action == "delete":
+            return _describe_removal(place)
+        if patch.action == "add":
+            return compare("", patch.content, place.shown).text
+        moved = f"({place.shown} would move to {places[patch.move_to].shown}.)\n" if patch.move_to else ""
+        return moved + (_diff_rewrite(place, change) if patch.hunks else "")
+
+    return "\n".join(describe(patch).rstrip("\n") for patch in parse_patch(text)) + "\n"
 
 
 def _describe_removal(place: ResolvedPath) -> str:

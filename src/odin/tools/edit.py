@@ -1,4 +1,4 @@
-"""EditTool and MultiEditTool. `file_edit` does their work; it is imported when the first edit is made."""
+"""EditTool, MultiEditTool and apply_patch. `file_edit` and `file_patch` do the work, imported with the first edit."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache
 from odin.core.tool import A, Args, AskSmallModel, Subject, ToolContext, ToolOutput
-from odin.tools.files import FileTool
+from odin.tools.files import FileTool, Refusal
 
 if TYPE_CHECKING:
     from odin.tools.file_edit import EditReviewer
@@ -93,6 +93,61 @@ class MultiEditTool(_ReplacementTool[MultiEditArgs]):
 
     async def work(self, args: MultiEditArgs, ctx: ToolContext) -> ToolOutput:
         return await self.edit(args.file_path, _edits_of(*args.edits), ctx)
+
+
+class PatchArgs(Args, frozen=True):
+    input: str
+
+
+class ApplyPatchTool(_ReplacementTool[PatchArgs]):
+    """Edit, create, move and delete files with one patch, all or none. Read files before you change them.
+    *** Begin Patch
+    *** Update File: a.py
+    *** Move to: b.py (optional)
+    @@ def f(): (what contains the change, if its lines are not unique)
+     unchanged line
+    -old line
+    +new line
+    *** Add File: c.py
+    +line
+    *** Delete File: d.py
+    *** End Patch"""
+
+    name = "apply_patch"
+    short = "Change files with a patch."
+    args = PatchArgs
+    offered = False
+    argument_aliases = (("patch", "input"), ("patch_text", "input"))
+
+    def subject_of(self, args: PatchArgs) -> Subject:
+        from odin.tools.patch import parse_patch
+
+        try:
+            files = parse_patch(args.input)
+        except Refusal:
+            return Subject()
+        paths = [path for file in files for path in (file.path, file.move_to) if path]
+        removed = tuple(file.path for file in files if file.action == "delete" or file.move_to)
+        return Subject(paths=tuple(paths), removes=removed)
+
+    def refusal_of(self, args: PatchArgs) -> str:
+        from odin.tools.patch import parse_patch
+
+        try:
+            parse_patch(args.input)
+        except Refusal as refusal:
+            return str(refusal)
+        return ""
+
+    def plan(self, args: PatchArgs, ctx: ToolContext) -> object:
+        from odin.tools.file_patch import plan_patch
+
+        return plan_patch(self._files, args.input, ctx)
+
+    async def work(self, args: PatchArgs, ctx: ToolContext) -> ToolOutput:
+        from odin.tools.file_patch import apply_patch
+
+        return await apply_patch(self._files, args.input, ctx, self._reviewer)
 
 
 def _edits_of(*items: EditArgs | EditItem) -> "list[Edit]":

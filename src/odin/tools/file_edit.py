@@ -220,19 +220,34 @@ class _EditedFile(Struct, frozen=True):
     count: int
 
 
-def apply_in_memory(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> _EditedFile:
-    """Read, check and edit a file without writing it. Raise Refusal."""
+class OpenedFile(Struct, frozen=True):
+    """A text file that may be edited, with the bytes that were read."""
+
+    place: ResolvedPath
+    data: bytes
+    decoded: DecodedText
+
+
+def read_for_edit(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> OpenedFile:
+    """Read a text file. Raise Refusal if it is none, or if the model might not know what it changes."""
     place = find_judged(file_path, ctx)
-    path, target = place.shown, place.path
     file, info = open_regular(place, ctx.cwd)
     with file:
         data = read_whole(file, info)
     decoded = decode(data) if data is not None else None
     if data is None or decoded is None:
         kind = "too large" if data is None else "a binary file"
-        raise Refusal(f"{path} is {kind} ({info.st_size} bytes); it cannot be edited as text. Use a command instead.")
+        size = f"{info.st_size} bytes"
+        raise Refusal(f"{place.shown} is {kind} ({size}); it cannot be edited as text. Use a command instead.")
     _check_was_read(files, place, data, edits)
-    text, count = _apply_edits(decoded, edits, files.list_unseen(target))
+    return OpenedFile(place, data, decoded)
+
+
+def apply_in_memory(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> _EditedFile:
+    """Read, check and edit a file without writing it. Raise Refusal."""
+    opened = read_for_edit(files, file_path, edits, ctx)
+    place, data, decoded = opened.place, opened.data, opened.decoded
+    text, count = _apply_edits(decoded, edits, files.list_unseen(place.path))
     return _EditedFile(place, data, decoded, text, count)
 
 
@@ -251,7 +266,7 @@ async def edit_file(
     count_text = "1 replacement" if count == 1 else f"{count} replacements"
     return ToolOutput(
         text=to_printable(
-            f"Edited {path}: {count_text}, {diff.counts} lines.\n{_format_snippet(diff)}{_format_remark(remark)}"
+            f"Edited {path}: {count_text}, {diff.counts} lines.\n{format_snippet(diff)}{format_remark(remark)}"
         ),
         note=to_printable(f"Edited {path} ({diff.counts})"),
         view=to_printable(diff.text),
@@ -284,7 +299,7 @@ def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes, edits: S
         raise make_stale_refusal(files, place.path, sha256, message)
 
 
-def _format_remark(remark: str) -> str:
+def format_remark(remark: str) -> str:
     return f"\n(Note from the review of this edit: {remark})" if remark else ""
 
 
@@ -304,7 +319,7 @@ def _apply_edits(decoded: DecodedText, edits: Sequence[Edit], unseen: list[tuple
     return buffer.text, count
 
 
-def _format_snippet(diff: Diff) -> str:
+def format_snippet(diff: Diff) -> str:
     """Return the changed lines with some context, numbered."""
     lines = [line.removesuffix("\n") for line in diff.around[:_SNIPPET_LINES]]
     shown = number_lines(lines, diff.first, _SNIPPET_CHARS)

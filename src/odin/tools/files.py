@@ -54,7 +54,11 @@ class Refusal(Exception):
 
     def __init__(self, message: str, error_type: type[OdinError] | None = None) -> None:
         super().__init__(message)
-        self.kind = error_type.__name__ if error_type else ""
+        self.error_type = error_type
+
+    @property
+    def kind(self) -> str:
+        return self.error_type.__name__ if self.error_type else ""
 
 
 class FileTool(Tool[A]):

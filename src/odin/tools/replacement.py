@@ -6,6 +6,7 @@ and new lines get the line ending used at that place.
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from itertools import accumulate
 
 from msgspec import Struct
@@ -179,6 +180,29 @@ class EditBuffer:
         self._splice(occurrences.spans, fitted)
         return len(fitted)
 
+    def apply_at(self, edit: Edit, choose: Callable[[list[Span]], Span]) -> int:
+        """Replace whole lines at the match that `choose` picks; return the position after the new lines.
+
+        `edit.old` ends with a newline; the last line of the file may lack it.
+        """
+        padded = self.text if self.text.endswith("\n") else f"{self.text}\n"
+        occurrences = locate(padded, edit.old)
+        spans = [
+            (start, min(end, len(self.text)))
+            for start, end in _add_overlapping(padded, occurrences.spans)
+            if start == 0 or padded[start - 1] == "\n"
+        ]
+        if not spans:
+            raise Refusal(f"its lines were not found.{_suggest_match(self.text, edit.old)}")
+        span = choose(spans)
+        self._check_seen([span])
+        self._check_whole([span], edit.old)
+        unended = span[1] == len(self.text) < len(padded)
+        match = Occurrences([span], loose=occurrences.loose or unended, unended=unended)
+        fitted = self._fit_replacements(edit, match)
+        self._splice(match.spans, fitted)
+        return span[0] + len(fitted[0])
+
     def _fit_replacements(self, edit: Edit, occurrences: Occurrences) -> list[str]:
         """Return the new text for each match, adapted to the line endings of a file with carriage returns."""
         if "\r" not in self.text and not occurrences.loose:
@@ -221,7 +245,7 @@ class EditBuffer:
         for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
             if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
                 raise Refusal(
-                    f"The match on line {_line_number_of(self.text, start)} begins right after a byte of "
+                    f"The match on line {line_number_of(self.text, start)} begins right after a byte of "
                     "unknown encoding, and may be the second half of a character. Use a longer old_string."
                 )
 
@@ -364,7 +388,7 @@ def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
     return [(starts[min(first - 1, last)], starts[min(end, last)]) for first, end in lines]
 
 
-def _line_number_of(text: str, position: int) -> int:
+def line_number_of(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
@@ -375,13 +399,18 @@ def _is_half_character(text: str, position: int) -> bool:
     return is_inside_character(text.encode("utf-8", "surrogateescape"), before)
 
 
-def _describe_ambiguity(text: str, spans: list[Span]) -> str:
-    shown = ", ".join(str(_line_number_of(text, start)) for start, _ in spans[:20])
+def describe_places(text: str, spans: list[Span]) -> str:
+    """Return how often something occurs and on which lines, as the end of a sentence."""
+    shown = ", ".join(str(line_number_of(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
+    return f"occurs {len(spans)} times (lines {shown}{more})."
+
+
+def _describe_ambiguity(text: str, spans: list[Span]) -> str:
     occurrences = "\n--\n".join(_format_occurrence(text, start) for start, _ in spans[:_MAX_OCCURRENCES])
     rest = f"\n({_MAX_OCCURRENCES} of {len(spans)} occurrences shown)" if len(spans) > _MAX_OCCURRENCES else ""
     return (
-        f"old_string occurs {len(spans)} times (lines {shown}{more}). "
+        f"old_string {describe_places(text, spans)} "
         f"Add surrounding lines to make it unique, or set replace_all. The occurrences:\n{occurrences}{rest}"
     )
 
@@ -394,7 +423,7 @@ def _format_occurrence(text: str, start: int) -> str:
     below = text.find("\n", end + 1) if end >= 0 else -1
     tail = min(below if below >= 0 else len(text), start + 2 * _CONTEXT_CHARS)
     lines = text[above:tail].removesuffix("\n").split("\n")
-    return number_lines(lines, _line_number_of(text, above), 3 * _CONTEXT_CHARS + 100).text
+    return number_lines(lines, line_number_of(text, above), 3 * _CONTEXT_CHARS + 100).text
 
 
 def _suggest_match(text: str, old: str) -> str:
@@ -425,6 +454,6 @@ def _describe_divergence(text: str, old: str) -> str:
         return ""
     at = text.find(old[:same]) + same
     return (
-        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file continues "
+        f" Its first {same} characters are on line {line_number_of(text, at - same)}, but then the file continues "
         f"with {text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
     )

@@ -210,7 +210,7 @@ class DeleteTool(FileTool[DeleteArgs]):
         self._files = files
 
     def subject_of(self, args: DeleteArgs) -> Subject:
-        return Subject(paths=args.paths, on_links=True)
+        return Subject(paths=args.paths, on_links=True, removes=args.paths)
 
     def can_speculate(self, args: DeleteArgs) -> bool:
         return True
@@ -222,7 +222,7 @@ class DeleteTool(FileTool[DeleteArgs]):
             try:
                 place = find_judged(path, ctx, on_links=True)
                 with open_parent(place.path) as folder:
-                    self._check(folder, place)
+                    check_deletable(self._files, folder, place)
             except Refusal as refusal:
                 refusals.append(str(refusal))
             except OSError:
@@ -272,37 +272,39 @@ class DeleteTool(FileTool[DeleteArgs]):
         return "Deleted", place.shown
 
     def _delete_from(self, folder: OpenFolder, place: ResolvedPath) -> None:
-        is_link = self._check(folder, place)
+        is_link = check_deletable(self._files, folder, place)
         folder.unlink(name_in(place.path))
         if not is_link:
             self._files.forget(place.path)
 
-    def _check(self, folder: OpenFolder, place: ResolvedPath) -> bool:
-        """Raise Refusal if this may not be deleted. Return whether it is a link."""
-        info = folder.status_of(name_in(place.path))
-        _check_kind(place, info)
-        is_link = stat.S_ISLNK(info.st_mode)
-        if not is_link:
-            self._check_unchanged(folder, place)
-        return is_link
 
-    def _check_unchanged(self, folder: OpenFolder, place: ResolvedPath) -> None:
-        """Raise Refusal if a file that was read has changed since. Unread files are not checked."""
-        if self._files.compare(place.path, "") in ("unread", "stale"):
-            return
-        import hashlib
+def check_deletable(files: FileCache, folder: OpenFolder, place: ResolvedPath) -> bool:
+    """Raise Refusal if this may not be deleted. Return whether it is a link."""
+    info = folder.status_of(name_in(place.path))
+    _check_kind(place, info)
+    is_link = stat.S_ISLNK(info.st_mode)
+    if not is_link:
+        _check_unchanged(files, folder, place)
+    return is_link
 
-        from odin.tools.staleness import make_stale_refusal
 
-        name = name_in(place.path)
-        with FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)) as file:
-            opened = os.fstat(file.fileno())
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        now = folder.status_of(name)
-        moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
-        if moved or self._files.compare(place.path, sha256) == "changed":
-            message = f"{place.shown} changed on disk since you read it. Read it again, then decide."
-            raise make_stale_refusal(self._files, place.path, sha256, message)
+def _check_unchanged(files: FileCache, folder: OpenFolder, place: ResolvedPath) -> None:
+    """Raise Refusal if a file that was read has changed since. Unread files are not checked."""
+    if files.compare(place.path, "") in ("unread", "stale"):
+        return
+    import hashlib
+
+    from odin.tools.staleness import make_stale_refusal
+
+    name = name_in(place.path)
+    with FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)) as file:
+        opened = os.fstat(file.fileno())
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    now = folder.status_of(name)
+    moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
+    if moved or files.compare(place.path, sha256) == "changed":
+        message = f"{place.shown} changed on disk since you read it. Read it again, then decide."
+        raise make_stale_refusal(files, place.path, sha256, message)
 
 
 def _check_kind(place: ResolvedPath, info: os.stat_result) -> None:

@@ -52,6 +52,10 @@ _WHOLE_KINDS: dict[str, Kind] = {"Read": "read", "EditTool": "edit"}
 _MATCH_ALL_PATTERNS = ("", "*", "**", ":*")
 
 
+_VARIANTS = {"Spawn": "ExecuteCommand", "apply_patch": "EditTool"}
+"""Tools to which the rules for another tool also apply: Spawn runs commands, apply_patch edits files."""
+
+
 class Rule(Struct, frozen=True):
     """One rule. `source` is the file or setting it comes from.
 
@@ -83,9 +87,9 @@ class Rule(Struct, frozen=True):
         return self.pattern in _MATCH_ALL_PATTERNS
 
     def matches_tool(self, name: str) -> bool:
-        """True if the rule names this tool. Rules for ExecuteCommand also apply to Spawn, which runs commands, too."""
+        """True if the rule names this tool, or the tool that this one is a variant of."""
         name = canonical_name_of(name)
-        return matches_tool_name(self.tool, name) or (name == "Spawn" and self.tool == "ExecuteCommand")
+        return matches_tool_name(self.tool, name) or (name in _VARIANTS and self.tool == _VARIANTS[name])
 
     # --- allow rules ---
 
@@ -100,10 +104,12 @@ class Rule(Struct, frozen=True):
 
         A deletion is allowed only by a `Delete` rule with the exact path.
         """
-        if item.fault or not self._covers_tool(call.name, call.kind):
+        if item.fault:
             return False
-        if canonical_name_of(call.name) == "Delete":
+        if call.is_removed(item):
             return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) == item.path
+        if not self._covers_tool(call.name, call.kind):
+            return False
         if self.bare:
             return contains(call.root, item.path) and not explain_sensitivity(item, call)
         if not matches_path_strictly(self.pattern, item.path, call.root):
@@ -155,6 +161,9 @@ class Rule(Struct, frozen=True):
         covers = self._covers_tool(call.name, call.kind)
         if self.everything:
             return covers
+        if self.tool == "Delete" and call.subject.removes:
+            forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.forms_of(item)]
+            return any(matches_path_loosely(self.pattern, form, call.root) for form in forms)
         if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
             return False
         return any(matches_path_loosely(self.pattern, form, call.root) for form in call.list_path_forms())
@@ -171,7 +180,7 @@ def explain_sensitivity(item: ResolvedPath, call: PolicyCall) -> str:
     name = paths.find_protected_form(forms, call.root)
     if name:
         return f"is protected: changing {name} can make programs run or change rules"
-    if canonical_name_of(call.name) != "Delete" and paths.has_hard_links(item.path, "/"):
+    if not call.is_removed(item) and paths.has_hard_links(item.path, "/"):
         return "has several hard links, so writing to it also changes files with other names"
     return ""
 

@@ -396,7 +396,7 @@ def _suggest_for_path(call: PolicyCall) -> list[str]:
     inside = contains(call.root, path) and path != call.root
     shown = f"./{path[len(call.root.rstrip('/')) + 1 :]}" if inside else path
     tool = {"read": "Read", "edit": "Edit"}.get(call.kind, call.name)
-    if canonical_name_of(call.name) == "Delete":
+    if call.is_removed(item):
         return [f"Delete({shown})"]
     exact = f"{tool}({shown.removeprefix('./') if shown.count('/') > 1 and inside else shown})"
     folder = (shown if paths.is_folder(path) else shown.rpartition("/")[0]).removeprefix("./")
