@@ -127,13 +127,19 @@ def rows(repo: Path = HERE.parent, commits: int = 40) -> list[Row]:
     """For `make bench`: replay the history of this repository and a generated one with all unusual cases."""
     with tempfile.TemporaryDirectory(prefix="odin-odd-") as name:
         build(Path(name, "odd"), 200)
-        tallies = {"own": replay_history(repo, commits=commits), "odd": replay_history(Path(name, "odd"))}
+        patches = ReplayOptions(patches=True)
+        tallies = {
+            "own": replay_history(repo, commits=commits),
+            "odd": replay_history(Path(name, "odd")),
+            "own, as patches": replay_history(repo, commits=commits, options=patches),
+            "odd, as patches": replay_history(Path(name, "odd"), options=patches),
+        }
     found: list[Row] = []
     for title, tally in tallies.items():
         wrong = len(tally.differences) + len(tally.refusals)
         each = tally.seconds / max(1, sum(tally.calls.values())) * 1000
-        found.append(Row(f"{title} history: wrong files, {tally.commits} commits", wrong, None, 0, "", False))
-        found.append(Row(f"{title} history: one call through the engine", each, None, 50, "ms", False))
+        found.append(Row(f"history ({title}): wrong files, {tally.commits} commits", wrong, None, 0, "", False))
+        found.append(Row(f"history ({title}): one call through the engine", each, None, 50, "ms", False))
     return found
 
 
@@ -163,6 +169,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="another number says the same edits in other ways")
     parser.add_argument("--all", action="store_true", help="the commits of side branches, too")
     parser.add_argument("--window", type=int, default=DEFAULT_WINDOW, help="the context window of the model in tokens")
+    parser.add_argument("--patches", action="store_true", help="say changes as patches where a patch can")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     try:
@@ -173,7 +180,7 @@ def main() -> int:
             upto=args.upto,
             most_changes=args.most_changes,
             every=args.all,
-            options=ReplayOptions(args.whole_every, args.seed, args.window),
+            options=ReplayOptions(args.whole_every, args.seed, args.window, args.patches),
         )
     except subprocess.CalledProcessError:
         sys.stderr.write(f"history: {args.repo} is not a git repository with such commits (what git said is above).\n")

@@ -54,11 +54,22 @@ class _Said(NamedTuple):
     last: int
 
 
-def created(path: str, after: bytes) -> Phrased:
+def created(path: str, after: bytes, *, patches: bool = False) -> Phrased:
+    if patches and b"\r" not in after and (not after or after.endswith(b"\n")):
+        lines = _as_content(after).split("\n")[:-1]
+        return Phrased([_patch(f"*** Add File: {path}", *(f"+{line}" for line in lines))], None)
     return Phrased([Call("WriteFile", {"file_path": path, "content": _as_content(after)})], None)
 
 
-def modified(path: str, before: bytes, after: bytes, chance: Random) -> Phrased:
+def deleted(paths: list[str]) -> Call:
+    return _patch(*(f"*** Delete File: {path}" for path in paths))
+
+
+def _patch(*lines: str) -> Call:
+    return Call("apply_patch", {"input": "\n".join(["*** Begin Patch", *lines, "*** End Patch"])})
+
+
+def modified(path: str, before: bytes, after: bytes, chance: Random, *, patches: bool = False) -> Phrased:
     if max(len(before), len(after)) > LARGEST:
         raise Unsayable(LARGE)
     old = decode(before)
@@ -67,7 +78,8 @@ def modified(path: str, before: bytes, after: bytes, chance: Random) -> Phrased:
     new = _in_the_encoding_of(old, after)
     if new is None:
         return _anew(path, after)
-    return _Phrasing(path, old, new, after, chance).phrase()
+    phrasing = _Phrasing(path, old, new, after, chance)
+    return (phrasing.phrase_as_patch() if patches else None) or phrasing.phrase()
 
 
 def _as_content(after: bytes) -> str:
@@ -148,6 +160,42 @@ class _Phrasing:
         whole = self._whole() if rewrite else None
         found = whole or self._everywhere() or self._by_hunks() or self._whole()
         return found or _anew(self._path, self._after)
+
+    # --- a patch ---
+
+    def phrase_as_patch(self) -> Phrased | None:
+        """Say all hunks in one patch. Return None if a patch cannot: for mixed line ends or another final line end."""
+        texts = (self._old.text, self._text)
+        if any("\r" in text.replace("\r\n", "") or text.count("\r\n") not in (0, text.count("\n")) for text in texts):
+            return None
+        if len({(text.endswith("\n"), "\r" in text) for text in texts}) > 1 or not all(texts):
+            return None
+        a, b = ([line.rstrip("\r\n") for line in lines] for lines in (self._a, self._b))
+        said: list[str] = []
+        reads: list[Lines] = []
+        cursor = 0
+        following = [hunk.i1 for hunk in self._found[1:]] + [len(a)]
+        for hunk, next_change in zip(self._found, following, strict=True):
+            current = b[: hunk.j1] + a[hunk.i1 :]
+            end = hunk.j1 + hunk.i2 - hunk.i1
+            limit = end + next_change - hunk.i2
+            up = down = self._chance.choice((0, 1, 2, 3)) or (hunk.i1 == hunk.i2)
+            while True:
+                low, high = max(cursor, hunk.j1 - up), min(limit, end + down)
+                if low < high and _count_blocks(current, current[low:high], cursor) == 1:
+                    break
+                if low == cursor and high == limit:
+                    return None
+                up, down = up + 1 + up // 2, down + 1 + down // 2
+            lead, trail = current[low : hunk.j1], current[end:high]
+            removed, added = current[hunk.j1 : end], b[hunk.j1 : hunk.j2]
+            said += ["@@", *(f" {line}" for line in lead), *(f"-{line}" for line in removed)]
+            said += [*(f"+{line}" for line in added), *(f" {line}" for line in trail)]
+            cursor = hunk.j2 + len(trail)
+            reads.append((max(1, hunk.i1 + 1 - len(lead)), hunk.i2 + len(trail)))
+        if not self._fits("\n".join(said), "\n".join(said)):
+            return None
+        return Phrased([_patch(f"*** Update File: {self._path}", *said)], reads)
 
     # --- the whole file ---
 
@@ -288,6 +336,12 @@ def _smallest(line: str, other: str) -> tuple[int, int, int] | None:
     while back < min(len(body), len(changed)) - start and body[-1 - back] == changed[-1 - back]:
         back += 1
     return start, len(body) - back, len(changed) - back
+
+
+def _count_blocks(lines: list[str], block: list[str], start: int) -> int:
+    """Return how often the block occurs in the lines from `start`."""
+    size = len(block)
+    return sum(lines[at : at + size] == block for at in range(start, len(lines) - size + 1) if lines[at] == block[0])
 
 
 def _only_one(text: str, old: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from gitread import ABSENT, LINK, REGULAR, SUBMODULE, Change, Commit, Repository
 from odin.testing import ScriptedCall, SeenRequest, Turn, reply, say
 from odin.tools.read import is_plain_text
-from phrasing import Call, Lines, Unsayable, created, modified
+from phrasing import Call, Lines, Unsayable, created, deleted, modified
 from worktree import Worktree
 
 SESSION_COMMITS = 100
@@ -69,11 +69,15 @@ class Step(NamedTuple):
 
 
 class ReplayOptions(NamedTuple):
-    """`whole_every` compares the whole tree every so many commits. A reply has at most `window` characters."""
+    """`whole_every` compares the whole tree every so many commits. A reply has at most `window` characters.
+
+    `patches`: changes are said as patches where a patch can.
+    """
 
     whole_every: int = 0
     seed: int = 0
     window: int = DEFAULT_WINDOW
+    patches: bool = False
 
 
 class Replay:
@@ -190,25 +194,27 @@ class Replay:
         self._session_commits += 1
         self.tally.commits += 1
         chance = Random(f"{self._options.seed}{commit.name}")
-        gone: list[bytes] = []
+        gone: dict[bool, list[bytes]] = {False: [], True: []}
         for change in commit.changes:
             self.tally.files += 1
             try:
                 if change.new_mode == ABSENT and change.old_mode != SUBMODULE:
                     self._path(change.path)
-                    gone.append(change.path)
+                    gone[self._options.patches and change.old_mode in REGULAR].append(change.path)
                 else:
                     self._steps.append(self._phrase(change, chance))
             except Unsayable as reason:
                 self.tally.skipped[str(reason)] += 1
                 self._unsaid.append(change)
-        for start in range(0, len(gone), REPLY_CALLS):
-            self._delete(gone[start : start + REPLY_CALLS])
+        for as_patch, paths in gone.items():
+            for start in range(0, len(paths), REPLY_CALLS):
+                self._delete(paths[start : start + REPLY_CALLS], as_patch)
 
-    def _delete(self, paths: list[bytes]) -> None:
+    def _delete(self, paths: list[bytes], as_patch: bool) -> None:
         self._deletions.extend(Step(path, []) for path in paths if path in self._meddled)
         named = [self._path(path) for path in paths]
-        self._deletions.append(Step(b"", [Call("Delete", {"paths": named, "reason": "The commit removes it."})]))
+        call = Call("Delete", {"paths": named, "reason": "The commit removes it."})
+        self._deletions.append(Step(b"", [deleted(named) if as_patch else call]))
         self._known.difference_update(paths)
 
     def _phrase(self, change: Change, chance: Random) -> Step:
@@ -221,11 +227,11 @@ class Replay:
         if len(after) > 2 * self._options.window:
             raise Unsayable("larger than the context window")
         if change.old_mode == ABSENT:
-            return Step(change.path, created(path, after).calls, whole=True)
+            return Step(change.path, created(path, after, patches=self._options.patches).calls, whole=True)
         if change.old_blob == change.new_blob:
             raise Unsayable("mode only")
         before = self._repository.blob(change.old_blob)
-        phrased = modified(path, before, after, chance)
+        phrased = modified(path, before, after, chance, patches=self._options.patches)
         self.tally.anew += phrased.calls[0].name == "Delete"
         if phrased.reads is None:
             return Step(change.path, phrased.calls)

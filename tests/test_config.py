@@ -227,7 +227,7 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: 
         ),
         (
             {"providers": {"x": {"type": "carrier-pigeon"}}},
-            "providers.x.type is ignored: it must be anthropic, openai, openai-chat or openai-responses, "
+            "providers.x.type is ignored: it must be anthropic, gemini, openai, openai-chat or openai-responses, "
             'not "carrier-pigeon".',
         ),
         (

@@ -24,6 +24,7 @@ from odin.core.errors import ConfigError
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode
 from odin.core.op import AnswerPlan
+from odin.core.provider import ModelInfo
 from odin.core.text import to_valid_unicode
 from odin.core.tool import FetchResponse, PlanProposal, Question, Registry, ResolvedPath, SearchEngine, Tool
 from odin.core.write_scope import WriteScope
@@ -69,6 +70,7 @@ class RequestTemplates:
         self.on_warning: Callable[[str], object] = lambda text: None
         self._is_stale = False
         self._root = config.root
+        self._edit_format = config.edit_format
         self._prompt = system_prompt or SystemPrompt(
             header=config.system_header,
             base=options.system_prompt,
@@ -92,11 +94,13 @@ class RequestTemplates:
         offered = registry.list_offered(
             lambda tool: spec.allows_kind(tool.kind) if tool.name in named else spec.allows_tool(tool)
         )
+        provider, info = models.provider, models.info
+        if self._is_patching(info):
+            offered = _offer_patches(offered, registry)
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
         own = () if agent is None else (agent.name, agent.prompt, agent.instructions)
         key = (models.ref, mode, tuple(tool.name for tool in offered), own)
-        provider, info = models.provider, models.info
         known = self._templates.get(key)
         if known is None or known.provider is not provider:
             specs = tuple(tool.build_spec() for tool in offered)
@@ -119,6 +123,11 @@ class RequestTemplates:
         if own.warning:
             self.on_warning(own.warning)
         return tuple(filter(None, (own.files_text, prompt)))
+
+    def _is_patching(self, info: ModelInfo) -> bool:
+        """True if the model edits files with apply_patch."""
+        wanted = info.edit_format if self._edit_format == "auto" else self._edit_format
+        return wanted == "patch" and info.tools != "json"
 
     def mark_stale(self) -> None:
         """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
@@ -355,6 +364,16 @@ class AgentParts:
     def _take_fresh_files(self) -> list[CachedFile]:
         fresh, self._fresh_files = self._fresh_files, []
         return fresh
+
+
+def _offer_patches(offered: tuple[Tool[Any], ...], registry: Registry) -> tuple[Tool[Any], ...]:
+    """Return the tools with apply_patch in place of those that it replaces, if it may be used."""
+    patch = registry.get("apply_patch")
+    if patch is None or registry.is_disabled(patch.name):
+        return offered
+    swapped = [patch if tool.name == "EditTool" else tool for tool in offered]
+    is_offered = patch in swapped
+    return tuple(tool for tool in swapped if not (is_offered and tool.name in ("MultiEditTool", "Delete")))
 
 
 def build_standard_registry(cwd: str = "", *, read_before_edit: bool = True) -> Registry:

@@ -12,6 +12,7 @@ from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
 from odin.core.policy import RuleLayer
+from odin.core.provider import EditFormatSetting
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
@@ -201,6 +202,13 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
             "`model`, `--pool`, `/models` and agent files name a pool. An entry is a model or another pool."
         ),
     ] = field(default_factory=dict[str, tuple[NonEmptyText, ...]])
+    edit_format: Annotated[
+        EditFormatSetting,
+        describe(
+            "How models edit files: `replace` with EditTool, `patch` with apply_patch, or `auto`: by the family of the "
+            "model."
+        ),
+    ] = "auto"
     mode: Annotated[ModeName, describe("The default mode: `ask`, `plan` or `edit`.")] = "edit_mode"
     permission_mode: Annotated[PermissionMode, describe("What runs without approval.")] = "default"
     max_turns: Annotated[int, describe("Maximum number of model requests per prompt; 0 means no limit.", ge=0)] = 0

@@ -23,12 +23,22 @@ ToolStyleSetting = Literal["native", "json", "auto"]
 """The known tool style of a model. `auto`: request native calls and also watch for calls written as text."""
 
 
-class ToolSpec(Struct, frozen=True):
-    """The description of one tool for the model."""
+EditFormat = Literal["replace", "patch"]
+"""How a model edits files: with EditTool and its like, or with apply_patch."""
+
+EditFormatSetting = Literal["auto", "replace", "patch"]
+
+
+class ToolSpec(Struct, frozen=True, omit_defaults=True):
+    """The description of one tool for the model.
+
+    `freeform` names its only argument, a text that some APIs can pass without JSON around it; "" for other tools.
+    """
 
     name: str
     description: str
     schema: dict[str, Any]
+    freeform: str = ""
 
 
 class RequestOptions(Struct, frozen=True):
@@ -58,6 +68,7 @@ class ModelInfo(Struct, frozen=True):
     free: bool = False
     calls_in_thinking: bool | None = None
     """Whether tool calls written inside the reasoning are run. None: only if the reply has nothing else."""
+    edit_format: EditFormat = "replace"
     variant: str = ""
     options: RequestOptions = RequestOptions()
 

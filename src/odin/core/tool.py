@@ -269,6 +269,8 @@ class Tool(ABC, Generic[A]):
     """The modes in which it is offered; empty: in every mode that allows its kind."""
     offered: bool = True
     """Offered to models by default. Other tools still run when a model calls them by name."""
+    freeform: ClassVar[str] = ""
+    """The only argument, if it is a text that some APIs can pass without JSON around it."""
     argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Pairs of argument names: as used by other agents, and as used here."""
 
@@ -336,7 +338,8 @@ class Tool(ABC, Generic[A]):
     async def run(self, args: A, ctx: ToolContext) -> ToolOutput: ...
 
     def build_spec(self, brief: bool = False) -> ToolSpec:
-        return ToolSpec(self.name, self.short if brief else self.description, schema_of(self.args, brief))
+        text = self.short if brief else self.description
+        return ToolSpec(self.name, text, schema_of(self.args, brief), self.freeform)
 
 
 def _clean_docstring(text: str) -> str:

@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys, OdinError
-from odin.core.provider import ModelInfo, RequestOptions, ToolStyleSetting
+from odin.core.provider import EditFormat, ModelInfo, RequestOptions, ToolStyleSetting
 from odin.core.text import suggest_similar
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
+from odin.providers.payload import is_reasoning_model
 from odin.providers.settings import (
     DEFAULT_HEADER_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
@@ -285,6 +286,7 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         calls_in_thinking=look_up("calls_in_thinking", None),
         variant=variant,
         options=_find_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
+        edit_format=_choose_edit_format(rows, model),
     )
 
 
@@ -325,6 +327,15 @@ def _find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thi
         max_tokens=found.max_tokens or 0,
         service_tier=found.service_tier,
     )
+
+
+def _choose_edit_format(rows: Sequence[ModelSettings], model: str) -> EditFormat:
+    """Models of OpenAI since GPT-4.1 are trained on apply_patch."""
+    for row in rows:
+        if row.edit_format != "auto":
+            return row.edit_format
+    name = model.rpartition("/")[2]
+    return "patch" if is_reasoning_model(name) or name.startswith("gpt-4.1") else "replace"
 
 
 def _choose_tool_style(rows: Sequence[ModelSettings], usual: ModelSettings | None) -> ToolStyleSetting:

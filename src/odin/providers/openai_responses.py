@@ -4,7 +4,7 @@ Reasoning arrives encrypted. It is stored as the signature of a thinking part an
 loop, to the model that produced it.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,8 @@ from odin.core.message import (
     ToolMessage,
     Usage,
 )
-from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
+from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, ToolSpec, UsageChunk
+from odin.core.text import to_valid_unicode
 from odin.providers import errors
 from odin.providers.errors import ApiErrorInfo, Peer
 from odin.providers.payload import (
@@ -61,7 +62,7 @@ class ResponsesProvider(WireProvider):
             request,
             history,
             lambda selection: encode_request(request, self.name, selection, history),
-            lambda peer: _ResponsesReader(peer, calls),
+            lambda peer: _ResponsesReader(peer, calls, _find_freeform(request)),
         )
 
 
@@ -92,20 +93,32 @@ def encode_request(
         shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": False}
         body["text"] = {"format": shape}
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.schema,
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
+        freeform = _find_freeform(request)
+        body["tools"] = [_encode_tool(tool, is_freeform=tool.name in freeform) for tool in request.tools]
     system = "\n\n".join(block for block in request.system if block.strip())
     if system:
         body["instructions"] = system
     return append_items(body, "input", _encode_input(request, provider, reasons, selection, history))
+
+
+def _find_freeform(request: Request) -> dict[str, str]:
+    """Return the tools that are called with plain text, and the name of their argument. Models since GPT-5 can."""
+    name = request.model.rpartition("/")[2]
+    if not (name.startswith("codex") or (name.startswith("gpt-") and is_reasoning_model(name))):
+        return {}
+    return {tool.name: tool.freeform for tool in request.tools if tool.freeform}
+
+
+def _encode_tool(tool: ToolSpec, *, is_freeform: bool) -> dict[str, Any]:
+    if is_freeform:
+        return {"type": "custom", "name": tool.name, "description": tool.description}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.schema,
+        "strict": False,
+    }
 
 
 def _encode_input(
@@ -118,14 +131,15 @@ def _encode_input(
     history = choose_history(request, history)
     loop = history.loop_start
     shown = selection or ImageBudget().select_images(request, history.has_images)
+    freeform = _find_freeform(request)
 
     def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, ReplyMessage):
             replay = reasons and index >= loop and may_replay(message, provider, request.model)
-            return _encode_assistant(message, replay, ids)
+            return _encode_assistant(message, replay, ids, freeform)
         return _encode_message(message, ids, shown)
 
-    return history.encode((request.model, request.images, reasons, loop), encode)
+    return history.encode((request.model, request.images, reasons, loop, *freeform), encode)
 
 
 def _encode_message(
@@ -133,14 +147,12 @@ def _encode_message(
 ) -> list[dict[str, Any]]:
     if isinstance(message, PromptMessage):
         return _encode_prompt(selection.render(message), message.notes)
-    results: list[dict[str, Any]] = [
-        {
-            "type": "function_call_output",
-            "call_id": ids.take_result_id(result.call_id),
-            "output": _encode_output(selection.render(result), result.is_error),
-        }
-        for result in message.results
-    ]
+    results: list[dict[str, Any]] = []
+    for result in message.results:
+        call_id = ids.take_result_id(result.call_id)
+        kind = "custom_tool_call_output" if call_id in ids.freeform else "function_call_output"
+        output = _encode_output(selection.render(result), result.is_error)
+        results.append({"type": kind, "call_id": call_id, "output": output})
     return results + _encode_texts(*message.notes)
 
 
@@ -163,26 +175,30 @@ def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str
     return [{"type": "message", "role": "user", "content": content}] if content else []
 
 
-def _encode_assistant(message: ReplyMessage, replay: bool, ids: CallIdMap) -> list[dict[str, Any]]:
+def _encode_assistant(
+    message: ReplyMessage, replay: bool, ids: CallIdMap, freeform: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Return the reply's items. Reasoning without a following item is dropped: the API rejects it."""
     items: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Text):
             items += [{"type": "message", "role": "assistant", "content": part.text}] if part.text.strip() else []
         elif isinstance(part, ToolCall):
-            items.append(
-                {
-                    "type": "function_call",
-                    "call_id": ids.add_call(part.id),
-                    "name": make_legal_name(part.name),
-                    "arguments": encode_arguments(part.args),
-                }
-            )
+            items.append(_encode_call(part, ids, freeform))
         elif replay:
             items += _encode_reasoning(part)
     while items and items[-1]["type"] == "reasoning":
         items.pop()
     return items
+
+
+def _encode_call(call: ToolCall, ids: CallIdMap, freeform: Mapping[str, str]) -> dict[str, Any]:
+    call_id, name = ids.add_call(call.id), make_legal_name(call.name)
+    text = call.args.get(freeform[call.name]) if call.name in freeform else None
+    if isinstance(text, str) and len(call.args) == 1:
+        ids.freeform.add(call_id)
+        return {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": text}
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": encode_arguments(call.args)}
 
 
 def _encode_reasoning(part: Thinking) -> list[dict[str, Any]]:
@@ -215,6 +231,7 @@ class _ResponsesItem(Struct):
     call_id: str | None = None
     name: str | None = None
     arguments: Any = None
+    input: str | None = None
     content: list[_ResponsesPart] | None = None
     summary: list[_ResponsesPart] | None = None
     encrypted_content: str | None = None
@@ -270,11 +287,12 @@ _DECODER = msgspec.json.Decoder(_ResponsesEvent)
 
 
 class _ResponsesReader:
-    def __init__(self, peer: Peer, earlier_calls: int) -> None:
+    def __init__(self, peer: Peer, earlier_calls: int, freeform: Mapping[str, str]) -> None:
         self.settled = False
         self.done = False
         self._peer = peer
         self._earlier = earlier_calls
+        self._freeform = freeform
         self._calls: dict[int, int] = {}
         self._received_items: set[int] = set()
         self._summaries: set[int] = set()
@@ -293,6 +311,8 @@ class _ResponsesReader:
             yield from self._handle_text(found)
         elif kind == "function_call_arguments.delta":
             yield from self._handle_arguments(found)
+        elif kind == "custom_tool_call_input.delta":
+            yield from self._handle_input(found)
         elif kind in ("reasoning_summary_text.delta", "reasoning_text.delta"):
             yield from self._handle_thinking(found)
         elif kind == "reasoning_summary_part.added":
@@ -326,13 +346,23 @@ class _ResponsesReader:
             self._received_items.add(event.output_index)
             yield CallChunk(number, json=text)
 
+    def _handle_input(self, event: _ResponsesEvent) -> Iterator[Chunk]:
+        """Turn the text of a call without JSON arguments into the next piece of its only argument."""
+        number = self._calls.get(event.output_index)
+        if number is not None and isinstance(event.delta, str) and event.delta:
+            self._received_items.add(event.output_index)
+            yield CallChunk(number, json=_escape(event.delta))
+
     def _begin_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         item = event.item or _ResponsesItem()
-        if item.type != "function_call" or event.output_index in self._calls:
+        if item.type not in ("function_call", "custom_tool_call") or event.output_index in self._calls:
             return
         number = len(self._calls)
         self._calls[event.output_index] = number
-        yield CallChunk(number, id=item.call_id or f"call_{self._earlier + number}", name=item.name or "")
+        name = item.name or ""
+        yield CallChunk(number, id=item.call_id or f"call_{self._earlier + number}", name=name)
+        if item.type == "custom_tool_call":
+            yield CallChunk(number, json=f'{{"{self._freeform.get(name, "input")}":"')
 
     def _end_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         """Finish an item, adding what no delta contained."""
@@ -342,6 +372,10 @@ class _ResponsesReader:
             yield from self._begin_item(event)
             text = "" if was_streamed else encode_arguments(item.arguments)
             yield CallChunk(self._calls[event.output_index], json=text, done=True)
+        elif item.type == "custom_tool_call":
+            yield from self._begin_item(event)
+            text = "" if was_streamed else _escape(item.input or "")
+            yield CallChunk(self._calls[event.output_index], json=f'{text}"}}', done=True)
         elif item.type == "reasoning":
             yield from self._seal_reasoning(item, event.output_index in self._summaries)
         elif item.type == "message" and not was_streamed:
@@ -377,6 +411,11 @@ class _ResponsesReader:
         if self._calls:
             return "tool_use"
         return "refusal" if self._refused else "end_turn"
+
+
+def _escape(text: str) -> str:
+    """Return the text as it stands inside a JSON string."""
+    return msgspec.json.encode(to_valid_unicode(text)).decode()[1:-1]
 
 
 def _build_usage(usage: _ResponsesUsage) -> Usage:

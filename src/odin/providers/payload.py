@@ -290,11 +290,12 @@ class CallIdMap:
     """The call ids of one request: legal, and each used once.
 
     A history may contain ids of another API, and some servers restart counting with every reply. An id depends only on
-    the messages before it, so bytes already sent never change.
+    the messages before it, so bytes already sent never change. `freeform` are the ids of calls without JSON arguments.
     """
 
     def __init__(self, legal: Callable[[str], str] = make_legal_id) -> None:
         self._legal = legal
+        self.freeform: set[str] = set()
         self._used: set[str] = set()
         self._open: dict[str, list[str]] = {}
 

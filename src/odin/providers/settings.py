@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from odin.core.provider import ToolStyleSetting
+from odin.core.provider import EditFormatSetting, ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
@@ -65,6 +65,8 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     if the reply has nothing else."""
     variants: dict[str, VariantSettings] = field(default_factory=dict[str, VariantSettings])
     """Variants of the model by name, to be used as `provider/model@name`."""
+    edit_format: EditFormatSetting = "auto"
+    """How the model edits files: `replace` with EditTool, `patch` with apply_patch, or `auto` by its family."""
 
 
 class ProviderSettings(Struct, frozen=True, omit_defaults=True):

@@ -60,7 +60,7 @@ def _list_events(rendered: RenderedReply, body: dict[str, Any]) -> EventItems:
         yield from _list_message_events(rendered, index)
         index += 1
     for number, call in enumerate(rendered.calls):
-        yield from _list_call_events(rendered, call, number, index)
+        yield from _list_call_events(rendered, call, number, index, body)
         index += 1
     done = build_reply(rendered, body)
     yield f"response.{done['status']}", {"response": done}
@@ -99,9 +99,18 @@ def _list_message_events(rendered: RenderedReply, index: int) -> EventItems:
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _list_call_events(rendered: RenderedReply, call: RenderedCall, number: int, index: int) -> EventItems:
-    item = _build_call_item(rendered, call, number)
+def _list_call_events(
+    rendered: RenderedReply, call: RenderedCall, number: int, index: int, body: dict[str, Any]
+) -> EventItems:
+    item = _build_call_item(rendered, call, number, body)
     at = {"item_id": item["id"], "output_index": index}
+    if item["type"] == "custom_tool_call":
+        yield "response.output_item.added", {"output_index": index, "item": {**item, "input": ""}}
+        for chunk in rendered.split_chunks(item["input"]):
+            yield "response.custom_tool_call_input.delta", {**at, "delta": chunk}
+        yield "response.custom_tool_call_input.done", {**at, "input": item["input"]}
+        yield "response.output_item.done", {"output_index": index, "item": item}
+        return
     yield (
         "response.output_item.added",
         {
@@ -122,7 +131,7 @@ def build_reply(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]
         output.append(_build_reasoning_item(rendered, body))
     if rendered.text:
         output.append(_build_message_item(rendered))
-    output += [_build_call_item(rendered, call, number) for number, call in enumerate(rendered.calls)]
+    output += [_build_call_item(rendered, call, number, body) for number, call in enumerate(rendered.calls)]
     reason = _INCOMPLETE.get(rendered.stop)
     return {
         **_build_response(rendered, body),
@@ -195,7 +204,12 @@ def _build_message_item(rendered: RenderedReply) -> dict[str, Any]:
     return {"id": ident, "type": "message", "status": status, "content": [part], "role": "assistant"}
 
 
-def _build_call_item(rendered: RenderedReply, call: RenderedCall, number: int) -> dict[str, Any]:
+def _build_call_item(rendered: RenderedReply, call: RenderedCall, number: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the item of a call: with JSON arguments, or with the text for a custom tool."""
+    if call.name in _list_custom_tools(body):
+        text = call.args if isinstance(call.args, str) else str(next(iter(call.args.values()), ""))
+        ident = f"ctc_{rendered.number:06d}_{number}"
+        return {"id": ident, "type": "custom_tool_call", "input": text, "call_id": call.id, "name": call.name}
     return {
         "id": f"fc_{rendered.number:06d}_{number}",
         "type": "function_call",
@@ -204,6 +218,11 @@ def _build_call_item(rendered: RenderedReply, call: RenderedCall, number: int) -
         "call_id": call.id,
         "name": call.name,
     }
+
+
+def _list_custom_tools(body: dict[str, Any]) -> set[str]:
+    tools = [as_object(tool) or {} for tool in as_list(body.get("tools")) or []]
+    return {str(tool.get("name")) for tool in tools if tool.get("type") == "custom"}
 
 
 def _build_usage(rendered: RenderedReply) -> dict[str, Any]:
@@ -228,10 +247,22 @@ _ITEM_KEYS: dict[str, set[str]] = {
     "message": {"type", "role", "content", "id", "status", "phase"},
     "function_call": {"type", "call_id", "name", "arguments", "id", "status"},
     "function_call_output": {"type", "call_id", "output", "id", "status"},
+    "custom_tool_call": {"type", "call_id", "name", "input", "id"},
+    "custom_tool_call_output": {"type", "call_id", "output", "id"},
     "reasoning": {"type", "id", "summary", "content", "encrypted_content", "status"},
     "item_reference": {"type", "id"},
 }
-_ID_PREFIX = {"message": "msg", "function_call": "fc", "function_call_output": "fc", "reasoning": "rs"}
+_ID_PREFIX = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fc",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+}
+_CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+"""The type of the output for each type of call."""
+
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MAX_CALL_ID = 64
 _INPUT_TYPES = ("input_text", "input_image", "input_file")
@@ -313,7 +344,18 @@ def _check_tools(body: dict[str, Any]) -> None:
                     f"Unknown parameter: 'tools[{at}].{extra}'.", f"tools[{at}].{extra}", "unknown_parameter"
                 )
             check_function(tool, f"tools[{at}]", names)
+        elif tool["type"] == "custom":
+            _check_custom_tool(tool, f"tools[{at}]", body["model"], names)
     check_tool_choice(body, names, ("name",))
+
+
+def _check_custom_tool(tool: dict[str, Any], where: str, model: str, names: set[str]) -> None:
+    extra = find_unknown_key(tool, ("type", "name", "description", "format"), ())
+    if extra:
+        raise make_refusal(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
+    if model.startswith(("gpt-3", "gpt-4", "o")):
+        raise make_refusal("Custom tools are not supported with this model.", where, "unsupported_parameter")
+    check_function({"name": tool.get("name")}, where, names)
 
 
 def _check_format(body: dict[str, Any]) -> None:
@@ -372,7 +414,11 @@ def _check_item(item: Any, where: str, model: str, seen: set[str], accepts: Coll
     elif kind == "function_call":
         check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
         check_function_call(found, where)
-    elif kind == "function_call_output":
+    elif kind == "custom_tool_call":
+        check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
+        if not isinstance(found.get("input"), str) or not isinstance(found.get("name"), str):
+            raise make_refusal(f"Invalid type for '{where}.input': expected a string.", where, "invalid_type")
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
         _check_output(found.get("output"), f"{where}.output", model)
     elif kind == "reasoning" and as_list(found.get("summary")) is None:
@@ -460,20 +506,20 @@ def _check_content(item: dict[str, Any], where: str, model: str) -> None:
 
 def _check_pairs(items: list[dict[str, Any]]) -> None:
     open_calls: dict[str, None] = {}
-    made: set[str] = set()
+    made: dict[str, str] = {}
     for item in items:
-        ident = item.get("call_id")
-        if item["type"] == "function_call":
+        ident = str(item.get("call_id"))
+        if item["type"] in _CALLS:
             if ident in made:
                 raise make_refusal(f"Duplicate function call with call_id {ident}.", "input")
-            made.add(str(ident))
-            open_calls[str(ident)] = None
-        elif item["type"] == "function_call_output":
-            if ident not in made:
+            made[ident] = _CALLS[item["type"]]
+            open_calls[ident] = None
+        elif item["type"] in _CALLS.values():
+            if made.get(ident) != item["type"]:
                 raise make_refusal(f"No tool call found for function call output with call_id {ident}.", "input")
             if ident not in open_calls:
                 raise make_refusal(f"Duplicate function call output with call_id {ident}.", "input")
-            del open_calls[str(ident)]
+            del open_calls[ident]
     if open_calls:
         raise make_refusal(f"No tool output found for function call {next(iter(open_calls))}.", "input")
 
@@ -504,12 +550,12 @@ def _check_chain(body: dict[str, Any], items: list[dict[str, Any]], memory: Issu
     """The reasoning of the running tool loop must come back all or none."""
     begins = 0
     for at, item in enumerate(items):
-        follows = items[at - 1]["type"] == "function_call_output" if at else False
+        follows = items[at - 1]["type"] in _CALLS.values() if at else False
         if item.get("role") == "user" and not follows:
             begins = at
     loop = items[begins:]
     present = {item.get("id") for item in loop if item["type"] == "reasoning"}
-    led = [memory.reasoning_by_call.get(str(item.get("call_id"))) for item in loop if item["type"] == "function_call"]
+    led = [memory.reasoning_by_call.get(str(item.get("call_id"))) for item in loop if item["type"] in _CALLS]
     needed = [found[0] for found in led if found is not None and found[1] == body["model"]]
     missing = [ident for ident in needed if ident not in present]
     if missing and present:
@@ -520,7 +566,7 @@ def _check_chain(body: dict[str, Any], items: list[dict[str, Any]], memory: Issu
 
 
 def _is_reply(item: dict[str, Any]) -> bool:
-    return item.get("type") in ("function_call", "reasoning") or item.get("role") == "assistant"
+    return item.get("type") in (*_CALLS, "reasoning") or item.get("role") == "assistant"
 
 
 def _check_reasoning_item(body: dict[str, Any], item: dict[str, Any], memory: IssuedIds) -> None:

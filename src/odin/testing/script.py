@@ -63,7 +63,7 @@ def _list_results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[st
     for message in messages:
         if api == "chat" and message.get("role") == "tool":
             yield str(message.get("tool_call_id")), text_of_content(message.get("content"))
-        elif api == "responses" and message.get("type") == "function_call_output":
+        elif api == "responses" and message.get("type") in ("function_call_output", "custom_tool_call_output"):
             yield str(message.get("call_id")), text_of_content(message.get("output"))
         elif api == "anthropic" and isinstance(message.get("content"), list):
             for block in message["content"]:

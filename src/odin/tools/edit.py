@@ -117,6 +117,7 @@ class ApplyPatchTool(_ReplacementTool[PatchArgs]):
     short = "Change files with a patch."
     args = PatchArgs
     offered = False
+    freeform = "input"
     argument_aliases = (("patch", "input"), ("patch_text", "input"))
 
     def subject_of(self, args: PatchArgs) -> Subject:
