@@ -1,6 +1,7 @@
 """A client that others wrote: the package claude-agent-sdk starts our command and speaks its own protocol with it."""
 
 import asyncio
+import json
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +22,8 @@ from claude_agent_sdk import (
     ResultMessage,
     StreamEvent,
     SystemMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
     TextBlock,
     ThinkingBlock,
     ToolPermissionContext,
@@ -33,7 +36,7 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from claude_agent_sdk.types import PermissionRuleValue
 
 from odin.commands import build_parser
-from odin.testing import ScriptedServer, call, fault, reply, say
+from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
 
 Configure = Callable[..., ClaudeAgentOptions]
 
@@ -661,17 +664,53 @@ async def test_without_a_callback_the_plan_is_the_result(configure: Configure, w
     assert the_result(messages).result == PLAN
 
 
-async def test_agents_of_the_client_are_types_of_sub_agents(configure: Configure) -> None:
+async def test_agents_of_the_client_work_at_the_same_time_and_are_told_apart(
+    configure: Configure, workspace: Path
+) -> None:
+    """One type comes with the handshake, one with --agents; three agents of both work at once, each with its parent."""
     agents = {"judge": AgentDefinition("Judges the work.", "You judge.", tools=["Read"], model="inherit")}
-    main = [
-        call("Delegate", {"description": "judge it", "agent_type": "judge"}),
-        say("Waiting."),
-        say("It is good."),
+    flag = json.dumps({"scout": {"description": "Looks around.", "prompt": "You look."}})
+    tasks = {"a": "judge", "b": "scout", "c": "judge"}
+    all_work = threading.Event()
+    given = [call("Delegate", {"description": f"job {key}", "agent_type": tasks[key]}, id=f"d-{key}") for key in tasks]
+    main = [reply(calls=given), say("Waiting."), *(say("It is good.") for _ in tasks)]
+    looked: set[str] = set()
+
+    def play(seen: SeenRequest) -> Turn:
+        if "Delegate" in seen.tool_names:
+            return main.pop(0)
+        key = next(key for key in tasks if f"job {key}" in json.dumps(seen.messages))
+        if key in looked:
+            return call("Complete", {"summary": f"done {key}"}, id=f"end-{key}")
+        looked.add(key)
+        if len(looked) == len(tasks):
+            all_work.set()
+        return call("Read", {"file_path": str(workspace / "x")}, id=f"read-{key}").hold(all_work)
+
+    (workspace / "x").write_text("x\n")
+    with ScriptedServer(play) as server:
+        options = configure(server, agents=agents, extra_args={"agents": flag})
+        messages = await collect(query(prompt="Judge.", options=options))
+    assert not server.rejected
+    own = {
+        (message.parent_tool_use_id, block.id)
+        for message in messages
+        if isinstance(message, AssistantMessage) and message.parent_tool_use_id
+        for block in message.content
+        if isinstance(block, ToolUseBlock)
+    }
+    assert own == {(f"d-{key}", f"{what}-{key}") for key in tasks for what in ("read", "end")}
+    started = [message for message in messages if isinstance(message, TaskStartedMessage)]
+    assert sorted((item.tool_use_id, item.task_type, item.description) for item in started) == [
+        (f"d-{key}", kind, f"job {key}") for key, kind in tasks.items()
     ]
-    judge = [call("Complete", {"summary": "good"})]
-    with ScriptedServer(lambda seen: (main if "Delegate" in seen.tool_names else judge).pop(0)) as server:
-        messages = await collect(query(prompt="Judge.", options=configure(server, agents=agents)))
+    ended = [message for message in messages if isinstance(message, TaskNotificationMessage)]
+    assert sorted((item.tool_use_id, item.status, item.summary) for item in ended) == [
+        (f"d-{key}", "completed", f"done {key}") for key in tasks
+    ]
+    assert {item.task_id for item in started} == {item.task_id for item in ended} == {f"adhoc-{n}" for n in (1, 2, 3)}
+    init = next(message for message in messages if isinstance(message, SystemMessage))
+    assert {"judge", "scout", "general"} <= set(init.data["agents"])
     judged = [seen for seen in server.requests if "Delegate" not in seen.tool_names]
+    assert any("# Role: judge\\nYou judge." in str(seen.json["system"]) for seen in judged)
     assert [item.result for item in messages if isinstance(item, ResultMessage)][-1] == "It is good."
-    assert "# Role: judge\\nYou judge." in str(judged[0].json["system"])
-    assert "- judge: Judges the work." in str(server.requests[0].json["tools"])

@@ -40,5 +40,10 @@ def test_the_answer_is_that_of_the_turn_that_reads_the_result(workspace: Path, f
     results = [message for message in messages if message["type"] == "result"]
     assert results[-1]["result"] == "The answer is 42."
     if form == "stream-json":
+        told = [(item["subtype"], item.get("event"), item.get("status")) for item in messages if "task_id" in item]
+        assert told == [("task_started", "agent_started", None), ("task_notification", "agent_done", "completed")]
+        assert [result["idle"] for result in results] == [False, True]
+        assert not any(message.get("subtype") == "idle" for message in messages), "the last result says it"
+        assert messages[0]["agents"] == ["explore", "general"]
         parents = {message.get("parent_tool_use_id") for message in messages if message["type"] == "assistant"}
         assert parents == {None, "call-a"}

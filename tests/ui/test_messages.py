@@ -25,7 +25,7 @@ from odin.core.call_events import (
     UsageRecorded,
 )
 from odin.core.client import SessionInfo
-from odin.core.event import AgentStarted, AnyEvent, Envelope, ModelChanged, TurnEnded, TurnStarted, Warned
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, ModelChanged, TurnEnded, TurnStarted, Warned
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.ui.stream_json.translator import Raw, StreamTranslator, make_uuid
 
@@ -283,6 +283,7 @@ def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
         Envelope(5, 0.0, "s-1", replied(Text("a"), ToolCall("c2", "LS", {"path": "/"})), "agent-1"),
         Envelope(6, 0.0, "s-1", ToolEnded("c2", "LS", "denied", "no"), "agent-1"),
         Envelope(7, 0.0, "s-1", TurnEnded("agent-1", "end_turn", "a"), "agent-1"),
+        Envelope(8, 0.0, "s-1", AgentEnded("agent-1", "end_turn", "a")),
         Envelope(8, 0.0, "s-1", ToolEnded("c1", "AgentTool", "success", "a")),
         Envelope(9, 0.0, "s-1", TurnEnded("p1", "end_turn", "done")),
     ]
@@ -291,13 +292,17 @@ def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
         ("system", None),
         ("tool_progress", None),
         ("tool_progress", None),
+        ("system", None),
         ("assistant", "c1"),
         ("tool_progress", "c1"),
         ("user", "c1"),
+        ("system", None),
         ("tool_progress", None),
         ("user", None),
         ("result", None),
     ]
+    told = [(item["subtype"], item["task_id"], item["tool_use_id"]) for item in found if "task_id" in item]
+    assert told == [("task_started", "agent-1", "c1"), ("task_notification", "agent-1", "c1")]
     denied = {"tool_name": "LS", "tool_use_id": "c2", "tool_input": {"path": "/"}, "reason": "no"}
     assert found[-1]["permission_denials"] == [denied]
     assert (found[-1]["total_cost_usd"], found[-1]["usage"]["input_tokens"]) == (0.5, 3)

@@ -15,6 +15,7 @@ import pytest
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests import pictures
 from tests.conftest import Run
+from tests.engine.test_team import Cast, delegate
 
 STREAM = ["--output-format", "stream-json", "--verbose"]
 BOTH = [*STREAM, "--input-format", "stream-json"]
@@ -64,6 +65,10 @@ class Talk:
         assert self.process.stdin is not None
         self.process.stdin.write(line)
         self.process.stdin.flush()
+
+    def hear_any(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return json.loads(next(self.process.stdout))
 
     def hear(self, kind: str) -> dict[str, Any]:
         """The next message of this type."""
@@ -330,3 +335,23 @@ def test_an_unknown_role_or_wrong_agents_on_the_command_line_are_usage_errors(wo
         command = [sys.executable, "-I", "-m", "odin", "-p", "hi", *args]
         done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False, timeout=30)
         assert done.returncode == 2 and message in done.stderr
+
+
+def test_an_interrupt_stops_agents_that_work_alone_and_idle_means_that_they_are_quiet(workspace: Path) -> None:
+    report = call("Report", {"message": "half done", "kind": "risk_alert"})
+    cast = Cast([delegate("a"), say("I wait."), say("I see.")], a=[report, say("hm").stall()])
+    with ScriptedServer(cast) as server, Talk("--yes", cwd=workspace, env=server.env("anthropic")) as talk:
+        talk.say(user("go"))
+        heard: list[dict[str, Any]] = []
+        while len(of_type(heard, "result")) < 2:
+            heard.append(talk.hear_any())
+        assert [result["idle"] for result in of_type(heard, "result")] == [False, False]
+        (told,) = [message for message in heard if message.get("subtype") == "agent_notify"]
+        assert (told["agent_id"], told["task_id"], told["tool_use_id"]) == ("general-1", "adhoc-1", "call-a")
+        assert (told["kind"], told["priority"], told["text"]) == ("risk_alert", "urgent", "half done")
+        talk.say(control("interrupt"))
+        while (last := talk.hear_any()).get("subtype") != "idle":
+            heard.append(last)
+        assert last["last_outcome"] == "cancelled"
+        done = next(message for message in heard if message.get("subtype") == "task_notification")
+        assert (done["status"], done["state"]) == ("stopped", "cancelled")

@@ -21,7 +21,7 @@ from odin.core.call_events import (
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
 from odin.core.event import Envelope, ModeChanged, PromptDropped, PromptInjected, TurnEnded, TurnStarted
-from odin.core.event_values import Mode
+from odin.core.event_values import ExitReason, Mode
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
 from odin.ui.exit import EXIT_READER_GONE, StopSignals, exit_code_of, report_broken_output
@@ -90,6 +90,7 @@ async def run_stream_json(
     info = await client.get_info()
     events = client.stream_events()
     translator = StreamTranslator(info, partial=include_partial)
+    translator.agent_types = await list_agent_types(client)
     out.flush()
     output = PipeWriter(out.fileno())
     with StopSignals(client) as stopping:
@@ -107,8 +108,15 @@ async def run_stream_json(
     return report_broken_output(output.error, sys.stderr)
 
 
+async def list_agent_types(client: Client) -> tuple[str, ...]:
+    return tuple(item.name for item in await client.list_agents() if item.use != "main")
+
+
 _IDLE_CHECK_S = 0.1
-"""Interval of the checks for the end of delegated work after the input has ended."""
+"""Interval of the checks for the end of delegated work."""
+
+_OUTCOMES: dict[ExitReason, str] = {"end_turn": "completed", "interrupted": "cancelled", "aborted": "cancelled"}
+"""How the last turn of the main agent ended, for the `idle` message. Everything else is an error."""
 
 
 class _InputLine(Struct):
@@ -149,6 +157,9 @@ class _StreamServer:
         self._is_reading = False
         self._is_stopping = False
         self._is_awaiting_team = False
+        self._is_idle_told = True
+        self._last_outcome = "completed"
+        self._state = ""
         self._prompts: set[str] = set()
         self._running = ""
         self._interrupt_next_turn = False
@@ -203,15 +214,33 @@ class _StreamServer:
             return
         if self._is_stopping:
             self.finish()
-        elif not self._is_awaiting_team:
-            self._is_awaiting_team = True
-            self._spawn(self._finish_when_idle())
+        else:
+            self._await_idle()
 
-    async def _finish_when_idle(self) -> None:
-        while self._running or await self._client.is_working():  # noqa: ASYNC110 (agents may end without an event)
+    def _await_idle(self) -> None:
+        if not self._is_awaiting_team:
+            self._is_awaiting_team = True
+            self._spawn(self._tell_when_idle())
+
+    @property
+    def _has_turns(self) -> bool:
+        return bool(self._running or self._prompts)
+
+    async def _tell_when_idle(self) -> None:
+        """Tell the client that nothing works any more, sub-agents included, unless the last result has said so.
+
+        Stop waiting while there is a turn or a prompt: its end starts this again.
+        """
+        while not self._has_turns and await self._client.is_working():  # noqa: ASYNC110 (some ends have no event)
             await asyncio.sleep(_IDLE_CHECK_S)
         self._is_awaiting_team = False
-        if not self._prompts:
+        if self._has_turns:
+            return
+        if not self._is_idle_told:
+            self._is_idle_told = True
+            self._send(self._translator.make_note("idle", last_outcome=self._last_outcome))
+        self._tell_state("idle", last_outcome=self._last_outcome)
+        if not self._is_reading:
             self.finish()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -234,6 +263,8 @@ class _StreamServer:
     async def _pump(self, events: AsyncIterator[Envelope]) -> None:
         async for envelope in events:
             self._watch(envelope)
+            if isinstance(envelope.event, TurnEnded) and not envelope.agent:
+                self._translator.is_quiet = self._is_idle_told = not await self._client.is_working()
             for message in self._translator.translate(envelope):
                 self._send(message)
             await self._follow(envelope)
@@ -249,6 +280,7 @@ class _StreamServer:
             self._finish_prompt(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
+            self._is_idle_told = False
             if self._interrupt_next_turn:
                 self._interrupt_next_turn = False
                 await self._client.submit(Interrupt("keep"))
@@ -256,6 +288,7 @@ class _StreamServer:
             self._controls.mode = event.mode
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
+            self._last_outcome = _OUTCOMES.get(event.reason, "error")
             self._code = 0 if event.reason == "interrupted" else exit_code_of(event)
             self._permissions.cancel_all()
             self._finish_prompt(event.id)
@@ -263,22 +296,29 @@ class _StreamServer:
     def _finish_prompt(self, prompt_id: str) -> None:
         self._prompts.discard(prompt_id)
         if not self._prompts:
-            self._tell_state("idle")
+            self._await_idle()
         self._finish_if_done()
 
-    def _tell_state(self, state: str) -> None:
-        if self._state_fields is not None:
-            self._send(self._translator.make_note("session_state_changed", state=state, **self._state_fields))
+    def _tell_state(self, state: str, **more: Any) -> None:
+        if self._state_fields is not None and state != self._state:
+            fields = {"state": state, **more, **self._state_fields}
+            self._send(self._translator.make_note("session_state_changed", **fields))
+        self._state = state
 
     def _warn(self, text: str) -> None:
         self._send(self._translator.make_note("warning", text=text))
 
     async def _interrupt(self) -> None:
-        """Interrupt the running turn, or the next one if a prompt was just submitted. Queued prompts still run."""
+        """Interrupt the running turn, or the next one if a prompt was just submitted. Queued prompts still run.
+
+        While only sub-agents work, stop them.
+        """
         if self._running:
             await self._client.submit(Interrupt("keep"))
-        else:
-            self._interrupt_next_turn = bool(self._prompts)
+        elif self._prompts:
+            self._interrupt_next_turn = True
+        elif await self._client.submit(Interrupt("keep")):
+            self._last_outcome = "cancelled"
 
     # --- lines in ---
 
@@ -317,6 +357,8 @@ class _StreamServer:
             await self._handle_prompt(line, number)
         elif line.type == "control_request":
             self._send(await self._controls.answer(line.request_id, line.request))
+            if line.request.get("subtype") == "initialize":
+                self._translator.agent_types = await list_agent_types(self._client)
         elif line.type not in ("control_cancel_request", "keep_alive"):
             self._report_input_error(number, f"has the unknown type {line.type!r}.")
 

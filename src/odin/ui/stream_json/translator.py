@@ -28,7 +28,6 @@ from odin.core.call_events import (
 from odin.core.client import SessionInfo
 from odin.core.event import (
     CHECK_ID_PREFIX,
-    AgentStarted,
     ChecksRan,
     Compacted,
     Envelope,
@@ -44,6 +43,7 @@ from odin.core.event_values import Event, ExitReason, Mode
 from odin.core.message import ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 from odin.ui.exit import describe_ending
 from odin.ui.plan_text import SDK_PLAN_MODE
+from odin.ui.stream_json.agent_messages import AgentMessages
 
 Raw = dict[str, Any]
 
@@ -250,7 +250,8 @@ class StreamTranslator:
     """Translates the events of one session to messages, in order.
 
     `partial` adds stream events for the main agent's replies. Messages of a sub-agent have the call that started it as
-    `parent_tool_use_id`.
+    `parent_tool_use_id`. `agent_types` are the types of sub-agents; `is_quiet` says whether no agent works when a turn
+    ends, if that is known.
     """
 
     def __init__(self, info: SessionInfo, *, partial: bool = False) -> None:
@@ -262,7 +263,9 @@ class StreamTranslator:
         self._turn = _TurnTotals()
         self._reply: PartialReply | None = None
         self._usage = Usage()
-        self._parents: dict[str, str] = {}
+        self._agents = AgentMessages()
+        self.agent_types: tuple[str, ...] = ()
+        self.is_quiet: bool | None = None
 
     def translate(self, envelope: Envelope) -> Iterator[Raw]:
         """Yield the messages for an event, often none. Must be consumed completely, because it updates the state."""
@@ -282,8 +285,6 @@ class StreamTranslator:
                 yield from self._discard_reply(event.reason)
             case ToolStarted() | ToolProgressed() | ToolEnded():
                 yield from self._on_tool_event(event, agent)
-            case AgentStarted():
-                self._parents[event.id] = event.call_id or event.id
             case ModelChanged() if not agent:
                 self._model = event.model
             case PermissionModeChanged():
@@ -307,7 +308,7 @@ class StreamTranslator:
             sandbox=info.sandbox,
             mcp_servers=[],
             slash_commands=[],
-            agents=[],
+            agents=list(self.agent_types),
             skills=[],
             plugins=[],
             apiKeySource="none",
@@ -372,6 +373,7 @@ class StreamTranslator:
             error_kind=event.error_kind,
             verification=to_builtins(event.verification) if event.verification else None,
             turn_id=event.id,
+            **({"idle": self.is_quiet} if self.is_quiet is not None else {}),
             **({"plan_path": event.plan_path} if event.plan_path else {}),
         )
 
@@ -403,7 +405,7 @@ class StreamTranslator:
                 "stop_sequence": None,
                 "usage": to_usage_fields(self._usage),
             },
-            parent_tool_use_id=self._parents.get(agent),
+            parent_tool_use_id=self._agents.parents.get(agent),
         )
 
     def _record_usage(self, event: UsageRecorded, agent: str) -> None:
@@ -445,7 +447,7 @@ class StreamTranslator:
             "tool_progress",
             tool_name=name,
             tool_use_id=call_id,
-            parent_tool_use_id=self._parents.get(agent),
+            parent_tool_use_id=self._agents.parents.get(agent),
             elapsed_time_seconds=seconds,
             **more,
         )
@@ -483,7 +485,7 @@ class StreamTranslator:
         yield self._make_message(
             "user",
             message={"role": "user", "content": [result]},
-            parent_tool_use_id=self._parents.get(agent),
+            parent_tool_use_id=self._agents.parents.get(agent),
             tool_use_result={name: value for name, value in seen.items() if value},
         )
 
@@ -505,7 +507,7 @@ class StreamTranslator:
             case Compacted():
                 trigger = "manual" if event.trigger == "manual" else "auto"
                 metadata = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
-                parent = self._parents.get(agent)
+                parent = self._agents.parents.get(agent)
                 yield self.make_note("compact_boundary", compact_metadata=metadata, parent_tool_use_id=parent)
             case ChecksRan():
                 yield self.make_note("checks", verification=to_builtins(event.verification), continues=event.continues)
@@ -520,4 +522,5 @@ class StreamTranslator:
                     "hook", hook_name=event.hook, point=event.point, outcome=event.outcome, detail=event.detail
                 )
             case _:
-                return
+                for subtype, fields in self._agents.translate(event):
+                    yield self.make_note(subtype, **fields)
