@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from odin.providers.gemini import GeminiProvider
     from odin.providers.openai_chat import ChatProvider
     from odin.providers.openai_responses import ResponsesProvider
+    from odin.providers.plugins import PluginProvider
 
     WireAdapter = AnthropicProvider | ChatProvider | GeminiProvider | ResponsesProvider
 
@@ -197,6 +198,8 @@ def parse_ref(
     server = _find_only_server(settings, env or {})
     if slash and not rest:
         raise ConfigError(f"{text!r} has no model name.", "Write provider/model, for example ollama/qwen3-coder.")
+    if slash and has_plugin(head):
+        return head, rest
     if slash:
         raise make_unknown_provider(head, settings, rest, f"{server}/{text}" if server else "")
     if text and (owner := _provider_of_family(text) or server):
@@ -208,10 +211,24 @@ def parse_ref(
 
 def make_unknown_provider(name: str, settings: Iterable[str] = (), model: str = "", other: str = "") -> ConfigError:
     """Return the error for an unknown provider. `other` is the full name of the model on the only configured server."""
-    known = list(dict.fromkeys([*settings, *PRESETS]))
+    known = list(dict.fromkeys([*settings, *PRESETS, *list_plugins()]))
     suggestion = suggest_similar(name, known, f"{{}}/{model}" if model else "{}")
     hint = f"For a model of that name on your server, write {other}." if other else f"Known: {', '.join(known)}."
     return ConfigError(f"There is no provider {name!r}.{suggestion}", hint)
+
+
+def has_plugin(provider: str) -> bool:
+    """True if another package provides this provider. Packages are looked up only for names that Odin does not know."""
+    from odin.providers import plugins
+
+    return plugins.has_plugin(provider)
+
+
+def list_plugins() -> dict[str, str]:
+    """Return the providers of other packages, each with its package."""
+    from odin.providers import plugins
+
+    return plugins.list_plugins()
 
 
 def _provider_of_family(text: str) -> str:
@@ -400,6 +417,27 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
     if preset is not None and preset.key_names and base_url == usual and not keys:
         raise NoUsableKeys(f"No key for {provider}.", f"Store one with `odin auth add {provider}`, or set {places}.")
     return Endpoint(provider, _choose_provider_type(own, preset, base_url), base_url, keys, places)
+
+
+def needs_plugin(provider: str, settings: SettingsByProvider) -> bool:
+    """True if another package must provide this provider: Odin does not know it, and it has no URL of its own."""
+    own = settings.get(provider, ProviderSettings())
+    return provider not in PRESETS and not (own.base_url or own.type) and has_plugin(provider)
+
+
+def connect_foreign_model(
+    ref: str, settings: SettingsByProvider, env: Mapping[str, str], known: ModelTable
+) -> "tuple[PluginProvider, ModelInfo]":
+    """Return the provider of another package for this model, and the model's properties: the settings win over what the
+    package declares."""
+    from odin.providers.plugins import ProviderSetup, connect_plugin, load_plugin
+
+    name, model = parse_ref(ref, settings, env)
+    plugin, own = load_plugin(name), settings.get(name, ProviderSettings())
+    key = next((key.value for key in find_keys(name, own, env)), "")
+    setup = ProviderSetup(name, key, own.base_url, own.headers, own.options, env)
+    declared = msgspec.structs.replace(own, models={**plugin.models, **own.models})
+    return connect_plugin(plugin, setup), _build_model_info(name, model, {**settings, name: declared}, known)
 
 
 def is_redirected(place: Endpoint) -> bool:

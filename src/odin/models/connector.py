@@ -21,10 +21,12 @@ from odin.models.catalog import (
     Endpoint,
     ModelTable,
     add_stored_keys,
+    connect_foreign_model,
     connect_model,
     find_default_ref,
     list_unlisted_providers,
     lookup_model,
+    needs_plugin,
     open_adapter,
     parse_ref,
     split_variant,
@@ -212,6 +214,8 @@ class ModelConnector:
         own = self._settings.get(provider, ProviderSettings())
         if model in own.models or model in self._table.list_models(provider):
             return ""
+        if needs_plugin(provider, self._settings):
+            return f"Odin does not know {provider}/{model}; the package of {provider} is asked when it answers."
         from odin.models.model_lists import is_listed, make_unknown_model
 
         adapter, _ = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
@@ -245,11 +249,15 @@ class ModelConnector:
             return self._make_offline()
         if name in _LOCAL_PROVIDERS:
             await self._discover_servers()
-        wire, info = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
-        info = await self._fit_context(info, wire.url)
-        if warm:
-            await self._http.warm(wire.url)
-        provider: Provider = wire
+        provider: Provider
+        if needs_plugin(name, self._settings):
+            provider, info = connect_foreign_model(ref, self._settings, self._env, self._table)
+            info = await self._fit_context(info)
+        else:
+            provider, info = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
+            info = await self._fit_context(info, provider.url)
+            if warm:
+                await self._http.warm(provider.url)
         if info.tools != "native":
             from odin.providers.tool_adapters import AdaptiveTools
 
@@ -295,14 +303,15 @@ class ModelConnector:
         """Return the state of the keys of every provider in use that has any."""
         return tuple(pool.count() for pool in self._key_pools.values() if pool.keys)
 
-    async def _fit_context(self, info: ModelInfo, url: str) -> ModelInfo:
+    async def _fit_context(self, info: ModelInfo, url: str = "") -> ModelInfo:
         """Return the model with its real context window: the user's setting, the server's answer, or the table.
 
         Only the server knows how much context it was started with.
         """
         context = info.context
         own = self._settings.get(info.provider, ProviderSettings()).models.get(info.id)
-        if (own is None or own.context is None) and _is_private_address(url) and not _is_hosted(info.provider):
+        is_known = own is not None and own.context is not None
+        if url and not is_known and _is_private_address(url) and not _is_hosted(info.provider):
             from odin.models.local_servers import context_window_of
 
             real = await context_window_of(url, info.id, self._env, self._http)

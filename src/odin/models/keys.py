@@ -23,6 +23,7 @@ from odin.models.catalog import (
     PRESETS,
     SettingsByProvider,
     find_key_variable,
+    has_plugin,
     make_unknown_provider,
     split_keys,
 )
@@ -123,7 +124,7 @@ def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[
 
 def check_provider(provider: str, settings: SettingsByProvider) -> str:
     name = validate_provider_name(provider)
-    if name not in (*PRESETS, *settings):
+    if name not in (*PRESETS, *settings) and not has_plugin(name):
         raise make_unknown_provider(name, settings)
     return name
 

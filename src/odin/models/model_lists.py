@@ -18,7 +18,16 @@ from odin.core.client import AvailableModel
 from odin.core.errors import ConfigError, OdinError
 from odin.core.provider import ModelInfo
 from odin.core.text import suggest_similar
-from odin.models.catalog import PRESETS, ModelTable, add_stored_keys, is_redirected, lookup_model, resolve_endpoint
+from odin.models.catalog import (
+    PRESETS,
+    ModelTable,
+    add_stored_keys,
+    is_redirected,
+    list_plugins,
+    lookup_model,
+    needs_plugin,
+    resolve_endpoint,
+)
 from odin.models.keys import list_keys
 from odin.models.local_servers import LocalServer
 from odin.providers.settings import ProviderSettings
@@ -93,6 +102,8 @@ def _list_reachable(
         try:
             place = resolve_endpoint(name, settings, env)
         except OdinError:
+            if settings.get(name, ProviderSettings()).models and needs_plugin(name, settings):
+                yield from _list_plugin_models(name, settings, known)
             continue
         elsewhere = is_redirected(place)
         table = known.without_builtin() if elsewhere else known
@@ -106,6 +117,15 @@ def _list_reachable(
             if context and not info.context:
                 info = msgspec.structs.replace(info, context=context)
             yield _ReachableModel(name, ref, info, place.base_url)
+
+
+def _list_plugin_models(
+    provider: str, settings: Mapping[str, ProviderSettings], known: ModelTable
+) -> Iterator[_ReachableModel]:
+    """Yield the configured models of another package's provider. The package is not imported for it."""
+    for model in settings[provider].models:
+        ref = f"{provider}/{model}"
+        yield _ReachableModel(provider, ref, lookup_model(ref, settings, known), list_plugins()[provider])
 
 
 LIST_TIMEOUT_S = 3.0

@@ -1,6 +1,6 @@
 """The `providers` section of the configuration."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -87,6 +87,8 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     limit left."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """Additional request headers; they override Odin's own."""
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Settings for a provider of another package, which decides their meaning."""
     models: dict[str, ModelSettings] = field(default_factory=dict[str, ModelSettings])
     """Properties of its models by id. The first is the default model."""
     prompt_caching: bool = True

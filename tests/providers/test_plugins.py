@@ -1,0 +1,123 @@
+"""Providers of other packages: found by their entry points, imported only if a model names them."""
+
+import json
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odin.models.keys import check_provider
+from odin.testing import ScriptedServer, say
+from tests.conftest import Here
+
+EXAMPLE = Path(__file__).parents[1] / "example_provider"
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """install(module, code, name="module:object") puts a package with this entry point on the module path."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+
+    def put(module: str, code: str, **entries: str) -> None:
+        (folder / f"{module}.py").write_text(code)
+        about = folder / f"{module}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module.replace('_', '-')}\nVersion: 1.0\n")
+        lines = "".join(f"{name} = {place}\n" for name, place in entries.items())
+        (about / "entry_points.txt").write_text(f"[odin.providers]\n{lines}")
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return put
+
+
+@pytest.fixture
+def example(install: Install) -> None:
+    entries = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]["odin.providers"]
+    install("odin_example", (EXAMPLE / "odin_example.py").read_text(), **entries)
+
+
+def settings(home: Path, **values: object) -> None:
+    path = home / ".config/odin/odinconfig.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values))
+
+
+@pytest.mark.usefixtures("example")
+def test_a_model_of_another_package_answers(here: Here, home: Path) -> None:
+    code, printed, told = here("-p", "hello", "--model", "example/echo", "--output-format", "json")
+    assert code == 0, told
+    answer = json.loads(printed)
+    assert answer["result"].startswith("You said: hello")
+    assert answer["total_cost_usd"] > 0, "the package says what the model costs"
+    settings(home, providers={"example": {"options": {"prefix": "> "}, "models": {"echo": {"context": 100_000}}}})
+    assert here("-p", "hello", "--model", "example/echo")[1].startswith("> hello")
+    assert "example/echo" in here("models")[1]
+    assert "odin-example 1.0" in here("models")[1]
+    assert here("doctor", "models")[1].startswith("  example/echo (configured): answers after")
+
+
+@pytest.mark.usefixtures("example")
+def test_nothing_is_imported_unless_it_is_selected(here: Here, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings(home, providers={"example": {"models": {"echo": {}}}})
+    with ScriptedServer([say("hi")]) as server:
+        for name, value in server.env("anthropic").items():
+            monkeypatch.setenv(name, value)
+        assert here("-p", "hello")[0] == 0
+        assert here("models")[0] == 0
+    assert "odin_example" not in sys.modules
+
+
+@pytest.mark.usefixtures("example")
+def test_names(here: Here) -> None:
+    """A misspelled name is suggested, a missing model is told by the package, a key can be stored."""
+    assert "Did you mean example/echo?" in here("-p", "hi", "--model", "exampel/echo")[2]
+    code, _, told = here("-p", "hi", "--model", "example/other")
+    assert code != 0
+    assert "example has no model 'other'. It has echo." in told
+    assert check_provider("example", {}) == "example"
+
+
+def test_a_known_name_cannot_be_taken(install: Install, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("odin_thief", "raise SystemExit('stolen')", anthropic="odin_thief:steal")
+    with ScriptedServer([say("hi")]) as server:
+        for name, value in server.env("anthropic").items():
+            monkeypatch.setenv(name, value)
+        assert here("-p", "hello")[1] == "hi\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("import no_such_module", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'."),
+        ("x = (", "cannot be loaded: SyntaxError: '(' was never closed"),
+        ("other = 1", "cannot be loaded: AttributeError: module 'odin_broken' has no attribute 'connect'."),
+        ("connect = 1", "cannot be used: odin_broken:connect cannot be called."),
+        ("def connect(setup): return 7", "cannot be used: it returns int, which has no stream()."),
+        ("def connect(setup): raise RuntimeError('no region')", "cannot be loaded: RuntimeError: no region."),
+        ("def connect(setup): pass\nconnect.models = {'m': {}}", "cannot be used: models['m'] is no ModelSettings."),
+        (
+            "class connect:\n    def __init__(self, setup): self.key = setup.api_key\n"
+            "    async def stream(self, request):\n        raise RuntimeError('refused ' + self.key)\n        yield\n"
+            "    async def close(self): raise OSError('closed twice')\n",
+            "failed: RuntimeError: refused [key].",
+        ),
+    ],
+    ids=range(8),
+)
+def test_a_broken_package_is_named_in_one_sentence(
+    install: Install, here: Here, home: Path, code: str, sentence: str
+) -> None:
+    install("odin_broken", code, broken="odin_broken:connect")
+    settings(home, providers={"broken": {"api_key": "secret-key-1234"}}, model="broken/m")
+    status, _, told = here("-p", "hello")
+    assert status != 0
+    assert f"The provider 'broken' of the package odin-broken 1.0 {sentence}" in told
+    assert "Traceback" not in told
+    assert "secret-key" not in told
+    assert here("-p", "hello", "--model", "offline/planner")[0] == 0, "Odin starts without it"
