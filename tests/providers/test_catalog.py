@@ -85,6 +85,7 @@ def test_a_name_that_is_not_clear_is_asked_about(text: str, words: str) -> None:
         ("anthropc/claude", "There is no provider 'anthropc'. Did you mean anthropic/claude?"),
         ("mnie/tiny", "There is no provider 'mnie'. Did you mean mine/tiny?"),
         ("vendor/model", "There is no provider 'vendor'."),
+        ("gemini/gemini-4-argon", "There is no provider 'gemini'. Did you mean google/gemini-4-argon?"),
     ],
 )
 def test_a_misspelled_provider_is_never_another_server(text: str, message: str) -> None:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +21,13 @@ from odin.core.errors import (
     RateLimited,
     StreamCut,
 )
-from odin.core.message import Message, PromptMessage
+from odin.core.message import Image, Message, PromptMessage, Thinking, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Provider, Request
 from odin.providers import anthropic, gemini, openai_chat, openai_responses
 from odin.providers.http import HttpClient
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
+from tests import pictures
 
 from .histories import TOOLS, askable, histories, open_end
 from .servers import collect, reply_of
@@ -176,3 +178,25 @@ async def test_one_byte_at_a_time(wire: Wire) -> None:
         async with wire.open(server) as provider:
             message, _ = await reply_of(provider, Request(wire.model, PROMPT, (), TOOLS))
     assert (message.text, message.calls[0].args) == ("grüße", {"file_path": "/世界"})
+
+
+async def test_a_conversation_goes_on_with_any_other_wire_in_the_middle_of_its_loop(tmp_path: Path) -> None:
+    """Calls, images and thinking of one API are legal for each other, and no signature leaves its own."""
+    path = tmp_path / "shot.png"
+    path.write_bytes(pictures.png())
+    image = Image(str(path), "image/png", 3, 2)
+    for first, second in permutations(WIRES, 2):
+        script = [reply("I look.", [call("Read", {"x": 1}), call("Grep", {})], "hm"), say("done")]
+        with ScriptedServer(script) as server:
+            async with first.open(server) as provider:
+                asked = Request(first.model, PROMPT, (), TOOLS, thinking=2000, images=True)
+                said, _ = await reply_of(provider, asked)
+            results = tuple(ToolResult(one.id, "ok", images=(image,)) for one in said.calls)
+            history = (*PROMPT, said, ToolMessage(results, ("a note",)))
+            async with second.open(server) as provider:
+                await collect(provider, Request(second.model, history, (), TOOLS, thinking=2000, images=True))
+            assert server.rejected == [], (first.name, second.name)
+            body = server.requests[-1].body.decode()
+        signatures = [part.signature for part in said.parts if isinstance(part, Thinking | ToolCall) and part.signature]
+        assert not any(signature in body for signature in signatures)
+        assert bool(signatures) == (first is not CHAT)

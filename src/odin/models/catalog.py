@@ -213,6 +213,8 @@ def make_unknown_provider(name: str, settings: Iterable[str] = (), model: str = 
     """Return the error for an unknown provider. `other` is the full name of the model on the only configured server."""
     known = list(dict.fromkeys([*settings, *PRESETS, *list_plugins()]))
     suggestion = suggest_similar(name, known, f"{{}}/{model}" if model else "{}")
+    if not suggestion and (owner := _provider_of_family(model)):
+        suggestion = f" Did you mean {owner}/{model}?"
     hint = f"For a model of that name on your server, write {other}." if other else f"Known: {', '.join(known)}."
     return ConfigError(f"There is no provider {name!r}.{suggestion}", hint)
 
