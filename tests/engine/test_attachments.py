@@ -339,8 +339,9 @@ class TestImages:
 
     @pytest.mark.parametrize("api", APIS)
     async def test_a_model_without_eyes_is_told(self, start: Start, workspace: Path, api: str) -> None:
-        name, model = ("anthropic", "claude-sonnet-4-5") if api == "anthropic" else ("openai", "gpt-4.1")
         options = started(api)
+        name = options["api"]
+        model = {"anthropic": "claude-sonnet-4-5", "google": "gemini-3.8-flash"}.get(name, "gpt-4.1")
         provider = options.pop("config", {}).get("providers", {}).get(name, {})
         config = {"providers": {name: {**provider, "models": {model: {"images": False}}}}}
         talk = await start([say("I cannot see.")], **options, config=config)
