@@ -19,6 +19,8 @@ from pathlib import Path
 import pyte
 
 PATIENCE = 60.0
+POLL_S = 0.02
+"""How long a test waits for something to be drawn before it looks again."""
 HARMLESS = {7, 25}
 """Private modes that are on in a terminal at rest: lines wrap, the cursor is seen."""
 ODIN = [sys.executable, "-I", "-m", "odin"]
@@ -57,6 +59,9 @@ class Emulator:
         self.screen = self._main
         self._stream = pyte.ByteStream(self.screen)
         self._lock = threading.RLock()
+        self._drawn = threading.Condition(self._lock)
+        self._read_at: tuple[object, ...] = ()
+        self._lines: list[str] = []
         self.bytes = bytearray()
         self._rest = b""
         self.mark = f"TERMINAL_OF_THE_TEST={os.urandom(8).hex()}"
@@ -114,6 +119,7 @@ class Emulator:
                     self._turn_to(alternate=piece.endswith(b"h"))
                 else:
                     self._stream.feed(piece)
+            self._drawn.notify_all()
 
     def _turn_to(self, *, alternate: bool) -> None:
         """The screen that full-screen programs draw on, or the one with the shell's lines."""
@@ -125,7 +131,10 @@ class Emulator:
     @property
     def lines(self) -> list[str]:
         with self._lock:
-            return [line.rstrip() for line in self.screen.display]
+            now = (len(self.bytes), self.screen, self.screen.columns, self.screen.lines)
+            if now != self._read_at:
+                self._read_at, self._lines = now, [line.rstrip() for line in self.screen.display]
+            return self._lines
 
     @property
     def text(self) -> str:
@@ -164,7 +173,8 @@ class Emulator:
         while not holds():
             if time.monotonic() > end or (self.process.poll() is not None and not self._more() and not holds()):
                 raise AssertionError(f"waited for {what}; the screen shows:\n{self.text}")
-            time.sleep(0.02)
+            with self._drawn:
+                self._drawn.wait(POLL_S)
         return self.text
 
     def _more(self) -> bool:

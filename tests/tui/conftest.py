@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual._compositor import Compositor, LayoutUpdate
 from textual._context import visible_screen_stack
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.strip import Strip
 
@@ -24,6 +27,7 @@ from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs import permission
+from odin.ui.tui.dialogs.dialog import RequestDialog
 
 LOOKS = pytest.mark.parametrize(
     ("size", "theme"),
@@ -67,7 +71,14 @@ class Stage:
 
     async def press(self, *keys: str) -> None:
         """Press one key after the other; each one has its effect before the next one comes."""
-        await self.pilot.press(*keys)
+        for key in keys:
+            self.look()
+            await self.pilot.press(key)
+
+    def look(self) -> None:
+        """Look at an open request, which is only allowed when all of it was on the screen."""
+        if isinstance(self.app.screen, RequestDialog):
+            self.strips()
 
     async def type(self, text: str) -> None:
         """Type this in one go, as fast as a terminal delivers it."""
@@ -214,6 +225,43 @@ def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odin.ui.tui.app.FRAME_S", 0.005)
 
 
+@pytest.fixture(autouse=True)
+def painted_when_seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen is painted when a test looks at it and at the end, not for a terminal that is not there.
+
+    Tests marked `every_frame` are about painting.
+    """
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
+    if request.node.get_closest_marker("every_frame") is None:
+        monkeypatch.setattr(Compositor, "render_update", _paint_if_all)
+
+
+_paint: Callable[..., Any] = Compositor.render_update  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+_parse = Stylesheet._parse_rules
+
+
+def _paint_if_all(
+    self: Compositor, full: bool = False, screen_stack: list[Any] | None = None, simplify: bool = False
+) -> Any:
+    """Only what the test asked for is painted; otherwise it is told whether everything would have been."""
+    if full:
+        return _paint(self, full, screen_stack, simplify)
+    everything = self.size.region in self._dirty_regions
+    self._dirty_regions.clear()
+    return LayoutUpdate([], self.size.region) if everything else None
+
+
+_parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
+"""The style rules of the widgets, which are the same in every app with the same colours."""
+
+
+def _parse_once(self: Stylesheet, css: str, *args: Any, **named: Any) -> list[RuleSet]:
+    key = (frozenset(self._variables.items()), css, args, *named.values())
+    if key not in _parsed:
+        _parsed[key] = _parse(self, css, *args, **named)
+    return _parsed[key]
+
+
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]
 
 
@@ -255,6 +303,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
                 stage = Stage(app, pilot, playing)
                 await stage.until(lambda: app.info is not None)
                 yield stage
+                stage.strips()
             all_painted(app, faults)
         finally:
             for sessions in held:
@@ -280,4 +329,5 @@ async def play(
         await stage.until(lambda: app.info is not None)
         await asyncio.sleep(0)
         yield stage
+        stage.strips()
     all_painted(app)

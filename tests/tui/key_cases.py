@@ -197,6 +197,7 @@ class Scene:
     async def ready(self) -> None:
         await self.stage.until(lambda: getattr(self.top, "ready", False))
         await self.stage.pilot.pause()
+        self.stage.look()
 
     async def push(self, dialog: Any) -> None:
         self.app.push_screen(dialog, self.given.append)

@@ -23,6 +23,8 @@ from tests.hostile import NASTY, Maker, event_types, steering
 from tests.tui.conftest import Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 
+pytestmark = pytest.mark.every_frame
+
 PAST = [kind for kind in event_types() if kind not in (SessionSwitched, PermissionAsked, QuestionsAsked)]
 NAMED = ("branch", "sandbox", "notice", "model", "permission_mode", "cwd")
 COMMANDS = ("sessions", "models", "rules", "context", "usage", "stats", "errors", "diagnostics", "help", "rewind")

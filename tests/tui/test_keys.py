@@ -143,14 +143,6 @@ OTHERS = {case.name: f"{_HELD[number // 24]}f{number % 24 + 1}" for number, case
 
 
 @pytest.mark.slow
-async def test_another_key_of_each_place_does_it_instead() -> None:
-    """Keys are looked up by their place, so one of every place is enough."""
-    async with opened(OTHERS) as place:
-        for cases in by_place(CASES).values():
-            await instead(place, cases[0], OTHERS[cases[0].name])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("scope", by_place(CASES))
 async def test_another_key_does_it_instead(scope: str) -> None:
     async with opened(OTHERS) as place:

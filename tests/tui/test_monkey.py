@@ -17,6 +17,8 @@ from tests.tui.hands import Hands
 from tests.tui.watch import Watch
 from tests.tui.wire import FarSessions
 
+pytestmark = pytest.mark.every_frame
+
 SEEDS = range(int(os.environ.get("ODIN_MONKEY_FROM", "0")), int(os.environ.get("ODIN_MONKEY_TO", "2")))
 ACTS = int(os.environ.get("ODIN_MONKEY_ACTS", "30"))
 WINDOW = 20_000

@@ -19,6 +19,8 @@ from odin.ui.tui.palette import DARK, make_palette
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
 
+pytestmark = pytest.mark.every_frame
+
 BEGUN = TurnStarted("p1", "Write much.", "edit_mode")
 CANVAS = Canvas(40, make_palette(DARK))
 

@@ -9,6 +9,8 @@ from odin.ui.tui.blocks import EndBlock
 from odin.ui.tui.paint import painter
 from tests.tui.conftest import OpenApp
 
+pytestmark = pytest.mark.every_frame
+
 
 async def test_the_rest_of_the_conversation_stays(open_app: OpenApp, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:

@@ -21,6 +21,8 @@ from odin.core.tui_settings import ThemeSetting, TuiSettings
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
 
+pytestmark = pytest.mark.every_frame
+
 MODEL = "anthropic/claude-sonnet-4-5"
 FILE = "~/project/src/parser.py"
 DIFF = (
