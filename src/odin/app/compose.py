@@ -238,9 +238,15 @@ class SessionComposition:
         config, connector = self.config, self.models.connector
         self.templates = RequestTemplates(config, self.options, self.cwd, self.custom.system_prompt)
         self.templates.on_warning = lambda text: self.recorder.emit(Warned(text))
-        self.small_model = SmallModel(connector.connect_small, self.recorder, self.budget)
+        self.small_model = SmallModel(self.models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
-            config, self.recorder, self.budget, self.folder, self.cwd, connector.connect_other, self.custom.compactor
+            config,
+            self.recorder,
+            self.budget,
+            self.folder,
+            self.cwd,
+            connector.connect_summarizer,
+            self.custom.compactor,
         )
         self.models.emit = self.recorder.emit
         connector.on_warning = lambda text: self.recorder.emit(Warned(text))

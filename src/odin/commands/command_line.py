@@ -200,7 +200,8 @@ def _add_model_flags(add: _AddFlag) -> None:
     """The mode, the model and its limits."""
     add("--mode", default="", help="ask, plan or edit (default: edit)")
     add("--role", default="", metavar="NAME", help="builder (the default), planner or a role of your agent files")
-    add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5 or ollama/qwen3")
+    add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5, openai/gpt-6-sol@high")
+    add("--pool", default="", metavar="NAME", help="model pool to use, one of model_pools in your odinconfig.json")
     add(
         "--fallback-model",
         action="append",

@@ -205,6 +205,7 @@ def _build_options(args: argparse.Namespace) -> Options:
     return Options(
         cwd=args.cwd,
         model=to_valid_unicode(args.model),
+        pool=to_valid_unicode(args.pool),
         fallback_model=tuple(split_list(args.fallback_model)),
         mode=args.mode,
         permission_mode=args.permission_mode,

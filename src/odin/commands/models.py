@@ -46,13 +46,14 @@ def run_models(argv: list[str]) -> int:
     rows, problems = asyncio.run(list_models(os.environ, get_current_folder()))
     if args.json:
         return write_json(rows)
-    from odin.ui.terminal import TextPainter, size_of, wrap_words
+    from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words
 
     columns = size_of(sys.stdout)[0] if sys.stdout.isatty() else _REDIRECTED_COLUMNS
     painter = TextPainter(sys.stdout)
     notes = "".join(f"{painter.paint(wrap_words(line, columns), 'dim')}\n" for line in (*problems, *_list_hints()))
-    head, _, table = format_models(rows, columns).partition("\n")
-    return write_output(f"{painter.paint(head, 'bold')}\n{table}\n{notes}")
+    pools = "".join(escape_hidden(f"{row.ref} ({row.note})") + "\n" for row in rows if row.pool)
+    head, _, table = format_models([row for row in rows if not row.pool], columns).partition("\n")
+    return write_output(f"{painter.paint(head, 'bold')}\n{table}\n{pools}{notes}")
 
 
 def format_models(rows: Sequence[AvailableModel], columns: int) -> str:
@@ -180,7 +181,7 @@ async def _probe_model(models: ModelConnector, ref: str, why: str, timeout: floa
 
     try:
         async with asyncio.timeout(timeout):
-            provider, info = await models.connect_other(ref)
+            provider, info = await models.connect(ref)
             request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
             async for piece in provider.stream(request):
                 answered = answered or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)

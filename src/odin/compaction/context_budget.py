@@ -241,7 +241,8 @@ async def cancel_tasks(tasks: "set[asyncio.Task[None]]") -> None:
 class ContextBudgets:
     """The context budgets of all agents of a session, and the user's compaction commands.
 
-    `connect` connects to a model by name. `custom_compactor` comes from the program that embeds the session.
+    `connect` returns the model that writes summaries: the named one, or one that suits the current one.
+    `custom_compactor` comes from the program that embeds the session.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class ContextBudgets:
         budget: CostBudget,
         folder: Path,
         cwd: str,
-        connect: Callable[[str], Awaitable[tuple[Provider, ModelInfo]]],
+        connect: Callable[[str, tuple[Provider, ModelInfo]], Awaitable[tuple[Provider, ModelInfo]]],
         custom_compactor: Compactor | None = None,
     ) -> None:
         self.windows = ContextWindows()
@@ -326,6 +327,5 @@ class ContextBudgets:
         await cancel_tasks(self._tasks)
 
     async def _connect_summarizer(self, template: RequestTemplate) -> tuple[Provider, ModelInfo]:
-        """The model that writes summaries: `compaction.model`, else the small model, else the template's."""
         name = self._config.compaction.model or self._config.small_model
-        return await self._connect(name) if name else (template.provider, template.info)
+        return await self._connect(name, (template.provider, template.info))

@@ -216,7 +216,8 @@ ServerScope = Literal["none", "configured", "all"]
 class AvailableModel(Struct, frozen=True):
     """A model that can be used now. Prices are USD per million tokens, None if unknown.
 
-    `where` is its URL, `note` how it is reached: with which key, on this machine, or offline.
+    `where` is its URL, `note` how it is reached: with which key, on this machine, or offline. `pool` has the models of
+    a model pool, whose name is `ref`.
     """
 
     ref: str = field(name="model")
@@ -228,6 +229,7 @@ class AvailableModel(Struct, frozen=True):
     price_cache_read: float | None = None
     price_cache_write: float | None = None
     note: str = ""
+    pool: tuple[str, ...] = ()
 
 
 class RewindPlan(Struct, frozen=True):

@@ -83,5 +83,5 @@ def permission_mode_label_of(mode: str) -> str:
 
 
 def model_name_of(ref: str) -> str:
-    """Return a model ref without its provider: `claude-x` for `anthropic/claude-x`."""
+    """Return a model ref without its provider: `claude-x@high` for `anthropic/claude-x@high`."""
     return ref.rsplit("/", 1)[-1] or ref

@@ -69,9 +69,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     ),
     # model and cost
     SlashCommand(
-        "model", "Switch the model and save it, or with --session only for this session.", "[NAME] [--session]"
+        "model",
+        "Switch to a model or a pool and save it, with --session only for this session, or for one agent.",
+        "[NAME|default] [--session|--agent AGENT]",
     ),
-    SlashCommand("models", "List available models."),
+    SlashCommand("models", "List available models and pools.", "[POOL]"),
     SlashCommand("setup", "Connect a provider and store API keys."),
     SlashCommand("context", "Show what fills the context window."),
     SlashCommand("usage", "Show tokens and cost of this session.", aliases=("cost",)),

@@ -119,6 +119,8 @@ class Preset(Struct, frozen=True):
     """The default model if a key is present and no model was chosen."""
     key_names: tuple[str, ...] = ()
     url_names: tuple[str, ...] = ()
+    small: str = ""
+    """The model for titles, checks and summaries if none is configured."""
 
 
 PRESETS: dict[str, Preset] = {
@@ -128,6 +130,7 @@ PRESETS: dict[str, Preset] = {
         "claude-sonnet-5-5",
         ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         ("ANTHROPIC_BASE_URL",),
+        small="claude-haiku-5-5",
     ),
     "openai": Preset(
         "openai",
@@ -135,6 +138,7 @@ PRESETS: dict[str, Preset] = {
         "gpt-6-sol",
         ("OPENAI_API_KEY",),
         ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        small="gpt-6-luna",
     ),
     "google": Preset(
         "gemini",
@@ -142,15 +146,40 @@ PRESETS: dict[str, Preset] = {
         "gemini-4-argon",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ("GOOGLE_GEMINI_BASE_URL",),
+        small="gemini-3.1-flash-lite",
     ),
     "openrouter": Preset(
-        "openai-chat", "https://openrouter.ai/api/v1", "anthropic/claude-sonnet-5.5", ("OPENROUTER_API_KEY",)
+        "openai-chat",
+        "https://openrouter.ai/api/v1",
+        "anthropic/claude-sonnet-5.5",
+        ("OPENROUTER_API_KEY",),
+        small="anthropic/claude-haiku-5.5",
     ),
-    "groq": Preset("openai-chat", "https://api.groq.com/openai/v1", "openai/gpt-oss-120b", ("GROQ_API_KEY",)),
-    "deepseek": Preset("openai-chat", "https://api.deepseek.com", "deepseek-flash", ("DEEPSEEK_API_KEY",)),
-    "mistral": Preset("openai-chat", "https://api.mistral.ai/v1", "mistral-medium-latest", ("MISTRAL_API_KEY",)),
+    "groq": Preset(
+        "openai-chat",
+        "https://api.groq.com/openai/v1",
+        "openai/gpt-oss-120b",
+        ("GROQ_API_KEY",),
+        small="openai/gpt-oss-20b",
+    ),
+    "deepseek": Preset(
+        "openai-chat", "https://api.deepseek.com", "deepseek-flash", ("DEEPSEEK_API_KEY",), small="deepseek-flash"
+    ),
+    "mistral": Preset(
+        "openai-chat",
+        "https://api.mistral.ai/v1",
+        "mistral-medium-latest",
+        ("MISTRAL_API_KEY",),
+        small="mistral-small-latest",
+    ),
     "xai": Preset("openai-chat", "https://api.x.ai/v1", "grok-4.5", ("XAI_API_KEY",)),
-    "together": Preset("openai-chat", "https://api.together.xyz/v1", "openai/gpt-oss-120b", ("TOGETHER_API_KEY",)),
+    "together": Preset(
+        "openai-chat",
+        "https://api.together.xyz/v1",
+        "openai/gpt-oss-120b",
+        ("TOGETHER_API_KEY",),
+        small="openai/gpt-oss-20b",
+    ),
     "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1"),
     "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1"),
     "llamacpp": Preset("openai-chat", "http://127.0.0.1:8080/v1"),
@@ -255,6 +284,28 @@ def default_ref_of(provider: str, settings: SettingsByProvider, env: Mapping[str
     if own.models and (preset is None or own.base_url or find_keys(provider, own, env)):
         return f"{provider}/{next(iter(own.models))}"
     return f"{provider}/{preset.model}" if preset and preset.model and find_keys(provider, own, env) else ""
+
+
+def find_small_ref(
+    provider: str, settings: SettingsByProvider, env: Mapping[str, str], listed: Callable[[str], bool]
+) -> str:
+    """Return a provider's model for small jobs; "" if it has no key, or if none is known to exist there.
+
+    At another address than the usual one it is the cheapest configured model, or the usual one if the server has it
+    (`listed`).
+    """
+    preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
+    try:
+        place = resolve_endpoint(provider, settings, env)
+    except OdinError:
+        return ""
+    usual = preset.small if preset is not None else ""
+    if not place.keys or (usual and not is_redirected(place)):
+        return f"{provider}/{usual}" if place.keys else ""
+    prices = {name: model.price_output for name, model in own.models.items() if model.price_output is not None}
+    if prices:
+        return f"{provider}/{min(prices, key=lambda name: prices[name])}"
+    return f"{provider}/{usual}" if usual and listed(usual) else ""
 
 
 # --- model properties ---

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,12 +25,15 @@ from odin.models.catalog import (
     connect_foreign_model,
     connect_model,
     find_default_ref,
+    find_small_ref,
     list_unlisted_providers,
     lookup_model,
     needs_plugin,
     open_adapter,
     parse_ref,
+    resolve_endpoint,
     split_variant,
+    use_first_key,
 )
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
@@ -82,9 +86,7 @@ class ModelConnector:
         self._auth = read_auth_file(env)
         self._servers: dict[str, ProviderSettings] = {}
         self._open: dict[str, tuple[Provider, ModelInfo]] = {}
-        self._small: tuple[Provider, ModelInfo] | None = None
-        self.is_fixed = False
-        """True if no other model is ever connected."""
+        self._fixed_small: tuple[Provider, ModelInfo] | None = None
         self._key_pools: dict[str, KeyPool] = {}
         self._states_path = locate_key_states(env)
         self.list_problems: tuple[str, ...] = ()
@@ -160,21 +162,35 @@ class ModelConnector:
             return found, f"Using {found}, found on this machine ({address})."
         return "", ""
 
+    @property
+    def is_fixed(self) -> bool:
+        """True if no other model is ever connected."""
+        return self._fixed_small is not None
+
     def fix(self, small: tuple[Provider, ModelInfo]) -> None:
         """Use this small model, and never connect another model."""
-        self._small, self.is_fixed = small, True
+        self._fixed_small = small
 
-    async def connect_small(self) -> tuple[Provider, ModelInfo]:
-        """Return the small model: the configured one or the offline planner."""
-        if self._small is None:
-            self._small = await self.connect(self.config.small_model or "offline")
-        return self._small
+    async def connect_small(self, provider: str = "") -> tuple[Provider, ModelInfo]:
+        """Return the small model: the configured one, the usual one of the provider in use, or the offline planner."""
+        if self._fixed_small is not None:
+            return self._fixed_small
+        return await self.connect(self.config.small_model or self._find_small(provider) or "offline")
 
-    async def connect_other(self, ref: str) -> tuple[Provider, ModelInfo]:
-        """Return a model for another purpose than answering prompts."""
-        if ref == self.config.small_model or self.is_fixed:
-            return await self.connect_small()
-        return await self.connect(ref)
+    async def connect_summarizer(self, name: str, current: tuple[Provider, ModelInfo]) -> tuple[Provider, ModelInfo]:
+        """Return the model that writes summaries: the named one, the usual small one of the provider, or `current`."""
+        if self._fixed_small is not None:
+            return self._fixed_small if name else current
+        ref = name or self._find_small(current[1].provider)
+        return await self.connect(ref) if ref else current
+
+    def _find_small(self, provider: str) -> str:
+        def is_listed(model: str) -> bool:
+            place = resolve_endpoint(provider, self._settings, self._env)
+            url = open_adapter(place, self._settings, self._http, use_first_key(place)).url
+            return any(item.id == model for item in self._lists.find(url))
+
+        return find_small_ref(provider, self._settings, self._env, is_listed)
 
     def find_named(self, name: str, provider: str) -> str:
         """Return the model that an agent file names.
@@ -198,7 +214,14 @@ class ModelConnector:
         lists = await self._read_lists(ask=servers != "none")
         if current and current.provider in lists and all(item.id != current.id for item in lists[current.provider]):
             lists[current.provider] = (ListedModel(current.id, current.context), *lists[current.provider])
-        return list_available_models(self.config.providers, self._auth, self._env, self._table, found, lists)
+        models = list_available_models(self.config.providers, self._auth, self._env, self._table, found, lists)
+        return (*self._list_pools(), *models)
+
+    def _list_pools(self) -> Iterator[AvailableModel]:
+        for name in self.config.model_pools:
+            with suppress(OdinError):  # `warning` says what is wrong with it
+                models = self.pools.list_usable(name)
+                yield AvailableModel(name, 0, "", "", note=f"pool: {', '.join(models)}", pool=models)
 
     async def check_name(self, ref: str) -> str:
         """Return a note if it is not known whether this model exists, else "". Raise ConfigError if it does not.

@@ -14,6 +14,14 @@ from odin.core.text import suggest_similar
 SECTION = "model_pools"
 
 
+class CyclicPool(ConfigError):
+    """A pool contains itself. `names` lead from it to itself."""
+
+    def __init__(self, place: str, names: tuple[str, ...]) -> None:
+        super().__init__(f"{place}: the model pool {names[0]!r} contains itself: {' → '.join(names)}.")
+        self.names = names
+
+
 class ModelPools:
     """The pools of a session. `normalize` returns the full name of a model, and `check` raises if it cannot exist."""
 
@@ -50,9 +58,15 @@ class ModelPools:
 
     def list_problems(self) -> Iterator[str]:
         """Yield one sentence with file and line for each mistake."""
+        cyclic: set[str] = set()
         for name, entries in self._pools.items():
             try:
                 self.list_models(name)
+            except CyclicPool as error:
+                if cyclic.isdisjoint(error.names):
+                    yield str(error)
+                cyclic.update(error.names)
+                continue
             except ConfigError as error:
                 yield str(error)
                 continue
@@ -63,8 +77,7 @@ class ModelPools:
 
     def _expand(self, name: str, outer: tuple[str, ...]) -> Iterator[str]:
         if name in outer:
-            circle = " → ".join((*outer[outer.index(name) :], name))
-            raise ConfigError(f"{self._locate(outer[-1])}: the model pool {name!r} contains itself: {circle}.")
+            raise CyclicPool(self._locate(outer[-1]), (*outer[outer.index(name) :], name))
         if not self._pools[name]:
             raise ConfigError(f"{self._locate(name)}: the model pool {name!r} is empty.", "Name at least one model.")
         for entry in self._pools[name]:

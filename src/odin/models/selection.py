@@ -158,6 +158,10 @@ class ModelSelector:
         """Return the selector of another agent that follows this selection."""
         return ModelSelector(self.connector, self, clock=self._clock)
 
+    async def connect_small(self) -> tuple[Provider, ModelInfo]:
+        """Return the small model."""
+        return await self.connector.connect_small(self.selection.info.provider)
+
     # --- selecting ---
 
     def use(self, provider: Provider, info: ModelInfo, small: tuple[Provider, ModelInfo] | None = None) -> None:

@@ -90,6 +90,8 @@ def encode_request(
     if request.temperature is not None and not request.thinking and version < (4, 7):
         body["temperature"] = request.temperature
     body |= _encode_thinking(request, version)
+    if request.service_tier:
+        body["service_tier"] = request.service_tier
     if request.schema is not None:
         body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": request.schema}
     if cached:
@@ -136,7 +138,7 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
     if not request.thinking:
         return {"thinking": {"type": "adaptive", **shown}} if version >= (5, 0) else {}
     if version >= (4, 6):
-        return {"thinking": {"type": "adaptive", **shown}, "output_config": {"effort": effort_of(request.thinking)}}
+        return {"thinking": {"type": "adaptive", **shown}, "output_config": {"effort": effort_of(request)}}
     budget = max(1024, request.thinking)
     found: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": budget}}
     if request.max_tokens <= budget:

@@ -159,9 +159,7 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
     Models since Gemini 3 cannot be told not to think; without a level they use their default.
     """
     if version >= (3, 0):
-        return (
-            {"includeThoughts": True, "thinkingLevel": effort_of(request.thinking).upper()} if request.thinking else {}
-        )
+        return {"includeThoughts": True, "thinkingLevel": effort_of(request).upper()} if request.thinking else {}
     if version < (2, 5):
         return {}
     name = request.model

@@ -81,7 +81,9 @@ def encode_request(
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
     if request.thinking and accepts_effort(request.model):
-        body["reasoning_effort"] = effort_of(request.thinking)
+        body["reasoning_effort"] = effort_of(request)
+    if request.service_tier:
+        body["service_tier"] = request.service_tier
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": request.schema}}
     if request.tools:

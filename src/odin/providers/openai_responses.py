@@ -88,7 +88,9 @@ def encode_request(
     if request.temperature is not None and not reasons:
         body["temperature"] = request.temperature
     if request.thinking and reasons:
-        body["reasoning"] = {"effort": effort_of(request.thinking), "summary": "auto"}
+        body["reasoning"] = {"effort": effort_of(request), "summary": "auto"}
+    if request.service_tier:
+        body["service_tier"] = request.service_tier
     if request.schema is not None:
         shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": False}
         body["text"] = {"format": shape}

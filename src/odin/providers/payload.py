@@ -403,11 +403,13 @@ def model_of_reply(reported: str | None, requested: str) -> str:
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
 
 
-def effort_of(budget: int) -> str:
-    """Return a thinking budget as low, medium or high."""
-    if budget < 4096:
+def effort_of(request: Request) -> str:
+    """Return the effort that the request names, or its thinking budget as low, medium or high."""
+    if request.effort:
+        return request.effort
+    if request.thinking < 4096:
         return "low"
-    return "medium" if budget < 16384 else "high"
+    return "medium" if request.thinking < 16384 else "high"
 
 
 def is_reasoning_model(model: str) -> bool:

@@ -22,11 +22,13 @@ from odin.ui.slash_commands.actions import (
     delete_session,
     find_fork_turn,
     format_rules,
+    is_model_choice,
 )
 from odin.ui.slash_commands.agents import find_focus, format_agents
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
+    describe_model,
     format_changes,
     format_context,
     format_models,
@@ -321,16 +323,19 @@ class PlainCommands:
         if rest:
             await self._run_action(ACTIONS["model"], rest)
             return
-        model = escape_hidden((await self._client.get_info()).model)
+        model = escape_hidden(describe_model(await self._client.get_info()))
         write_line(self._err, f"Model: {model}. /model NAME switches, /models lists models.")
 
     async def _print_models(self, rest: str) -> None:
+        if is_model_choice(rest, (await self._client.get_info()).pools):
+            await self._run_action(ACTIONS["model"], rest)
+            return
         words = rest.split()
         probe = _PROBE_WORD in words
         models = await self._client.list_models("all" if probe else "configured")
         filter_words = " ".join(word for word in words if word != _PROBE_WORD)
-        model = (await self._client.get_info()).model
-        write_text(self._err, format_models(models, model, self._columns, filter_words))
+        info = await self._client.get_info()
+        write_text(self._err, format_models(models, (info.model, info.pool), self._columns, filter_words))
         if not probe:
             write_line(self._err, "/model NAME switches; /models look also asks the servers on this machine.")
 

@@ -296,14 +296,43 @@ SESSION_OPTION = "--session"
 """After a choice that is saved otherwise: it holds only for this session."""
 
 
+AGENT_OPTION = "--agent"
+DEFAULT_MODEL = "default"
+"""The name that restores the configured model or pool, and for a sub-agent the model of the main agent."""
+
+
 async def set_model(ctx: CommandContext, rest: str) -> str:
+    rest, agent = split_agent_option(rest)
     name, is_saved = split_session_option(rest)
     if not name:
         raise make_usage_error("model", "No model was named.")
-    await ctx.client.submit(SetModel(name, check=True))
+    ref = "" if name == DEFAULT_MODEL else name
+    await ctx.client.submit(SetModel(ref, check=bool(ref), agent=agent))
+    if agent:
+        return escape_hidden(f"{agent} uses {'the model of the main agent' if not ref else name} from now on.")
     info = await ctx.client.get_info()
-    saved = await save_choice(ctx.sessions, "model", info.model) if is_saved else "Only for this session."
-    return escape_hidden(f"Model set to {info.model}. {saved} {info.notice}".rstrip())
+    if info.pool:
+        return escape_hidden(f"Pool {info.pool}: {info.model}. Remembered for this project. {info.notice}".rstrip())
+    saved = "" if not ref else "Only for this session."
+    if ref and is_saved:
+        saved = await save_choice(ctx.sessions, "model", info.model)
+    return escape_hidden(" ".join(f"Model set to {info.model}. {saved} {info.notice}".split()))
+
+
+def split_agent_option(rest: str) -> tuple[str, str]:
+    """Return the arguments without `--agent NAME`, and the agent's name."""
+    words = rest.split()
+    if AGENT_OPTION not in words:
+        return rest, ""
+    at = words.index(AGENT_OPTION)
+    if at + 1 == len(words):
+        raise make_usage_error("model", "--agent needs the name of an agent.")
+    return " ".join((*words[:at], *words[at + 2 :])), words[at + 1]
+
+
+def is_model_choice(rest: str, pools: Sequence[str]) -> bool:
+    """True if the arguments of `/models` choose something: a pool, the default, or a model for an agent."""
+    return AGENT_OPTION in rest.split() or rest.strip() in (DEFAULT_MODEL, *pools)
 
 
 def split_session_option(rest: str) -> tuple[str, bool]:

@@ -6,16 +6,16 @@
 import re
 import shlex
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from odin.core.call_events import RetryScheduled, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.core.client import AvailableModel, ChangedFile, Client, ContextReport, SessionInfo, Snapshot
-from odin.core.event import Envelope, TurnEnded, Warned
+from odin.core.event import Envelope, KeyPoolChanged, TurnEnded, Warned
 from odin.core.event_values import Event
-from odin.core.format import count_of, format_count, format_usd, shorten_home
+from odin.core.format import count_of, format_count, format_seconds, format_usd, shorten_home
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten, width_of
 
@@ -35,8 +35,22 @@ def format_prices(item: AvailableModel) -> str:
     return f"${item.price_input:g} in, ${item.price_output:g} out per million"
 
 
-def format_models(models: Sequence[AvailableModel], chosen: str, columns: int, words: str = "") -> str:
-    """Return a line for each model whose name or address contains all the words; `*` marks the current model."""
+def describe_model(info: SessionInfo) -> str:
+    """Return the selected model with its pool, and the one that answers instead of it."""
+    pool = f" (pool {info.pool})" if info.pool else ""
+    running = info.running_model
+    return f"{info.model}{pool}" + (f", answering: {running}" if running and running != info.model else "")
+
+
+def describe_keys(keys: KeyPoolChanged) -> str:
+    """Return how many keys of a provider are healthy, which one is used, and when the next one is available."""
+    using = f", using …{keys.key}" if keys.key else ""
+    following = f", next in {format_seconds(keys.next_s)}" if keys.next_s else ""
+    return f"{keys.healthy} of {keys.total} keys healthy{using}{following}"
+
+
+def format_models(models: Sequence[AvailableModel], chosen: Collection[str], columns: int, words: str = "") -> str:
+    """Return a line for each model whose name or address contains all the words; `*` marks the chosen ones."""
     needles = words.casefold().split()
     matches = [item for item in models if all(word in f"{item.ref} {item.address}".casefold() for word in needles)]
     if not matches:
@@ -44,7 +58,7 @@ def format_models(models: Sequence[AvailableModel], chosen: str, columns: int, w
     widest = min(max(len(item.ref) for item in matches), 48)
     lines: list[str] = []
     for item in matches:
-        mark = "*" if item.ref == chosen else " "
+        mark = "*" if item.ref in chosen else " "
         about = ", ".join(filter(None, (format_window(item.context), format_prices(item), escape_hidden(item.note))))
         lines.append(shorten(f"{mark} {escape_hidden(item.ref):<{widest}}  {about}".rstrip(), columns - 1))
     return "\n".join(lines) + "\n"
@@ -401,8 +415,9 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
     title = f" ({shot.title})" if shot.title else ""
     return [
         ("version", info.version),
-        ("model", info.model),
+        ("model", describe_model(info)),
         ("provider", f"{provider}{address}"),
+        *((f"keys of {keys.provider}", describe_keys(keys)) for keys in info.keys),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),
         ("directory", shorten_home(info.cwd)),
         ("branch", info.branch),

@@ -16,9 +16,11 @@ from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
 from odin.ui.slash_commands.actions import (
     ACTIONS,
+    AGENT_OPTION,
     CommandContext,
     PermissionModeSwitch,
     change_rules,
+    is_model_choice,
     resolve_synonym,
     save_choice,
     split_session_option,
@@ -104,9 +106,14 @@ class ReportCommands:
     async def _choose_model(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker
 
+        if is_model_choice(rest, (await self._app.client.get_info()).pools):
+            await self._use_model(rest)
+            return
+        agent = self._app.agent_focus.recipient
+
         def chosen(ref: str | None) -> None:
             if ref:
-                self._app.run_in_background(self._use_model(ref))
+                self._app.run_in_background(self._use_model(f"{ref} {AGENT_OPTION} {agent}" if agent else ref))
 
         self._app.push_screen(ModelPicker(rest), chosen)
 

@@ -345,9 +345,11 @@ class ModelPicker(PickerDialog[AvailableModel]):
         self._finds_servers = False
         self._chosen_ref = ""
         self._running_ref = ""
+        self._pool = ""
 
     async def load(self) -> Sequence[AvailableModel]:
-        self._chosen_ref = self.odin.facts.chosen_model or (await self.odin.client.get_info()).model
+        info = await self.odin.client.get_info()
+        self._chosen_ref, self._pool = self.odin.facts.chosen_model or info.model, info.pool
         self._running_ref = self.odin.facts.running_model or self._chosen_ref
         return await self.odin.client.list_models("all" if self._finds_servers else "configured")
 
@@ -371,8 +373,11 @@ class ModelPicker(PickerDialog[AvailableModel]):
         colors = self.palette
         if item.note == TYPED_NOTE:
             return Text(f"Use {escape_hidden(item.ref)}", colors.text), (TYPED_NOTE,)
-        line = Text().append("● " if item.ref == self._chosen_ref else "  ", colors.good)
+        is_chosen = item.ref == self._pool if item.pool else item.ref == self._chosen_ref
+        line = Text().append("● " if is_chosen else "  ", colors.good)
         line.append(escape_hidden(item.ref), colors.text)
+        if item.pool:
+            return line, ("in use" if is_chosen else "", f"pool of {len(item.pool)}", "")
         used = "in use" if item.ref == self._chosen_ref == self._running_ref else self._describe_use(item)
         return line, (used, format_window(item.context), format_prices(item))
 
@@ -385,6 +390,11 @@ class ModelPicker(PickerDialog[AvailableModel]):
         text = Text().append(f"{escape_hidden(item.ref)}\n", colors.strong)
         if item.note == TYPED_NOTE:
             text.append("Not in the list; Odin asks its server whether it exists.", colors.dim)
+            return text
+        if item.pool:
+            text.append("While a model cannot answer, the next one does.\n", colors.dim)
+            for ref in item.pool:
+                text.append(f"{escape_hidden(ref)}\n", colors.text)
             return text
         rows = (
             ("window", f"{item.context:,} tokens" if item.context else "unknown"),

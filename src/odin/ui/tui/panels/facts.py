@@ -1,7 +1,10 @@
 """State of the session shown by the panels, folded from events: model, context, cost, todos, edited files."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from odin.core.call_events import (
     RequestStarted,
@@ -19,6 +22,7 @@ from odin.core.event import (
     BudgetSet,
     Envelope,
     FilesChanged,
+    KeyPoolChanged,
     LoopChanged,
     ModelChanged,
     PermissionModeChanged,
@@ -197,6 +201,8 @@ class SessionFacts:
         self._loops: dict[str, LoopChanged] = {}
         self.low_limit = ""
         self.key_note = ""
+        self.pool = info.pool if info else ""
+        self._keys = {keys.provider: (keys, time.time()) for keys in (info.keys if info else ())}
         self.agents = AgentList()
         self.edited_files = EditedFiles()
 
@@ -212,7 +218,7 @@ class SessionFacts:
         self._todo_lists.apply(event, agent)
         if live:
             self._apply_setting(event, agent)
-        self._apply_progress(event, agent)
+        self._apply_progress(event, agent, envelope.ts)
         self._apply_work(event, agent)
 
     def _apply_setting(self, event: AnyEvent, agent: str) -> None:
@@ -228,7 +234,7 @@ class SessionFacts:
             case ModelChanged() if not agent:
                 self.running_model = event.model
                 if not event.reason:
-                    self.chosen_model = event.model
+                    self.chosen_model, self.pool = event.model, event.pool
             case RequestStarted():
                 if event.model and not agent:
                     self.running_model = self._find_ref(event.model)
@@ -238,9 +244,9 @@ class SessionFacts:
     def _find_ref(self, model: str) -> str:
         """Return the known `provider/model` ref of a request's model, which comes without its provider."""
         known = (self.running_model, self.chosen_model)
-        return next((ref for ref in known if model_name_of(ref) == model_name_of(model)), model)
+        return next((ref for ref in known if _is_model_of(ref, model)), model)
 
-    def _apply_progress(self, event: AnyEvent, agent: str) -> None:
+    def _apply_progress(self, event: AnyEvent, agent: str, ts: float) -> None:
         match event:
             case TitleSet():
                 self.title = event.title
@@ -253,6 +259,8 @@ class SessionFacts:
             case TurnStarted():
                 self.has_prompts = True
                 self._queued.pop(event.id, None)
+            case KeyPoolChanged():
+                self._keys[event.provider] = event, ts
             case RateLimitUpdated():
                 self.low_limit = _describe_low_limit(event)
             case _:
@@ -303,6 +311,14 @@ class SessionFacts:
             return self.running_model
         return self.agents.all[agent].model if agent in self.agents.all else ""
 
+    def keys_of(self, ref: str, now: float) -> KeyPoolChanged | None:
+        """Return the state of the keys that a model is used with, or None if nothing is known about them."""
+        found = self._keys.get(ref.partition("/")[0])
+        if found is None:
+            return None
+        keys, reported_at = found
+        return replace(keys, next_s=max(0.0, keys.next_s - (now - reported_at)))
+
     def usage_of(self, agent: str) -> UsageTotals:
         """Return the usage of a sub-agent; for the main agent that of the whole session."""
         return self._usage_by_agent.get(agent, UsageTotals()) if agent else self._usage_totals
@@ -310,6 +326,12 @@ class SessionFacts:
     def context_of(self, agent: str) -> ContextReport | None:
         """Return the context of the main agent as reported, of a sub-agent by its last request; None if unknown."""
         return self._agent_contexts.get(agent) if agent else self.context
+
+
+def _is_model_of(ref: str, model: str) -> bool:
+    """True if a ref names this model, whichever variant of it."""
+    name = model_name_of(ref)
+    return model_name_of(model) in (name, name.rpartition("@")[0])
 
 
 def _describe_low_limit(event: RateLimitUpdated) -> str:

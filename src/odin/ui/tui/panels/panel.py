@@ -227,5 +227,7 @@ class PanelUpdater:
         with contextlib.suppress(OdinError, OSError):
             models = await client.list_models()
             if client is self._client:
-                self.facts.key_note = next((model.note for model in models if model.ref == self.facts.chosen_model), "")
+                ref = self.facts.chosen_model
+                plain = ref.rpartition("@")[0]
+                self.facts.key_note = next((model.note for model in models if model.ref in (ref, plain)), "")
         self._app.request_frame()

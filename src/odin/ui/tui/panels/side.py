@@ -8,6 +8,7 @@ from textual import events
 from odin.core.event_values import Todo, TodoStatus
 from odin.core.format import format_count, format_usd, model_name_of, shorten_home
 from odin.core.team import STATE_WORDS
+from odin.ui.slash_commands.reports import describe_keys
 from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus
@@ -152,8 +153,14 @@ class SideSections:
         rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "unknown")]
         if facts.running_model != facts.chosen_model:
             rows.append(PanelRow(make_text(f"answering: {facts.running_model}", self.palette.warn, self.width)))
+        if facts.pool:
+            rows.insert(1, self._make_dim_line(f"pool {facts.pool}"))
         if facts.key_note:
             rows.append(self._make_dim_line(facts.key_note))
+        keys = facts.keys_of(facts.running_model, self.now)
+        if keys is not None and keys.total > 1:
+            style = self.palette.dim if keys.healthy == keys.total else self.palette.warn
+            rows.append(PanelRow(make_text(describe_keys(keys), style, self.width)))
         return rows
 
     def _build_context(self) -> list[PanelRow]:

@@ -1,0 +1,400 @@
+"""Model pools: which model is selected, which one runs, and what is remembered."""
+
+import json
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.config import load
+from odin.core.call_events import Replied, ReplyRolledBack, RetryScheduled, TextStreamed
+from odin.core.errors import ConfigError, Overloaded, RateLimited
+from odin.core.event import AnyEvent, ModelChanged
+from odin.core.op import SetModel
+from odin.models.catalog import PRESETS, find_small_ref, lookup_model
+from odin.models.connector import ModelConnector
+from odin.models.selection import ModelSelector
+from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
+from odin.testing import ScriptedServer, call, fault, reply, say
+from odin.testing.script import SeenRequest
+from tests.conftest import Here
+from tests.pictures import png
+from tests.table import each
+
+from .conftest import Start, Talk
+
+ONE, TWO, THREE = "anthropic/one", "anthropic/two", "anthropic/three"
+POOLS = {"main": [ONE, TWO, "spare"], "spare": [THREE]}
+QUICK = {"retry": {"base_s": 0.001, "attempts": 4}}
+
+
+def write_config(home: Path, **keys: Any) -> Path:
+    path = home / ".config" / "odin" / "odinconfig.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(keys, indent=2))
+    return path
+
+
+@asynccontextmanager
+async def selecting(workspace: Path, env: dict[str, str] | None = None) -> AsyncGenerator[ModelSelector]:
+    environ = {**os.environ, "ANTHROPIC_API_KEY": "k", **(env or {})}
+    models = ModelSelector(ModelConnector(load(str(workspace), environ), environ, eager=False))
+    yield models
+    await models.connector.close()
+
+
+class Failing:
+    """Answers with the model's name; `broken` models fail as told."""
+
+    def __init__(self, **broken: Any) -> None:
+        self.broken = broken
+        self.asked: list[str] = []
+
+    def __call__(self, seen: SeenRequest) -> Any:
+        self.asked.append(seen.model)
+        return self.broken.get(seen.model) or say(f"I am {seen.model}.")
+
+
+async def begin(start: Start, api: Any, **options: Any) -> Talk:
+    config = {**QUICK, "model_pools": POOLS, **options.pop("config", {})}
+    return await start(api, env={"ODIN_MODEL": "", **options.pop("env", {})}, config=config, **options)
+
+
+# --- selected and running ---
+
+
+async def test_the_first_pool_is_the_default_and_failures_walk_through_it(start: Start) -> None:
+    api = Failing(one=fault(529), two=fault(529))
+    talk = await begin(start, api)
+    assert (await talk.say("go")).text == "I am three."
+    assert api.asked == ["one", "one", "two", "two", "three"]
+    reason = "anthropic/one cannot answer: anthropic is overloaded or failing (status 529): Overloaded error."
+    first, second = talk.all(ModelChanged)
+    assert first == ModelChanged(TWO, reason, ONE, "main")
+    assert (second.model, second.selected) == (THREE, ONE)
+    info = await talk.client.get_info()
+    assert (info.model, info.running_model, info.pool, info.pools) == (ONE, THREE, "main", ("main", "spare"))
+
+
+async def test_all_models_are_asked_again_after_a_visible_wait(start: Start) -> None:
+    failures = 0
+
+    def play(seen: SeenRequest) -> Any:
+        nonlocal failures
+        failures += 1
+        return fault(529) if failures <= 6 else say("at last")
+
+    talk = await begin(start, play)
+    assert (await talk.say("go")).text == "at last"
+    waits = [(event.attempt, event.attempts) for event in talk.all(RetryScheduled)]
+    assert waits[-1] == (1, 2), "the second round of two"
+    assert (await talk.client.get_info()).running_model == ONE
+
+
+@pytest.mark.parametrize("broken", [fault(401), fault(402), fault(404), fault(429, {"retry-after": "30"})], ids=str)
+async def test_a_model_that_cannot_answer_now_is_replaced_at_once(start: Start, broken: Any) -> None:
+    api = Failing(one=broken)
+    talk = await begin(start, api)
+    assert (await talk.say("go")).text == "I am two."
+    assert api.asked == ["one", "two"]
+
+
+async def test_the_selected_model_returns_when_it_is_worth_a_try(workspace: Path, home: Path) -> None:
+    """By a clock that the test turns: after what its provider asked for; else after a minute, two, …, five."""
+    write_config(home, model_pools=POOLS)
+    now = 0.0
+    async with selecting(workspace, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}) as parent:
+        models, told = ModelSelector(parent.connector, clock=lambda: now), list[AnyEvent]()
+        models.emit = told.append
+        await models.choose("main")
+        for error, wait in (
+            (RateLimited("slow", retry_after=7), 7),
+            (Overloaded("busy"), 120),
+            (Overloaded("busy"), 240),
+        ):
+            await models.fail_over(ONE, error)
+            assert models.ref == TWO
+            now += wait - 0.5
+            models.begin_prompt()
+            assert models.ref == TWO
+            now += 0.5
+            models.begin_request()
+            assert models.ref == TWO, "not within a turn"
+            models.begin_prompt()
+            assert models.ref == ONE
+            assert told[-1] == ModelChanged(ONE, "trying the selected model again.", ONE, "main")
+
+
+# --- choosing ---
+
+
+async def test_a_choice_is_remembered_by_session_and_project(start: Start) -> None:
+    talk = await begin(start, Failing())
+    await talk.client.submit(SetModel("spare"))
+    assert talk.client is not None
+    assert (await talk.say("a")).text == "I am three."
+    session = (await talk.client.get_info()).session
+    await talk.client.close()
+    new = await begin(start, None, server=talk.server)
+    assert (await new.client.get_info()).pool == "spare", "the project remembers it"
+    await new.client.submit(SetModel("main"))
+    await new.client.submit(SetModel(TWO))
+    assert (await new.client.get_info()).pool == "main", "a model of the pool was picked"
+    await new.client.close()
+    again = await begin(start, None, server=talk.server, resume=session)
+    assert (await again.client.get_info()).pool == "spare", "the session remembers it"
+    await again.client.close()
+    third = await begin(start, None, server=talk.server)
+    info = await third.client.get_info()
+    assert (info.model, info.pool) == (TWO, "main"), "and the model that was picked in the pool"
+    await third.client.submit(SetModel("anthropic/other"))
+    assert ((await third.client.get_info()).model, (await third.client.get_info()).pool) == ("anthropic/other", "")
+    await third.client.submit(SetModel(""))
+    assert (await third.client.get_info()).pool == "main", "the default is restored"
+
+
+@each(
+    ("options", "model", "pool"),
+    [
+        ({"pool": "spare"}, THREE, "spare"),
+        ({"model": "spare"}, THREE, "spare"),
+        ({"model": TWO}, TWO, ""),
+        ({"pool": "main", "model": TWO}, TWO, "main"),
+        ({"config": {"model": "spare"}}, THREE, "spare"),
+        ({"config": {"model": TWO}}, TWO, ""),
+    ],
+)
+def test_what_the_run_names(options: dict[str, Any], model: str, pool: str, workspace: Path, home: Path) -> None:
+    import asyncio
+
+    from odin.app import open_session
+    from odin.config import Options
+
+    config = options.get("config", {})
+    write_config(home, model_pools=POOLS, **config)
+    flags = {key: value for key, value in options.items() if key != "config"}
+
+    async def look() -> tuple[str, str]:
+        env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+        client = await open_session(Options(env=env, cwd=str(workspace), reach_out=False, **flags))
+        info = await client.get_info()
+        await client.close()
+        return info.model, info.pool
+
+    assert asyncio.run(look()) == (model, pool)
+
+
+async def test_a_switch_while_busy_applies_to_the_next_request(start: Start, workspace: Path) -> None:
+    talk: Talk
+
+    async def play_later() -> None:
+        await talk.client.submit(SetModel("spare"))
+
+    asked: list[str] = []
+
+    def play(seen: SeenRequest) -> Any:
+        asked.append(seen.model)
+        return call("LS", {"path": str(workspace)}) if len(asked) < 3 else say("done")
+
+    talk = await begin(start, play)
+    prompt = await talk.submit("go")
+    await talk.until(Replied)
+    await play_later()
+    assert (await talk.until_end(prompt)).text == "done"
+    assert asked[0] == "one"
+    assert asked[-1] == "three"
+
+
+async def test_an_agent_type_names_a_pool(start: Start) -> None:
+    types = {"iso": {"description": "d", "prompt": "Work.", "model": "spare"}}
+
+    def play(seen: SeenRequest) -> Any:
+        if seen.model == "three":
+            return say("from the pool")
+        return (
+            say("ok") if seen.results else call("AgentTool", {"prompt": "p", "description": "d", "agent_type": "iso"})
+        )
+
+    talk = await begin(start, play, agent_definitions=json.dumps(types))
+    await talk.say("go")
+    assert {seen.model for seen in talk.server.requests} == {"one", "three"}
+
+
+# --- mistakes ---
+
+
+@each(
+    ("pools", "providers", "said"),
+    [
+        ({"a": []}, {}, "line 3: the model pool 'a' is empty."),
+        ({"a": ["b"], "b": ["c"], "c": ["a"]}, {}, "line 9: the model pool 'a' contains itself: a → b → c → a."),
+        ({"a": [ONE], "b": ["b"]}, {}, "line 6: the model pool 'b' contains itself: b → b."),
+        (
+            {"a": [ONE, "anthropc/x"]},
+            {},
+            "line 5: the model 'anthropc/x' cannot be used: There is no provider 'anthropc'.",
+        ),
+        (
+            {"a": [f"{ONE}@fast"]},
+            {},
+            "line 4: the model 'anthropic/one@fast' cannot be used: anthropic/one has no variant",
+        ),
+        (
+            {"a": ["w/m@high"]},
+            {"w": {"base_url": "http://127.0.0.1:9/v1", "models": {"m": {"thinking": False}}}},
+            "line 4: the model 'w/m@high' cannot be used: w/m does not reason, so it rejects the variant 'high'.",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_file_and_line(
+    workspace: Path, home: Path, pools: dict[str, Any], providers: dict[str, Any], said: str
+) -> None:
+    path = write_config(home, model_pools=pools, **({"providers": providers} if providers else {}))
+    env = {**os.environ, "ANTHROPIC_API_KEY": "k"}
+    warning = ModelConnector(load(str(workspace), env), env, eager=False).warning
+    assert f"{path}, {said}" in warning
+
+
+def test_a_pool_that_does_not_exist_is_refused(home: Path, here: Here) -> None:
+    write_config(home, model_pools=POOLS)
+    code, _, said = here("-p", "--pool", "mian", "hi", env={"ANTHROPIC_API_KEY": "k"})
+    assert (code, said) == (2, "odin: There is no model pool 'mian'. Did you mean main? Pools: main, spare.\n")
+
+
+async def test_a_pool_without_a_usable_model_is_refused(workspace: Path, home: Path) -> None:
+    path = write_config(home, model_pools={"a": ["anthropc/x"]})
+    async with selecting(workspace) as models:
+        with pytest.raises(ConfigError, match=f"{path}, line 3: no model of the pool 'a' can be used"):
+            await models.choose("a")
+
+
+# --- variants ---
+
+WORK = {
+    "w": ProviderSettings(
+        base_url="http://127.0.0.1:9/v1",
+        models={
+            "m": ModelSettings(
+                variants={"deep": VariantSettings(effort="max", temperature=0.5, max_tokens=9, service_tier="flex")}
+            ),
+            "odd@name": ModelSettings(),
+        },
+    )
+}
+
+
+@each(
+    ("ref", "model", "variant", "effort"),
+    [
+        ("w/m", "m", "", ""),
+        ("w/m@deep", "m", "deep", "max"),
+        ("w/m@low", "m", "low", "low"),
+        ("w/odd@name", "odd@name", "", ""),
+        ("w/odd@20240620", "odd@20240620", "", ""),
+        ("m@deep", "m", "deep", "max"),
+        ("anthropic/claude-opus-5@high", "claude-opus-5", "high", "high"),
+    ],
+)
+def test_a_variant_is_a_set_of_options(ref: str, model: str, variant: str, effort: str) -> None:
+    info = lookup_model(ref, WORK)
+    assert (info.id, info.variant, info.options.effort) == (model, variant, effort)
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai-chat", "openai-responses"])
+async def test_the_options_of_a_variant_are_sent(start: Start, api: str) -> None:
+    """The scripted server rejects what the real APIs do not know."""
+    with ScriptedServer([say("ok")]) as server:
+        variants = {"deep": {"effort": "high", "max_tokens": 4000, "service_tier": "auto"}}
+        name = "claude-opus-5" if api == "anthropic" else "gpt-5"
+        url = server.url if api == "anthropic" else server.openai_url
+        model = {"thinking": True, "tools": "native", "variants": variants}
+        work = {"type": api, "base_url": url, "api_key": "k", "models": {name: model}}
+        talk = await start(None, server=server, model=f"w/{name}@deep", config={"providers": {"w": work}})
+        assert (await talk.say("go")).text == "ok"
+        (seen,) = server.requests
+        body = seen.body.decode()
+        assert '"high"' in body
+        assert "4000" in body
+        assert '"service_tier":"auto"' in body
+        assert server.rejected == []
+
+
+# --- mixed wire formats ---
+
+
+@pytest.mark.parametrize("second", ["openai-chat", "openai-responses", "anthropic"])
+async def test_a_pool_may_mix_wire_formats_in_the_middle_of_a_conversation(
+    start: Start, workspace: Path, second: str
+) -> None:
+    """Tool calls, an image and thinking are in the history; thinking stays with the model that had it."""
+    (workspace / "a.png").write_bytes(png())
+    first = "anthropic" if second != "anthropic" else "openai-responses"
+    steps = [
+        reply("Reading.", [call("Read", {"file_path": str(workspace / "a.png")})], "hidden thought"),
+        say("half an ans").cut(events=5),
+        say("half an ans").cut(events=5),
+    ]
+    with ScriptedServer(steps) as one, ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as two:
+
+        def provider_of(api: str, server: ScriptedServer, model: str) -> dict[str, Any]:
+            url = server.url if api == "anthropic" else server.openai_url
+            row = {"images": True, "thinking": True, "tools": "native"}
+            return {"type": api, "base_url": url, "api_key": "k", "models": {model: row}}
+
+        providers = {"p": provider_of(first, one, "gpt-5"), "q": provider_of(second, two, "gpt-5.1")}
+        config = {**QUICK, "providers": providers, "model_pools": {"mix": ["p/gpt-5", "q/gpt-5.1"]}, "thinking": 2000}
+        talk = await start(None, server=two, config=config, env={"ODIN_MODEL": ""})
+        ended = await talk.say("go")
+        assert (ended.reason, ended.text) == ("end_turn", "done")
+        assert one.rejected == two.rejected == []
+        assert "hidden thought" not in json.dumps([seen.body.decode() for seen in two.requests])
+    screen = ""
+    for event in talk.events:
+        screen += event.text if isinstance(event, TextStreamed) else ""
+        screen = "" if isinstance(event, ReplyRolledBack) else screen
+    assert "half" not in screen
+
+
+# --- the small model ---
+
+AT_A_GATEWAY = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://gateway"}
+
+
+@each(
+    ("provider", "own", "env", "small"),
+    [
+        ("anthropic", None, {"ANTHROPIC_API_KEY": "k"}, "anthropic/claude-haiku-5-5"),
+        ("openai", None, {"OPENAI_API_KEY": "k"}, "openai/gpt-6-luna"),
+        ("openai", None, {}, ""),
+        ("ollama", None, {}, ""),
+        ("offline", None, {}, ""),
+        ("anthropic", None, AT_A_GATEWAY, ""),
+        ("anthropic", ["claude-haiku-5-5"], AT_A_GATEWAY, "anthropic/claude-haiku-5-5"),
+    ],
+)
+def test_with_one_key_the_small_model_is_the_cheap_one_of_its_provider(
+    provider: str, own: list[str] | None, env: dict[str, str], small: str
+) -> None:
+    """`own` is what the server at another address lists."""
+    assert find_small_ref(provider, {}, env, lambda model: model in (own or ())) == small
+
+
+def test_every_small_model_of_the_table_is_cheap() -> None:
+    for name, preset in PRESETS.items():
+        if preset.small and (small := lookup_model(f"{name}/{preset.small}", {})).has_price:
+            assert small.price_output <= lookup_model(f"{name}/{preset.model}", {}).price_output, name
+
+
+async def test_small_jobs_go_to_the_cheapest_configured_model(workspace: Path, home: Path) -> None:
+    prices = {"big": {"price_input": 5, "price_output": 20}, "little": {"price_input": 1, "price_output": 2}}
+    work = {"base_url": "http://10.0.0.1/anthropic", "api_key": "k", "models": prices}
+    write_config(home, providers={"w": {**work, "models": {n: {**p, "context": 9000} for n, p in prices.items()}}})
+    async with selecting(workspace) as models:
+        await models.choose("w/big")
+        current = models.provider, models.info
+        assert (await models.connect_small())[1].id == "little"
+        assert (await models.connector.connect_summarizer("", current))[1].id == "little"
+        assert (await models.connector.connect_summarizer("w/big", current))[1].id == "big"
