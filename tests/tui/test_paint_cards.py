@@ -217,6 +217,8 @@ def test_the_cards_beside_the_answer() -> None:
     assert lines(agent)[1:] == ["◑ agent-1 find it  working · 12 s · 2 calls · 1 denied"]
     agent.folded = False
     assert lines(agent)[2:] == ["  Look at it"]
+    agent.folded, agent.task_id, agent.state = True, "adhoc-1", "idle"
+    assert lines(agent)[1:] == ["• agent-1 find it  idle · 2 calls · 1 denied"], "nothing counts the time it waits"
     process = ProcessBlock(key="spawn-1", command="make", status="failed", code=2, output="boom", ts=1.0, ended=4.0)
     assert lines(process)[1:] == ["✗ spawn-1 make  failed with exit code 2 · 3.0 s", "  boom"]
     assert lines(NoticeBlock(key="n", text="Mind this.", level="warn"))[1:] == ["! Mind this."]

@@ -276,7 +276,9 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     denied = f"{block.denied} denied" if block.denied else ""
     kind = sanitize_line(block.type) if not block.key.startswith(f"{block.type}-") else ""
     mark, style, state = _describe_agent_state(block, canvas)
-    took = format_duration(block.ended - block.ts) if block.reason else format_elapsed(block.ts, canvas.now)
+    took = format_duration(block.ended - block.ts) if block.reason else ""
+    if block.is_animated:
+        took = format_elapsed(block.ts, canvas.now)
     model = sanitize_line(model_name_of(block.model))
     status = " · ".join(word for word in (state, took, calls, denied, kind, model) if word)
     name, task = sanitize_line(block.key), sanitize_line(block.description or block.task)
