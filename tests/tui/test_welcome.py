@@ -22,6 +22,7 @@ from odin.testing import ScriptedServer, say
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from tests.conftest import Run
+from tests.providers.servers import Line, listening
 from tests.tui.conftest import LOOKS, Stage
 from tests.tui.test_asking_pictures import ready, shown
 from tests.tui.test_permission_dialog import click
@@ -194,6 +195,33 @@ async def test_servers_are_looked_for_only_when_asked(begin: Any, counting: Coun
         assert counting.knocks > 0
         await stage.press("escape")
         await opened(stage)
+
+
+async def test_a_server_is_added_by_its_url(begin: Any, home: Path) -> None:
+    async with listening(answer_models) as server, begin() as stage:
+        await welcomed(stage)
+        await stage.press("u")
+        await stage.shows("URL of an OpenAI-compatible server")
+        await stage.press("enter")
+        await stage.shows("The URL is empty.")
+        await stage.type("http://127.0.0.1:1/v1")
+        await stage.press("enter")
+        await stage.shows("127.0.0.1:1")
+        await stage.press(*["backspace"] * 21)
+        await stage.type(server.url)
+        await stage.press("enter")
+        await stage.shows(f"› 1 local-{server.port}/mine")
+        await stage.press("enter")
+        await opened(stage)
+        assert stage.app.info is not None and stage.app.info.model == f"local-{server.port}/mine"
+    assert server.url in (home / ".config/odin/odinconfig.json").read_text()
+
+
+async def answer_models(line: Line) -> None:
+    body = b'{"data": [{"id": "mine"}]}'
+    while True:
+        await line.request()
+        await line.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
 
 async def test_a_key_is_hidden_and_stored_for_this_user_alone(begin: Any, home: Path) -> None:

@@ -245,6 +245,13 @@ class SessionSwitcher:
         env = self._options.env if self._options.env is not None else os.environ
         return await list_changed_files((await self._client.get_info()).cwd, env, paths)
 
+    async def add_server(self, url: str) -> tuple[str, ...]:
+        from odin.models.server_setup import add_server
+
+        env = self._options.env if self._options.env is not None else os.environ
+        added = await add_server(url, load(self._cwd, env).providers, env)
+        return tuple(f"{added.provider}/{model}" for model in added.models)
+
     async def save_setting(self, key: str, value: str) -> SavedSetting:
         return await asyncio.to_thread(self._save_setting, key, value)
 

@@ -60,6 +60,7 @@ commands:
   odin trust             show, add, remove or list trusted folders
   odin doctor            check the installation, the settings or the models
   odin auth              list, add or remove API keys
+  odin provider          list, add or remove model servers by their URL
   odin resume [ID]       same as --resume
   odin headless          same as -p --input-format stream-json --output-format stream-json
   odin import FILE       import an exported session or a transcript of another agent

@@ -46,6 +46,7 @@ COMMANDS = {
     "explain": "explain",
     "doctor": "doctor",
     "auth": "auth",
+    "provider": "provider",
     "cleanup": "cleanup",
     "worktree": "worktree",
     "import": "session_import",

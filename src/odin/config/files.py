@@ -341,6 +341,40 @@ def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
     return path
 
 
+def remove_key(key: str, env: Mapping[str, str]) -> Path:
+    """Remove a key, such as `providers.mine`, from the user's file, and return the file.
+
+    Raise ConfigError, without touching the file, if it does not have the key.
+    """
+    path = get_config_dir(env) / CONFIG_NAME
+    with lock_file(path):
+        raw = read_config_file(path)
+        parse_json_object(raw or b"", path)
+        text = _remove_from_object((raw or b"").decode("utf-8"), key)
+        if text is None:
+            raise ConfigError(f"{path} has no key {key}.")
+        write_atomically(path, text.encode(), stat.S_IMODE(path.stat().st_mode))
+    return path
+
+
+def _remove_from_object(text: str, key: str) -> str | None:
+    """Return the text of an object without this key, and with every other byte as it was; None if it has none."""
+    head, _, rest = key.partition(".")
+    entries = list(scan_keys(text))
+    at = next((number for number, entry in enumerate(entries) if entry.key == head), -1)
+    if at < 0:
+        return None
+    entry = entries[at]
+    if rest:
+        value = text[entry.value_at : entry.end]
+        inner = _remove_from_object(value, rest) if value.startswith("{") else None
+        return None if inner is None else f"{text[: entry.value_at]}{inner}{text[entry.end :]}"
+    if at + 1 < len(entries):
+        return text[: entry.key_at] + text[entries[at + 1].key_at :]
+    start = entries[at - 1].end if at else entry.key_at
+    return text[:start] + text[entry.end :]
+
+
 def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
     """Return the file's text with this key set; a dot leads into an object."""
     if raw is None or not raw.strip():

@@ -493,6 +493,13 @@ class Sessions(Protocol):
         """
         ...
 
+    async def add_server(self, url: str) -> tuple[str, ...]:
+        """Add an OpenAI-compatible server to the user's settings; return the full names of its models.
+
+        Raise UsageError or ConfigError, with nothing written, if it cannot be used.
+        """
+        ...
+
     async def save_setting(self, key: str, value: str) -> SavedSetting:
         """Write a key, such as `tui.theme`, into the user's configuration file. Everything else in it stays."""
         ...
@@ -550,6 +557,10 @@ class Setup(Protocol):
 
     async def use_offline_planner(self) -> None:
         """Use the offline planner for this run. Nothing is saved, so a key added later is used."""
+        ...
+
+    async def add_server(self, url: str) -> tuple[ModelOption, ...]:
+        """Add an OpenAI-compatible server to the settings; return its models. Raise UsageError or ConfigError."""
         ...
 
     async def choose_model(self, ref: str) -> str:

@@ -70,8 +70,8 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     # model and cost
     SlashCommand(
         "model",
-        "Switch to a model or a pool and save it, with --session only for this session, or for one agent.",
-        "[NAME|default] [--session|--agent AGENT]",
+        "Switch to a model or a pool and save it, with --session only for this session, or for an agent; add a server.",
+        "[NAME|default] [--session|--agent AGENT] | add URL",
     ),
     SlashCommand("models", "List available models and pools.", "[POOL]"),
     SlashCommand("setup", "Connect a provider and store API keys."),

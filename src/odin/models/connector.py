@@ -139,6 +139,13 @@ class ModelConnector:
             self._open.clear()
         self._auth = auth
 
+    def _reload_providers(self) -> None:
+        """Use providers that were added to the settings since this session started."""
+        from odin.config import load
+
+        added = load(self.config.root, self._env).providers
+        self.config = msgspec.structs.replace(self.config, providers={**added, **self.config.providers})
+
     def normalize(self, ref: str) -> str:
         """Return the full name of a model; a name that is not known stays as it is."""
         if ref.split("/", 1)[0] in ("offline", *_LOCAL_PROVIDERS):
@@ -210,6 +217,7 @@ class ModelConnector:
         from odin.models.model_lists import ListedModel, list_available_models
 
         self._auth = read_auth_file(self._env)
+        self._reload_providers()
         found = await discover_servers(self._env, self._http) if servers == "all" else ()
         lists = await self._read_lists(ask=servers != "none")
         if current and current.provider in lists and all(item.id != current.id for item in lists[current.provider]):
@@ -233,6 +241,8 @@ class ModelConnector:
             return ""
         if name in _LOCAL_PROVIDERS:
             await self._discover_servers()
+        elif name not in self._settings:
+            self._reload_providers()
         provider, model = split_variant(*parse_ref(ref, self._settings, self._env))[:2]
         own = self._settings.get(provider, ProviderSettings())
         if model in own.models or model in self._table.list_models(provider):

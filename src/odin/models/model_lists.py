@@ -169,6 +169,11 @@ class ModelLists:
         except OdinError:
             return self.find(adapter.url)
 
+    def store(self, url: str, models: tuple[ListedModel, ...]) -> None:
+        """Keep the list of a server that was asked elsewhere."""
+        self._asked[url] = models
+        self._store(url)
+
     def _load(self) -> dict[str, StoredList]:
         if self._stored is None:
             try:

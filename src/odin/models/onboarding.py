@@ -79,6 +79,14 @@ class Onboarding:
         found = next((item for item in self._find_key_options() if item.name == name), None)
         return found or ModelOption("stored", name, "", AUTH_NAME)
 
+    async def add_server(self, url: str) -> tuple[ModelOption, ...]:
+        from odin.models.server_setup import add_server
+
+        added = await add_server(url, self._config.providers, self._env)
+        return tuple(
+            ModelOption("server", added.provider, f"{added.provider}/{model}", added.base_url) for model in added.models
+        )
+
     async def use_offline_planner(self) -> None:
         """Without a key the offline planner answers anyway; it is not stored as a chosen model."""
         if self._find_key_options():

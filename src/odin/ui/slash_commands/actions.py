@@ -292,6 +292,8 @@ async def find_fork_turn(client: Client, number: str) -> str:
 # --- model and cost ---
 
 
+_MAX_SHOWN_MODELS = 5
+
 SESSION_OPTION = "--session"
 """After a choice that is saved otherwise: it holds only for this session."""
 
@@ -302,6 +304,9 @@ DEFAULT_MODEL = "default"
 
 
 async def set_model(ctx: CommandContext, rest: str) -> str:
+    first, _, url = rest.partition(" ")
+    if first == "add":
+        return await _add_server(ctx, url.strip())
     rest, agent = split_agent_option(rest)
     name, is_saved = split_session_option(rest)
     if not name:
@@ -333,6 +338,20 @@ def split_agent_option(rest: str) -> tuple[str, str]:
 def is_model_choice(rest: str, pools: Sequence[str]) -> bool:
     """True if the arguments of `/models` choose something: a pool, the default, or a model for an agent."""
     return AGENT_OPTION in rest.split() or rest.strip() in (DEFAULT_MODEL, *pools)
+
+
+async def _add_server(ctx: CommandContext, url: str) -> str:
+    if not url:
+        raise make_usage_error("model", "No URL was given.")
+    try:
+        models = await ctx.sessions.add_server(url)
+    except UsageError as error:
+        if "needs a key" in str(error):
+            raise UsageError(str(error), f"Add it with: odin provider add {url} --key") from None
+        raise
+    shown = ", ".join(models[:_MAX_SHOWN_MODELS])
+    more = f" and {len(models) - _MAX_SHOWN_MODELS} more" if len(models) > _MAX_SHOWN_MODELS else ""
+    return escape_hidden(f"Added {shown}{more}. Use one with /model {models[0]}")
 
 
 def split_session_option(rest: str) -> tuple[str, bool]:

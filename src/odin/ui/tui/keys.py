@@ -221,6 +221,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("welcome_previous", "up,shift+tab", "Previous model.", "welcome"),
     KeyAction("welcome_key", "k", "Enter an API key.", "welcome"),
     KeyAction("welcome_look", "l", "Find model servers on this machine.", "welcome"),
+    KeyAction("welcome_url", "u", "Add a model server by its URL.", "welcome"),
     KeyAction("welcome_back", "escape", "Go back; start without a model.", "welcome"),
     KeyAction("close", "escape", "Close the dialog.", "dialog"),
     KeyAction("list_up", "up,k", "Up.", "list"),

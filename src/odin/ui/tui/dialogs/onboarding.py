@@ -103,8 +103,12 @@ class TrustDialog(RequestDialog[bool]):
         self.dismiss(name == "yes" and not self._is_too_much)
 
 
-OnboardingStep = Literal["list", "provider", "key"]
+OnboardingStep = Literal["list", "provider", "key", "url"]
 
+_TYPING_STEPS: dict[OnboardingStep, str] = {"key": "Save", "url": "Add"}
+"""The steps in which the user types a line, and what confirming it does."""
+
+URL_TITLE = "URL of an OpenAI-compatible server, such as http://localhost:8000/v1:"
 MODELS_TITLE = "Choose a model. Found on this machine:"
 PROVIDERS_TITLE = "Which provider is the key for?"
 _KIND_WORDS = {"key": "key in", "stored": "key in", "server": "local server,", "planner": ""}
@@ -148,7 +152,8 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     def _show(self, message: str = "") -> None:
         line = self.query_one("#line", Input)
-        line.display = self._step == "key"
+        line.display = self._step in _TYPING_STEPS
+        line.password = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
         self.query_one("#message", Static).update(message)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
@@ -163,10 +168,11 @@ class OnboardingDialog(RequestDialog[ModelOption]):
                 DialogChoice("welcome_use", shown("welcome_use"), "Use this model"),
                 DialogChoice("welcome_key", shown("welcome_key"), "Enter an API key", "Key"),
                 DialogChoice("welcome_look", shown("welcome_look"), "Find local model servers", "Servers"),
+                DialogChoice("welcome_url", shown("welcome_url"), "Add a server by URL", "URL"),
                 DialogChoice("welcome_back", shown("welcome_back"), *leave),
             )
-        if self._step == "key":
-            store = DialogChoice("welcome_use", shown("confirm"), "Save")
+        if self._step in _TYPING_STEPS:
+            store = DialogChoice("welcome_use", shown("confirm"), _TYPING_STEPS[self._step])
             return store, DialogChoice("welcome_back", shown("back"), "Back")
         use = DialogChoice("welcome_use", shown("welcome_use"), "Select")
         return use, DialogChoice("welcome_back", shown("welcome_back"), "Back")
@@ -177,6 +183,8 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             return paint_sentence(
                 canvas, f"API key for {escape_hidden(self._provider)} (hidden; stored so that only you can read it):"
             )
+        if self._step == "url":
+            return paint_sentence(canvas, URL_TITLE)
         strips = [*paint_sentence(canvas, MODELS_TITLE if self._step == "list" else PROVIDERS_TITLE), make_blank()]
         for number, (name, detail) in enumerate(self._list_rows()):
             here = number == self._cursor
@@ -215,12 +223,12 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys
-        if self._step == "key":
+        if self._step in _TYPING_STEPS:
             return {"confirm": "welcome_use", "back": "welcome_back"}.get(keys.find_action(key, "step"), "")
         if len(key) == 1 and key.isdecimal() and key != "0":
             return f"pick({int(key) - 1})"
         name = keys.find_action(key, "welcome")
-        if name in ("welcome_key", "welcome_look") and self._step != "list":
+        if name in ("welcome_key", "welcome_look", "welcome_url") and self._step != "list":
             return ""
         return name or self.find_scroll_action(key)
 
@@ -250,11 +258,17 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             self._go_to_step("key")
         elif self._step == "key":
             await self._store_key()
+        elif self._step == "url":
+            await self._add_server()
         elif self._options:
             await self._choose(self._options[self._cursor])
 
     def action_welcome_key(self) -> None:
         self._go_to_step("provider")
+
+    def action_welcome_url(self) -> None:
+        self.query_one("#line", Input).value = ""
+        self._go_to_step("url")
 
     def _go_to_step(self, step: OnboardingStep, message: str = "") -> None:
         self._step, self._cursor = step, 0
@@ -263,7 +277,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
     async def action_welcome_back(self) -> None:
         if self._step != "list":
             self.query_one("#line", Input).value = ""
-            self._go_to_step("list" if self._step == "provider" else "provider")
+            self._go_to_step("provider" if self._step == "key" else "list")
         else:
             self.dismiss(None)
 
@@ -278,12 +292,36 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             return
         finally:
             self._is_busy = False
+        self._add_options(servers)
+        self._show("" if servers else "No local model server found.")
+
+    def _add_options(self, found: Sequence[ModelOption]) -> None:
+        """Add models of servers before the offline planner, and select the first of them."""
         known = {one.ref for one in self._options}
-        new = [one for one in servers if one.ref not in known]
+        new = [one for one in found if one.ref not in known]
         keys = [one for one in self._options if one.kind != "planner"]
         self._options = [*keys, *new, *(one for one in self._options if one.kind == "planner")]
         self._cursor = len(keys) if new else 0
-        self._show("" if servers else "No local model server found.")
+
+    async def _add_server(self) -> None:
+        line = self.query_one("#line", Input)
+        url = line.value.strip()
+        if not url:
+            self._show(f"The URL is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            return
+        self._is_busy = True
+        self._show("Asking the server for its models …")
+        try:
+            models = await self._setup.add_server(url)
+        except OdinError as error:
+            self._show(escape_hidden(error.describe()))
+            return
+        finally:
+            self._is_busy = False
+        line.value = ""
+        self._step = "list"
+        self._add_options(models)
+        self._show()
 
     async def _store_key(self) -> None:
         line = self.query_one("#line", Input)
