@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.app.compose import NO_PLAN_HINT
 from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.call_events import PlanAnswered, PlanAsked, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged, Warned
 from odin.core.op import AnswerPlan, AnswerQuestions, Interrupt, SetMode
 from odin.session.log import read_log
 from odin.session.store import SessionStore
@@ -66,6 +67,15 @@ async def test_an_approved_plan_is_carried_out_in_the_same_turn_in_edit_mode(sta
     assert "The mode is now" not in str(talk.server.requests[3].messages[-1]), "the model knows it already"
     await talk.say("And plan.", "plan_mode")
     assert "The mode is now plan_mode." in str(talk.server.requests[4].messages[-1])
+
+
+async def test_plan_mode_without_a_plan_is_explained_once(start: Start):
+    talk = await start([say("It is a parser."), say("A lexer."), say("I see.")], can_ask=True)
+    await talk.say("What is a.py?", "plan_mode")
+    await talk.until_live(Warned)
+    await talk.say("And b.py?", "plan_mode")
+    await talk.until_quiet()
+    assert [event.text for event in talk.all(Warned)] == [NO_PLAN_HINT]
 
 
 async def test_changes_go_back_to_the_model_which_writes_the_same_file_again(start: Start, workspace: Path):

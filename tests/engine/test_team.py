@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
 from odin.core.errors import UsageError
 from odin.core.event import AgentStarted, ContextAdded, Envelope, NoteAdded, TurnStarted
-from odin.core.op import CancelTask, CloseAgent, Compact, Interrupt, Prompt, RunUserShell, SetModel
+from odin.core.op import AnswerPermission, CancelTask, CloseAgent, Compact, Interrupt, Prompt, RunUserShell, SetModel
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, fault, reply, say
 from tests.team_log import check_team
@@ -473,3 +474,33 @@ async def test_the_fallback_of_one_agent_is_not_that_of_the_others(start: Start,
     assert models == [model.removeprefix("anthropic/") or "claude-sonnet-4-5", "claude-opus-4-1"]
     assert {seen.model for seen in talk.server.requests if "Delegate" in seen.tool_names} == {"claude-sonnet-4-5"}
     assert (await talk.client.snapshot()).model == "anthropic/claude-sonnet-4-5"
+
+
+async def test_stop_in_the_request_of_an_agent_stops_only_that_agent(start: Start, workspace: Path) -> None:
+    """The queue of the main agent goes on."""
+    hold = threading.Event()
+    write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"})
+    cast = Cast([delegate("a"), say("ok").hold(hold), say("next"), say("seen"), say("seen")], a=[write])
+    talk = await start(cast, yes=False, can_ask=True)
+    prompt = await talk.submit("go")
+    queued = await talk.submit("and then?")
+    await talk.until_live(PermissionAsked)
+    (asked,) = talk.all(PermissionAsked)
+    await talk.client.submit(AnswerPermission(asked.ask_id, False, interrupt=True))
+    hold.set()
+    assert (await talk.until_end(prompt)).reason == "end_turn"
+    assert (await talk.until_end(queued)).reason == "end_turn"
+    await settle(talk.client)
+    (task,) = (await talk.client.snapshot()).tasks
+    assert task.state == "idle"
+
+
+async def test_a_command_of_the_user_is_stopped_alone_while_agents_work(start: Start) -> None:
+    talk = await start(Cast([delegate("a"), say("ok"), say("I see")], a=[say("thinking").stall()]))
+    await talk.say("go")
+    assert not await talk.client.submit(Interrupt(alone=True)), "nothing but the agent works"
+    await talk.client.submit(RunUserShell("for-main", "sleep 1000"))
+    assert await talk.client.submit(Interrupt(alone=True))
+    await talk.until(ContextAdded)
+    assert [task.state for task in (await talk.client.snapshot()).tasks] == ["running"]
+    await talk.client.submit(Interrupt())

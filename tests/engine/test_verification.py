@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.call_events import QuestionsAsked, ToolEnded, ToolStarted
+from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolStarted
 from odin.core.event import ChecksRan, NoteAdded
 from odin.core.event_values import CheckResult, Verification
 from odin.core.message import ReplyMessage, ToolMessage
@@ -258,12 +258,24 @@ async def test_what_the_model_has_run_itself_is_not_run_again(start: Start, proj
     assert checks_run(talk) == []
 
 
-async def test_permissions_apply_to_checks(start: Start, project: Path) -> None:
-    talk = await start([edit(project), say("Done.")], config=RUN, yes=False, permission_mode="acceptEdits")
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [
+        ({}, "passed"),
+        ({"can_ask": True}, "passed"),
+        ({"disallowed_tools": ("Bash(make:*)",)}, "not_run"),
+        ({"permission_mode": "dontAsk", "allowed_tools": ("WriteFile",)}, "not_run"),
+    ],
+)
+async def test_checks_that_the_user_chose_run_without_approval_unless_something_denies_them(
+    start: Start, project: Path, options: dict[str, Any], outcome: str
+) -> None:
+    (project / "code.py").unlink(missing_ok=True)
+    chosen = {"permission_mode": "acceptEdits", **options}
+    talk = await start([edit(project), say("Done.")], config=RUN, yes=False, **chosen)
     ended = await talk.say("go")
     assert ended.verification is not None
-    assert ended.verification.outcome == "not_run"
-    assert checks_run(talk) == []
+    assert (ended.verification.outcome, talk.all(PermissionAsked)) == (outcome, [])
     assert len(talk.server.requests) == 2, "the model cannot change that"
 
 
@@ -291,9 +303,16 @@ async def test_what_a_stop_hook_makes_the_model_change_is_verified_too(
     assert ended.verification == Verification("passed", results("passed", "make test"), "odin", 2)
 
 
-async def test_the_user_is_asked_for_a_check_and_may_stop_the_turn(start: Start, project: Path) -> None:
+async def test_a_hook_has_the_user_asked_for_a_check_who_may_stop_the_turn(
+    start: Start, project: Path, tmp_path: Path
+) -> None:
+    hooks = {"PreToolUse": [claude(new_kit(tmp_path).script('echo \'{"decision":"ask"}\''), "Bash")]}
     talk = await start(
-        [edit(project), say("Done.")], config=RUN, yes=False, can_ask=True, permission_mode="acceptEdits"
+        [edit(project), say("Done.")],
+        config={**RUN, "hooks": hooks},
+        yes=False,
+        can_ask=True,
+        permission_mode="acceptEdits",
     )
     talk.answers = [AnswerPermission("", False, interrupt=True)]
     ended = await talk.say("go")

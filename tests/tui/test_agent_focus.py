@@ -148,9 +148,11 @@ async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_tw
         await begin(stage, client)
         await stage.press("escape")
         await stage.shows("2 agents are at work: scout-1, scout-2. Press Esc again")
-        assert ops(client, Interrupt) == []
+        await stage.press("ctrl+c")
+        only_commands = Interrupt(alone=True)
+        assert ops(client, Interrupt) == [only_commands, only_commands], "a command of the user would be stopped"
         await stage.press("escape")
-        assert ops(client, Interrupt) == [Interrupt()]
+        assert ops(client, Interrupt)[-1] == Interrupt()
 
 
 async def test_leaving_while_agents_work_says_so_and_asks() -> None:
@@ -163,6 +165,12 @@ async def test_leaving_while_agents_work_says_so_and_asks() -> None:
             await stage.shows("Agents are still at work. Exit anyway?", "scout-1: find tests", "scout-2: read docs")
             await stage.press("n")
         assert not stage.app._exit
+        for switch in ("/new", "/resume other", "/fork"):
+            await stage.send(switch)
+            await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+            await stage.shows("Switch to another session anyway?", "scout-2: read docs", "Switching stops them.")
+            await stage.press("n")
+        assert stage.app.client is client
         await stage.press("ctrl+d")
         await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
         await stage.press("y")

@@ -40,7 +40,7 @@ from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AgentSummary, AvailableModel, ContextReport, ServerScope, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened, Warned
+from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened, TurnEnded, Warned
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.policy import CallbackHook
 from odin.core.provider import Compactor, ModelInfo, Provider
@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
     from odin.tools.file_finder import FileFinder
+
+NO_PLAN_HINT = "The model has presented no plan to approve. Ask it for one, or use /edit to let it work."
 
 
 async def open_session(
@@ -260,6 +262,7 @@ class SessionComposition:
         self._main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
         state = self.recorder.state
         self._main_agent.restore(state.files, state.conversation.files_out_of_view)
+        self._has_hinted = False
         self._file_finder: FileFinder | None = None
         self._verification: SessionVerification | None = None
 
@@ -270,7 +273,7 @@ class SessionComposition:
             delivery=config.queue.delivery,
             one_at_a_time=config.queue.steering == "one-at-a-time",
             mode_for=self.restrict_mode,
-            on_idle=self._main_agent.hooks.report_idle,
+            on_idle=self._report_idle,
             on_steered=lambda: self.approvals.cancel_for_agent(""),
         )
         self.team.set_main(agent)
@@ -321,6 +324,7 @@ class SessionComposition:
                 root=self.config.root,
                 permission_mode=lambda: self.policy.permission_mode,
                 model=lambda: self.models.ref,
+                folders_of=lambda agent: self._team_factory.find_folders(agent),
             ),
             runner=self.runner,
             emit=self.recorder.emit,
@@ -380,6 +384,14 @@ class SessionComposition:
         )
         own = ConfiguredCommands(BUILTIN_COMMANDS, "built-in", "Odin")
         return CommandLibrary((*project, user, *configured, own))
+
+    def _report_idle(self, ended: TurnEnded) -> None:
+        """Fire the idle hooks. If plan mode has ended without a plan for the first time, tell the user what to do."""
+        self._main_agent.hooks.report_idle(ended)
+        is_plan = self.recorder.state.mode == "plan_mode" and ended.reason == "end_turn" and not ended.plan_path
+        if is_plan and self.approvals.can_ask and not self._has_hinted and self.models.info.provider != "offline":
+            self._has_hinted = True
+            self.recorder.emit(Warned(NO_PLAN_HINT, "info"))
 
     # --- for the agents ---
 

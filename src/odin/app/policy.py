@@ -183,6 +183,7 @@ class HookFacts(msgspec.Struct, frozen=True):
     root: str
     permission_mode: Callable[[], str]
     model: Callable[[], str]
+    folders_of: Callable[[str], tuple[str, str] | None]
 
 
 class HookSet:

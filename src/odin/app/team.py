@@ -190,6 +190,11 @@ class TeamFactory:
         """Return the parts of a live sub-agent."""
         return self._parts[agent]
 
+    def find_folders(self, agent: str) -> tuple[str, str] | None:
+        """Return the working directory and the root of a live sub-agent that does not work where the session does."""
+        parts = self._parts.get(agent)
+        return None if parts is None else (parts.place.cwd, parts.place.root)
+
     def color_of(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).color
 

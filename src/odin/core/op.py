@@ -61,11 +61,13 @@ QueuePolicy = Literal["pause", "keep", "inject", "drop"]
 class Interrupt(Struct, frozen=True, tag=True):
     """Stop the running turn with its tool calls and processes. False if nothing is running.
 
-    Interrupting the main agent also stops all sub-agents. Interrupting a sub-agent stops only its own turn.
+    Interrupting the main agent also stops all sub-agents, unless it is to stop `alone`. Interrupting a sub-agent stops
+    only its own turn.
     """
 
     queue: QueuePolicy = "pause"
     agent: str = ""
+    alone: bool = False
 
 
 class CancelTask(Struct, frozen=True, tag=True):

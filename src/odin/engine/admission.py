@@ -168,7 +168,7 @@ async def _apply_hooks(call: Call, scope: CallScope, deps: CallDeps) -> Call:
         return _deny_by_hook(call, verdict)
     if verdict.decision == "allow" and not (call.verdict.builtin or call.verdict.may_be_denied):
         return msgspec.structs.replace(call, verdict=Verdict("allow"))
-    if verdict.decision == "ask" and call.verdict.action == "allow":
+    if verdict.decision == "ask" and (call.verdict.action == "allow" or scope.is_approved):
         asking = Verdict("ask", verdict.message or "A hook asks for confirmation.")
         return msgspec.structs.replace(call, verdict=asking, is_asked_by_hook=True)
     return call
@@ -197,7 +197,7 @@ def _deny_by_hook(call: Call, verdict: HookVerdict) -> Call:
 async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     """Ask again while the answers change the arguments or rules change while a request is open."""
     for _ in range(MAX_ARGUMENT_ROUNDS):
-        if call.verdict.action == "allow":
+        if call.verdict.action == "allow" or _is_approved(call, scope):
             return _admit_judged(call)
         if not deps.approvals.can_ask or deps.policy().permission_mode == "dontAsk":
             return call.refuse(_unaskable_text_of(call), "denied", error_type=NeedsConfirmation)
@@ -217,6 +217,11 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
         if call.stage in ("admitted", "refused"):
             return call
     return call.refuse("Denied: its arguments were changed too many times.", "denied")
+
+
+def _is_approved(call: Call, scope: CallScope) -> bool:
+    """True if the user has approved this call beforehand, no hook wants to ask, and no deny rule may apply."""
+    return scope.is_approved and not (call.is_asked_by_hook or call.verdict.may_be_denied or call.audit)
 
 
 async def _find_failure(call: Call, scope: CallScope, deps: CallDeps) -> ToolOutput | None:

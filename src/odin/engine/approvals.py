@@ -149,6 +149,10 @@ class Approvals:
             if asking == agent:
                 _set_result(waiting, AnswerPermission(ask_id, False, "You sent a steering prompt instead.", by="steer"))
 
+    def find_asking(self, ask_id: str) -> str:
+        """Return the agent that waits for the answer to this permission request; "" is the main agent."""
+        return self._open_requests[ask_id][1] if ask_id in self._open_requests else ""
+
     def answer(self, op: AnswerPermission) -> bool:
         """Answer a permission request. Return False if none with this id is open."""
         waiting, _ = self._open_requests.get(op.ask_id, (None, ""))

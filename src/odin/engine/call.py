@@ -132,7 +132,8 @@ class CallScope(Struct):
     """The turn a call belongs to. While a steering prompt waits (`is_steered`), calls not yet started are skipped.
 
     `on_result` is called with every call whose result was recorded. A call can change the rest of the turn: `mode` is
-    its mode, an `answer` ends it. `plan_path` is the file of the last plan that was presented.
+    its mode, an `answer` ends it. `plan_path` is the file of the last plan that was presented. `is_approved`: the user
+    has approved its calls beforehand.
     """
 
     agent: str
@@ -144,6 +145,7 @@ class CallScope(Struct):
     on_result: Callable[[Call, ToolEnded], None] = _ignore_result
     answer: str = ""
     plan_path: str = ""
+    is_approved: bool = False
 
     def follow(self, output: ToolOutput) -> None:
         """Change the rest of the turn as the output of a call says."""

@@ -256,9 +256,9 @@ class LocalClient:
         """Stop one agent; for the main agent all of them, with their tasks."""
         if op.agent:
             return self._team.get(op.agent).interrupt(op.queue) | self._user_shell.interrupt(op.agent)
-        stopped = self._user_shell.interrupt()
+        stopped = self._user_shell.interrupt(alone=op.alone)
         interrupted = self._agent.interrupt(op.queue)
-        cancelled = await self._team.stop_delegated("You interrupted the main agent.")
+        cancelled = not op.alone and await self._team.stop_delegated("You interrupted the main agent.")
         return interrupted or cancelled or stopped
 
     async def _cancel_task(self, op: CancelTask) -> bool:
@@ -337,11 +337,15 @@ class LocalClient:
         return self._deps.compaction.cancel(op.agent)
 
     async def _answer_permission(self, op: AnswerPermission) -> bool:
-        """Give the answer; one with which the user stops the turn also pauses the queue, as an interrupt does."""
+        """Give the answer; one with which the user stops the turn also pauses the queue, as an interrupt does.
+
+        It is the queue of the agent that asked; AgentTool's sub-agent belongs to the turn that waits for it.
+        """
+        agent = self._deps.approvals.find_asking(op.ask_id)
         if not self._deps.approvals.answer(op):
             return False
         if op.interrupt and op.by == "user":
-            self._agent.pause_queue()
+            self._team.get(agent if self._team.find_task(agent) is not None else "").pause_queue()
         return True
 
     async def _answer_questions(self, op: AnswerQuestions) -> bool:

@@ -65,9 +65,13 @@ class UserShell:
         if task.cancelled():
             self._add_output(op, "(interrupted by the user before it began)")
 
-    def interrupt(self, agent: str = "") -> bool:
-        """Stop the running commands for this agent, for the main agent all of them; False if there are none."""
-        stopped = [task for op, task in self._running.values() if agent in ("", op.agent)]
+    def interrupt(self, agent: str = "", *, alone: bool = False) -> bool:
+        """Stop the running commands for this agent; False if there are none.
+
+        For the main agent all commands are stopped, or with `alone` its own.
+        """
+        is_all = not agent and not alone
+        stopped = [task for op, task in self._running.values() if is_all or agent == op.agent]
         for task in stopped:
             task.cancel()
         return bool(stopped)

@@ -1,7 +1,8 @@
 """Verification before done: the project's checks run after the last file change of a turn, or the model is reminded.
 
-The checks that Odin runs are ordinary tool calls: permission rules, hooks, sandbox and limits apply, and front ends
-show them. They are not part of the conversation; the model reads a note about those that failed.
+The checks that Odin runs are ordinary tool calls, which the user has approved by configuring or confirming them: deny
+rules, hooks, sandbox and limits apply, and front ends show them. They are not part of the conversation; the model reads
+a note about those that failed.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -183,7 +184,9 @@ class ChangeVerifier:
         def keep_result(call: Call, event: ToolEnded) -> None:
             ended.append(event)
 
-        scope = msgspec.structs.replace(self._scope, cwd=folder, guard=RepetitionGuard(), on_result=keep_result)
+        scope = msgspec.structs.replace(
+            self._scope, cwd=folder, guard=RepetitionGuard(), on_result=keep_result, is_approved=True
+        )
         self._deps.recorder.emit(ActivityChanged("verifying", command), scope.agent)
         try:
             stops_turn = await self._deps.pipeline.run_all((request,), scope)

@@ -21,7 +21,11 @@ from odin.sandbox.runner import ProcessRunner
 
 
 class HookSession(Struct, frozen=True):
-    """The session that hooks run for. `transcript` is the path of its log."""
+    """The session that hooks run for. `transcript` is the path of its log.
+
+    Hook programs belong to the project at `root` and run there. `folders_of` returns the working directory and the
+    root of an agent that works elsewhere, such as in a worktree.
+    """
 
     id: str
     transcript: str
@@ -29,6 +33,10 @@ class HookSession(Struct, frozen=True):
     root: str
     permission_mode: Callable[[], str]
     model: Callable[[], str]
+    folders_of: Callable[[str], tuple[str, str] | None] = lambda agent: None
+
+    def get_folders(self, agent: str) -> tuple[str, str]:
+        return self.folders_of(agent) or (self.cwd, self.root)
 
 
 def build_envelope(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, Any]:
@@ -36,7 +44,7 @@ def build_envelope(hook: HookSpec, call: HookCall, tool_name: str, session: Hook
     return {
         "session_id": session.id,
         "transcript_path": session.transcript,
-        "cwd": session.cwd,
+        "cwd": session.get_folders(call.agent)[0],
         "permission_mode": session.permission_mode(),
         "hook_event_name": hook.event,
         "point": f"on_{call.point}",
@@ -191,9 +199,8 @@ class SessionHooks:
 
     async def fire(self, call: HookCall) -> HookVerdict:
         call = msgspec.structs.replace(call, model=call.model or self._session.model())
-        matching = [
-            (hook, name) for hook in self._hooks if (name := match_hook(hook, call, self._session.root)) is not None
-        ]
+        root = self._session.get_folders(call.agent)[1]
+        matching = [(hook, name) for hook in self._hooks if (name := match_hook(hook, call, root)) is not None]
         if not matching:
             return NO_VERDICT
         if call.point in SEQUENTIAL_POINTS:

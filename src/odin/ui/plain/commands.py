@@ -1,6 +1,7 @@
 """Slash commands in plain mode: the shared actions, and the lists and texts that plain mode prints itself."""
 
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TextIO
@@ -24,7 +25,7 @@ from odin.ui.slash_commands.actions import (
     format_rules,
     is_model_choice,
 )
-from odin.ui.slash_commands.agents import find_focus, format_agents
+from odin.ui.slash_commands.agents import describe_working, find_focus, format_agents
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -110,6 +111,7 @@ class PlainCommands:
             "diagnostics": self._print_diagnostics,
             "errors": self._print_errors,
         }
+        self._refused_switch = ""
         self.enter_session(info.permission_mode, info.role)
 
     def record_role(self, role: str) -> None:
@@ -236,17 +238,36 @@ class PlainCommands:
 
     # --- sessions ---
 
+    async def _may_switch(self, command: str) -> bool:
+        """Return whether another session may be opened. While sub-agents work, the user has to repeat the command."""
+        is_repeated, self._refused_switch = command == self._refused_switch, ""
+        working = [] if is_repeated or not sys.stdin.isatty() else describe_working(await self._client.snapshot())
+        if not working:
+            return True
+        self._refused_switch = command
+        write_line(self._err, "Agents are still at work:")
+        for line in working:
+            write_line(self._err, f"  {line}")
+        write_line(self._err, f"Type {command} again to stop them. Resuming this session continues their tasks.")
+        return False
+
     async def _open_new(self, rest: str) -> None:
+        if not await self._may_switch("/new"):
+            return
         await self._sessions.open_new()
         write_line(self._err, f"New session {await self._context.get_session_id()}")
 
     async def _execute_plan(self, rest: str) -> None:
+        if not await self._may_switch(f"/execute {rest}".strip()):
+            return
         _, self.first_prompt = await self._sessions.execute_plan(*parse_execution(rest))
         self.mode = self.first_prompt.mode
         write_line(self._err, f"New session {await self._context.get_session_id()}")
 
     async def _resume(self, rest: str) -> None:
         if session := strip_all_option(rest):
+            if not await self._may_switch(f"/resume {session}"):
+                return
             await self._sessions.resume(session)
             await self.print_resumed()
             return
@@ -287,6 +308,8 @@ class PlainCommands:
             write_line(self._err, f"Resumed {await self._context.get_session_id()}: {title}, {count}")
 
     async def _fork(self, rest: str) -> None:
+        if not await self._may_switch(f"/fork {rest}".strip()):
+            return
         _, self._draft = await self._sessions.fork(await find_fork_turn(self._client, rest))
         session = await self._context.get_session_id()
         write_line(self._err, f"Continuing in a copy: {session}. The original session is unchanged.")

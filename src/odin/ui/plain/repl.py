@@ -240,7 +240,7 @@ class _PlainRepl:
         if self._done.done() or self._interrupt_focused():
             return
         if self._sender.expects_turn or self._commands.user_shell.is_running:
-            self._start_side_task(self._client.submit(Interrupt()))
+            self._start_side_task(self._client.submit(Interrupt(alone=not self._sender.expects_turn)))
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.cancel_compaction())
         elif self._keyboard.text:

@@ -4,6 +4,7 @@ Prompts, `!` commands, Esc and Ctrl+C go to the focused agent; slash commands al
 agent can still be read, but prompts then go to the main agent.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from odin.core.client import Client, SessionInfo
@@ -111,6 +112,8 @@ class AgentFocus:
             await app.submit(Interrupt())
             return True
         working = self._agents.describe_working()
+        if working and await app.submit(Interrupt(alone=True)):
+            return True
         if working and self._stop_press.press():
             await app.submit(Interrupt())
         elif working:
@@ -119,34 +122,49 @@ class AgentFocus:
         return bool(working)
 
     async def interrupt(self) -> bool:
-        """Interrupt the focused agent (Ctrl+C). Sub-agents that work while the main agent is idle are left alone."""
+        """Interrupt the focused agent (Ctrl+C). Sub-agents that work while the main agent is idle are left alone.
+
+        A command of the user (`!`) is stopped all the same.
+        """
         if agent := self.recipient:
             return await self._app.submit(Interrupt(agent=agent))
         if not self._app.executing and self._agents.working:
-            return False
+            return await self._app.submit(Interrupt(alone=True))
         return await self._app.submit(Interrupt()) or await self._app.submit(CancelCompaction())
 
     def exit_app(self) -> None:
         """Exit. While sub-agents work, say what they do and ask first."""
+        if self._agents.working:
+            self._app.run_in_background(self._ask_to_exit())
+        else:
+            self._app.exit(0)
+
+    async def _ask_to_exit(self) -> None:
+        if await self.may_leave("Exit anyway?", "Exiting"):
+            self._app.exit(0)
+
+    async def may_leave(self, question: str, act: str) -> bool:
+        """Return whether the session may be left, which stops its sub-agents. While any work, the user is asked."""
         from odin.ui.tui.dialogs.dialog import ConfirmDialog
 
         app, working = self._app, self._agents.working
         if not working:
-            app.exit(0)
-            return
+            return True
         now = app.clock()
         lines = [
             f"• {escape_hidden(agent.id)}: {sanitize_line(agent.task)} ({agent.activity.describe(now).text or 'waits'})"
             for agent in working[:_MAX_LISTED]
         ]
         more = [f"• {len(working) - _MAX_LISTED} more"] if len(working) > _MAX_LISTED else []
-        about = "\n".join([*lines, *more, "Exiting stops them. Resume the session to continue their tasks."])
+        about = "\n".join([*lines, *more, f"{act} stops them. Resume the session to continue their tasks."])
+        answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                app.exit(0)
+        def answer(yes: bool | None) -> None:
+            if not answered.done():
+                answered.set_result(bool(yes))
 
-        app.push_screen(ConfirmDialog("Agents are still at work. Exit anyway?", about), answered)
+        app.push_screen(ConfirmDialog(f"Agents are still at work. {question}", about), answer)
+        return await answered
 
 
 _MAX_LISTED = 5

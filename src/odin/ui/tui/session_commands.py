@@ -79,13 +79,20 @@ class NavigationCommands:
     def draw_frame(self) -> None:
         return None
 
+    async def _may_switch(self) -> bool:
+        return await self._app.agent_focus.may_leave("Switch to another session anyway?", "Switching")
+
     async def _start_new(self, rest: str) -> None:
+        if not await self._may_switch():
+            return
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.open_new()
             await self._app.show_session()
 
     async def _execute_plan(self, rest: str) -> None:
         plan, role = parse_execution(rest)
+        if not await self._may_switch():
+            return
         async with self._app.input_panel.submit_queue.pause():
             client, prompt = await self._app.sessions.execute_plan(plan, role)
             await self._app.show_session()
@@ -100,6 +107,8 @@ class NavigationCommands:
 
     async def resume_session(self, session: str) -> None:
         """Open this session. If that fails, the current one stays open."""
+        if not await self._may_switch():
+            return
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.resume(session)
             await self._app.show_session()
@@ -144,6 +153,8 @@ class NavigationCommands:
 
         If the other session cannot be forked, open it instead.
         """
+        if not await self._may_switch():
+            return
         async with self._app.input_panel.submit_queue.pause():
             here = self._app.client
             try:
