@@ -1,7 +1,7 @@
 """Replies that are cut off, malformed or empty: discarded, asked again, and given up in order (RECOV1-4, RECOV7)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -237,6 +237,16 @@ class TestAnotherModel:
         talk = await start([fault(400)] * 9, config=self.config())
         assert (await talk.say("go")).error_kind == "BadRequest"
         assert len(talk.server.requests) == 1
+
+    @pytest.mark.parametrize("api", ["anthropic", "google"])
+    async def test_a_blocked_reply_is_not_tried_again(self, start: Start, api: Literal["anthropic", "google"]) -> None:
+        talk = await start([say("", stop="refusal"), say("Up to here", stop="refusal")], api)
+        ended = await talk.say("go")
+        assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error", "ReplyBlocked", 1)
+        assert "another model" in ended.hint
+        assert (await talk.say("go on")).text == "Up to here"
+        said = [event.text for event in talk.all(Warned) if "ended the reply early" in event.text]
+        assert len(said) == (api == "google")
 
     async def test_it_may_speak_another_api(self, start: Start, workspace: Path) -> None:
         with ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as other:

@@ -249,8 +249,12 @@ async def ended_with(turn: Turn, model: str = MODEL) -> tuple[ReplyMessage, Stop
         (say("cut", stop="max_tokens"), "max_tokens", ""),
         (say("cut", stop="CONTINUATION"), "max_tokens", ""),
         (say("odd", stop="OTHER"), "end_turn", ""),
-        (say("some", stop="RECITATION"), "refusal", "google blocked the reply: its filter for recited text matched"),
-        (say("some", stop="refusal"), "refusal", "google blocked the reply: its safety filter matched (SAFETY)."),
+        (
+            say("some", stop="RECITATION"),
+            "refusal",
+            "google ended the reply early: its filter for recited",
+        ),
+        (say("some", stop="refusal"), "refusal", "google ended the reply early: its safety filter matched (SAFETY)."),
     ],
 )
 async def test_a_reply_tells_why_it_ended(turn: Turn, reason: str, note: str) -> None:

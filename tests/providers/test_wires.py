@@ -102,7 +102,7 @@ def named(wire: Wire) -> str:
 
 
 @pytest.mark.parametrize("wire", [*WIRES, MISTRALS_CHAT], ids=named)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(histories)
 def test_each_request_continues_the_bytes_of_the_one_before(wire: Wire, history: tuple[Message, ...]) -> None:
     bodies = [wire.encode(Request(wire.model, part, ("a", "b"), TOOLS)) for part in askable(history)]
@@ -111,7 +111,7 @@ def test_each_request_continues_the_bytes_of_the_one_before(wire: Wire, history:
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=named)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_any_history_is_legal(wire: Wire, history: tuple[Message, ...]) -> None:
     async def ask() -> None:

@@ -209,9 +209,12 @@ class MalformedCall(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
+    """A complete reply. `note` is a sentence for the user if it ended early."""
+
     message: ReplyMessage
     usage: Usage
     malformed_calls: tuple[MalformedCall, ...] = ()
+    note: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -243,6 +246,7 @@ class ReplyBuilder:
         self._calls: dict[int, _PartialCall] = {}
         self.usage = Usage()
         self.stop: StopReason | None = None
+        self._note = ""
 
     @property
     def has_started(self) -> bool:
@@ -258,7 +262,7 @@ class ReplyBuilder:
         elif isinstance(chunk, UsageChunk):
             self.usage = chunk.usage
         elif isinstance(chunk, StopChunk):
-            self.stop = chunk.reason
+            self.stop, self._note = chunk.reason, chunk.note
             self._model = chunk.model or self._model
         elif isinstance(chunk, RollbackChunk):
             self.reset()
@@ -291,7 +295,7 @@ class ReplyBuilder:
                 self._finish_call(self._calls[index], parts, bad)
         stop = self.stop or "end_turn"
         message = ReplyMessage(tuple(parts), self._provider, self._model, stop, interrupted)
-        return Reply(message, self.usage, tuple(bad))
+        return Reply(message, self.usage, tuple(bad), self._note)
 
     def _finish_call(
         self, call: _PartialCall, parts: list[Text | Thinking | ToolCall], bad: list[MalformedCall]

@@ -27,7 +27,7 @@ from odin.core.call_events import (
     UsageRecorded,
 )
 from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, ReplyBlocked, StreamCut
-from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded, Warned
+from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded
 from odin.core.event_values import DiscardReason
 from odin.core.message import HistoryFold, Message, PromptMessage, ReplyMessage, Usage
 from odin.core.provider import (
@@ -350,8 +350,6 @@ class ReplyStream:
             self._reasoning.add_chunk(chunk)
         elif isinstance(chunk, CallChunk):
             self._handle_call_chunk(chunk)
-        elif isinstance(chunk, StopChunk) and chunk.note:
-            self._emit(Warned(chunk.note))
         if self._progress.add_chunk(chunk):
             self._emit(self._progress.to_event())
 

@@ -303,6 +303,8 @@ class AgentTurn:
                     return "max_tokens", self._text
                 continue
             self._emit(Replied(message))
+            if reply.note:
+                self._emit(Warned(reply.note))
             self._text = message.text or self._text
             await self._deps.hooks.fire_after_reply(message, self._scope.mode)
             if not message.calls:
@@ -484,10 +486,8 @@ class AgentTurn:
                 self._discard_reply("the tool call could not be read")
                 self._emit(NoteAdded(_malformed_note_of(bad)))
                 return None
-        elif message.stop == "unfinished":
-            self._malformed += 1
         else:
-            self._malformed = 0
+            self._malformed = self._malformed + 1 if message.stop == "unfinished" else 0
         if self._recoveries and calls:
             calls = calls[:1]
         self._recoveries = 0

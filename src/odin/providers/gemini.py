@@ -430,10 +430,10 @@ class _GeminiReader:
         elif reason == "MALFORMED_RESPONSE":
             raise errors.make_reported_error(self._peer, ApiErrorInfo("the model's reply was malformed", "INTERNAL"))
         elif reason in _BLOCK_REASONS:
-            blocked = _make_block_error(self._peer, "reply", reason)
             if self._calls or not self._has_text:
-                raise blocked
-            self._stop, self._note = "refusal", blocked.describe()
+                raise _make_block_error(self._peer, "reply", reason)
+            why = f"{_BLOCK_REASONS[reason]} matched ({reason})"
+            self._stop, self._note = "refusal", f"{self._peer.name} ended the reply early: {why}."
         else:
             self._stop = _STOP_REASONS.get(reason, "end_turn")
 
