@@ -48,14 +48,15 @@ class Company:
                 *(call("Report", {"message": f"part {number}"}) for number in range(3)),
                 complete("reported"),
             ],
-            "g": [call("Report", {"message": "this deletes data", "kind": "risk_alert"}), *self._work_forever()],
+            "g": [
+                call("ExecuteCommand", {"command": "echo g > g.txt"}),
+                call("Report", {"message": "this deletes data", "kind": "risk_alert"}),
+                call("ExecuteCommand", {"command": "echo g > g.txt; sleep 60"}),
+            ],
             "h": [complete(LONG, files_changed=["h.txt"])],
             "i": [fault(400)],
             "j": [say("I am done, I think."), complete("really done")],
         }
-
-    def _work_forever(self) -> list[Turn]:
-        return [call("ExecuteCommand", {"command": "echo g > g.txt; sleep 60"})]
 
     def __call__(self, seen: SeenRequest) -> Turn:
         if not seen.tool_names:
