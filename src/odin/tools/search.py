@@ -38,7 +38,7 @@ _PATHS_BYTES = 64_000_000
 _RANGE_BYTES = 2_000_000_000
 
 _PROBED_BYTES = 65_536
-_MAX_FOLDERS = 2000
+_MAX_FOLDERS = 20_000
 _CLOCK_STEP_NS = 20_000_000
 """Times of files are older than the clock by up to this."""
 
