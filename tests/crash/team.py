@@ -4,8 +4,9 @@ import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from odin.core.event import AgentEnded, AgentStarted, Envelope, TurnStarted
+from odin.core.event import AgentEnded, AgentStarted, Envelope, SessionOpened, TurnStarted
 from odin.core.team import TaskRecord
 from odin.session.log import read_log
 from odin.session.state import SessionState
@@ -69,8 +70,13 @@ class TeamChain(Chain):
     make_model = TeamModel
     has_team = True
 
+    def __init__(self, seed: int, root: Path, home: Path) -> None:
+        super().__init__(seed, root, home)
+        self.live_at_kill: list[int] = []
+        """How many agents lived at each kill."""
+
     def kill_one(self) -> bool:
-        """One more life, ended while five agents work. False if it was over before."""
+        """One more life. True if it was ended while five agents lived."""
         self.lives += 1
         process = self._process = self._begin_victim(Death(), prompts=1, lively=False)
         self._await(process, self._has_agents(AGENTS))
@@ -79,11 +85,27 @@ class TeamChain(Chain):
         self._await(process, lambda: grown() or time.monotonic() > end)
         self._kill(group=self.random.random() < 0.3)
         out = self._wait(process)
+        self.live_at_kill.append(self._count_live())
         assert b"Error" not in out, (self.where(), out[-3000:])
         is_killed = process.returncode != 0
         self.torn += is_killed
         self.check(process.pid)
-        return is_killed
+        return is_killed and self.live_at_kill[-1] >= AGENTS
+
+    def _count_live(self) -> int:
+        """The agents that lived at the end of the log."""
+        live: set[str] = set()
+        for item in read_log(self.log) if self.log.exists() else ():
+            match item.event:
+                case SessionOpened():
+                    live.clear()
+                case AgentStarted(id=name):
+                    live.add(name)
+                case AgentEnded(id=name):
+                    live.discard(name)
+                case _:
+                    pass
+        return len(live)
 
     def _has_agents(self, count: int) -> Callable[[], bool]:
         """True if that many agents live that this life has started."""

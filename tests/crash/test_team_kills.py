@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .team import TeamChain
+from .team import AGENTS, TeamChain
 
 FIRST = int(os.environ.get("ODIN_CRASH_SEED", "1"))
 CHAINS = 11
@@ -29,3 +29,4 @@ def test_a_team_survives_being_killed(seed: int, kills: int, workspace: Path, ho
             assert chain.lives < 3 * kills
         chain.live_on()
         chain.check_end()
+        assert sum(live >= AGENTS for live in chain.live_at_kill) >= kills

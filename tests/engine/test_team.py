@@ -504,3 +504,34 @@ async def test_a_command_of_the_user_is_stopped_alone_while_agents_work(start: S
     await talk.until(ContextAdded)
     assert [task.state for task in (await talk.client.snapshot()).tasks] == ["running"]
     await talk.client.submit(Interrupt())
+
+
+async def test_only_the_direct_owner_of_a_task_may_write_to_it_or_cancel_it(start: Start) -> None:
+    """The sub-agent a owns the task of b; neither main, above it, nor c, beside it, may touch it."""
+    hold = threading.Event()
+    meddling = [
+        call("Notify", {"task_id": "adhoc-3", "message": "hi"}, id="notify"),
+        call("Cancel", {"task_id": "adhoc-3"}, id="cancel"),
+    ]
+    cast = NestedCast(
+        [reply(calls=[delegate("a"), delegate("c")]), say("ok").hold(hold), reply(calls=meddling), say("x"), say("x")],
+        a=[delegate("b"), complete("A").hold(hold), say("x")],
+        b=[complete("B").stall()],
+        c=[call("LS", {"path": "/"}).hold(hold), reply(calls=meddling), complete("C")],
+    )
+    talk = await start(cast, config={"team": {"max_depth": 2}})
+    await talk.submit("go")
+    async with asyncio.timeout(20):
+        while len((await talk.client.snapshot()).tasks) < 3:
+            await asyncio.sleep(0.01)
+    hold.set()
+    async with asyncio.timeout(20):
+        while sum("notify" in seen.results for seen in talk.server.requests) < 2:
+            await asyncio.sleep(0.01)
+    refused = [seen.results for seen in talk.server.requests if "notify" in seen.results]
+    for results in refused[:2]:
+        for call_id in ("notify", "cancel"):
+            assert "adhoc-3 belongs to general-1; only its owner may do this." in results[call_id]
+    states = {task.id: task.state for task in (await talk.client.snapshot()).tasks}
+    assert states["adhoc-3"] == "running"
+    await talk.client.submit(Interrupt())

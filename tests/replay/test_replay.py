@@ -1,5 +1,6 @@
 """A session that was recorded for real is played again, and what is different is found."""
 
+import asyncio
 import json
 import os
 import threading
@@ -18,6 +19,7 @@ from odin.session.store import SessionStore
 from odin.testing import call, reply, say
 from tests.conftest import Run
 from tests.engine.conftest import Start, Talk
+from tests.engine.test_team import Cast, complete, delegate, settle
 from tests.tools.site import open_site
 
 
@@ -176,6 +178,29 @@ async def test_sub_agents_speak_their_own_lines(start: Start, workspace: Path):
     report = await played(await recorded(talk), workspace)
     same(report)
     assert report.calls == 4
+
+
+async def test_delegated_work_happens_again(start: Start, workspace: Path):
+    """Two agents at once, a report, a file, results that come together, and a completed task that is continued."""
+    write = call("WriteFile", {"file_path": str(workspace / "made"), "content": "a\n"})
+    again = call("Notify", {"task_id": "adhoc-1", "message": "one more thing"})
+    gate = threading.Event()
+    cast = Cast(
+        [reply(calls=[delegate("a"), delegate("b")]), say("I wait."), again, say("Sent."), say("All.")],
+        a=[write, complete("made it").hold(gate), complete("and more")],
+        b=[call("Report", {"message": "half"}), complete("looked").hold(gate)],
+    )
+    talk = await start(cast)
+    await talk.say("Delegate it")
+    await asyncio.to_thread(talk.server.wait_for, 6)
+    gate.set()
+    await settle(talk.client)
+    tasks = (await talk.client.snapshot()).tasks
+    assert [(task.state, len(task.agents)) for task in tasks] == [("completed", 2), ("completed", 1)]
+    assert cast.main == []
+    report = await played(await recorded(talk), workspace)
+    same(report)
+    assert (report.prompts, report.calls) == (3, 8)
 
 
 async def test_a_denied_call_is_denied_again(start: Start, workspace: Path):

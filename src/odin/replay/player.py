@@ -26,7 +26,15 @@ from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, RemoveRule
 from odin.providers.playback import PlaybackHooks, RecordedProvider
 from odin.replay.recording import Recording
-from odin.replay.script import EventKey, UserAction, actions_of, find_stopping_answer, key_of, script_of
+from odin.replay.script import (
+    EventKey,
+    RecordedOrder,
+    UserAction,
+    actions_of,
+    find_stopping_answer,
+    key_of,
+    script_of,
+)
 
 STALL_TIMEOUT_S = 20.0
 """The replay is given up after this long without an event, in addition to the longest pause of the recording."""
@@ -57,6 +65,7 @@ class Player:
         script = script_of(recording.envelopes)
         stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
         self._model = RecordedProvider(script.replies, script.cut_turns, script.jobs, stage)
+        self._order = RecordedOrder(recording.envelopes)
         self._answers = _RecordedAnswers(recording.envelopes)
         self._patience = STALL_TIMEOUT_S + _measure_longest_call(recording.envelopes)
         self._client: Client | None = None
@@ -124,8 +133,12 @@ class Player:
             await asyncio.sleep(action.delay)
 
     async def _wait_for_user(self, seq: int) -> None:
-        """Wait until every user action before event `seq` is done, so that the model speaks after it."""
+        """Wait until every user action before event `seq` is done, so that the model speaks after it.
+
+        Agents that work at once speak in the recorded order, so that mail arrives where it did.
+        """
         await self._wait_until(lambda: self._next_action_seq > seq, "earlier user actions")
+        await self._wait_until(lambda: self._order.has_reached(seq, self._happened), "other agents")
 
     async def _get_turn(self) -> str:
         """The running turn. Asks the session, which knows the turn before its event arrives."""

@@ -6,7 +6,7 @@ at exactly that point.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -77,6 +77,8 @@ from odin.core.op import (
     SetRole,
 )
 from odin.core.small_jobs import COMPACTION_JOB
+from odin.core.team import TaskCreated
+from odin.core.tool import canonical_name_of
 from odin.providers.playback import RecordedReply
 
 EventKey = tuple[str, ...]
@@ -120,6 +122,29 @@ def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
     return ()
 
 
+class RecordedOrder:
+    """The order of the events of several agents that work at once. Without delegated tasks nothing has to wait."""
+
+    def __init__(self, envelopes: Sequence[Envelope]) -> None:
+        is_team = any(isinstance(item.event, TaskCreated) for item in envelopes)
+        self._anchors = _list_anchors(envelopes) if is_team else []
+        self._reached = 0
+
+    def has_reached(self, seq: int, happened: Container[EventKey]) -> bool:
+        """True if everything that was recorded before event `seq` has happened again."""
+        anchors = self._anchors
+        while self._reached < len(anchors) and anchors[self._reached][2] in happened:
+            self._reached += 1
+        return self._reached == len(anchors) or anchors[self._reached][0] >= seq
+
+
+def _list_anchors(envelopes: Sequence[Envelope]) -> list[tuple[int, float, EventKey]]:
+    """Return number, time and key of the events that actions can wait for."""
+    reply_counts: dict[str, int] = {}
+    keys = ((item, key_of(item, reply_counts)) for item in envelopes)
+    return [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
+
+
 def actions_of(envelopes: Sequence[Envelope]) -> list[UserAction]:
     return _ActionReader(envelopes).read_all()
 
@@ -151,9 +176,7 @@ class _ActionReader:
             for item in envelopes
             if isinstance(item.event, PermissionAnswered) and item.event.remember
         }
-        reply_counts: dict[str, int] = {}
-        keys = ((item, key_of(item, reply_counts)) for item in envelopes)
-        self._anchors = [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
+        self._anchors = _list_anchors(envelopes)
         self._seqs = [seq for seq, _, _ in self._anchors]
 
     def read_all(self) -> list[UserAction]:
@@ -198,7 +221,7 @@ class _ActionReader:
     def _handle_turn_start(self, item: Envelope, event: TurnStarted) -> None:
         if event.continues:
             self._add_action(item, Continue(event.id, event.mode))
-        elif event.id not in self._queued and event.id not in self._spawned:
+        elif event.id not in self._queued and event.id not in self._spawned and event.id not in event.mail:
             self._add_action(
                 item, Prompt(event.id, event.text, event.mode, display_text=event.display_text or event.text)
             )
@@ -456,8 +479,14 @@ class _ScriptReader:
             replies.append(RecordedReply(envelope.seq, turn, usage=usage, error=kind, error_text=event.error or kind))
 
 
+_ENDING_TOOLS = frozenset(("Complete", "Escalate", "Handoff"))
+"""A call of these is the answer of its turn: the model says nothing after it."""
+
+
 def _failure_of(event: TurnEnded, last: RecordedReply | None) -> str:
-    answered = last is not None and last.message is not None and not last.message.calls and not last.is_unfinished
+    message = None if last is None or last.is_unfinished else last.message
+    names = {canonical_name_of(call.name) for call in message.calls} if message is not None else set[str]()
+    answered = message is not None and (not names or not names.isdisjoint(_ENDING_TOOLS))
     if event.reason == "end_turn" and not answered:
         return "EmptyReply"
     if event.reason == "max_tokens" and not answered and (last is None or not last.discard_reason):
