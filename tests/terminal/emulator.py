@@ -15,8 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyte
+
+from tests.forked import ForkedProcess, can_fork
 
 PATIENCE = 60.0
 POLL_S = 0.02
@@ -33,6 +36,18 @@ _ALTERNATE = re.compile(rb"(\x1b\[\?1049[hl])")
 _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 
 
+class _TerminalScreen(pyte.HistoryScreen):
+    """A screen that ignores what it does not know, as terminals do: a program that is killed leaves half a sequence."""
+
+    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
+        if how in (0, 1, 2):
+            super().erase_in_line(how, private)
+
+    def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
+        if how in (0, 1, 2, 3):
+            super().erase_in_display(how, *args, **kwargs)
+
+
 class Emulator:
     """What the program draws is kept twice: as the screen a person sees and as the bytes that made it.
 
@@ -47,6 +62,8 @@ class Emulator:
         columns: int,
         rows: int,
         limit: tuple[int, int] | None = None,
+        *,
+        forks: bool = False,
     ) -> None:
         if limit is not None:
             command = [command[0], "-B", *command[1:]]  # a limited file size would leave half a .pyc behind
@@ -54,8 +71,8 @@ class Emulator:
         termios.tcsetwinsize(terminal, (rows, columns))
         self.attributes = termios.tcgetattr(terminal)
         self._terminal = terminal
-        self._main = pyte.HistoryScreen(columns, rows, history=20_000, ratio=0.01)
-        self._alternate = pyte.HistoryScreen(columns, rows, history=1)
+        self._main = _TerminalScreen(columns, rows, history=20_000, ratio=0.01)
+        self._alternate = _TerminalScreen(columns, rows, history=1)
         self.screen = self._main
         self._stream = pyte.ByteStream(self.screen)
         self._lock = threading.RLock()
@@ -71,16 +88,21 @@ class Emulator:
             if limit is not None:
                 resource.setrlimit(limit[0], (limit[1], limit[1]))
 
-        self.process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **_variable(self.mark), **env},
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            start_new_session=True,
-            preexec_fn=begin,
-        )
+        everything = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **_variable(self.mark), **env}
+        self.process: ForkedProcess | subprocess.Popen[bytes]
+        if forks and limit is None and can_fork(env):
+            self.process = ForkedProcess(command[len(ODIN) :], cwd, everything, terminal, piped=False)
+        else:
+            self.process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=everything,
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                start_new_session=True,
+                preexec_fn=begin,
+            )
         self._ended = threading.Event()
         self.stands_still = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -156,6 +178,10 @@ class Emulator:
             for number in map(int, numbers.split(b";")):
                 found.add(number) if how == b"h" else found.discard(number)
         return found
+
+    def leaves_only(self, modes: set[int]) -> None:
+        """Wait until no other private mode is switched on."""
+        self._wait(lambda: not self.modes - modes, f"the modes {modes} and no others")
 
     def see(self, *words: str, patience: float = PATIENCE) -> str:
         """Wait until all of these are on the screen."""
@@ -260,7 +286,7 @@ class Emulator:
     def nothing_runs(self) -> None:
         """No process that came of ours is left, in whatever group or session. Where that cannot be seen, it is not."""
         end = time.monotonic() + 10
-        while left := marked(self.mark):
+        while left := marked(self.mark) or self.process.poll() is None:
             assert time.monotonic() < end, f"still running: {left}"
             time.sleep(0.05)
 
@@ -309,7 +335,7 @@ def terminal(
     limit: tuple[int, int] | None = None,
 ) -> Generator[Emulator]:
     """Odin with these arguments, or another command, in a new terminal; with a limit of one of its resources."""
-    made = Emulator(command or [*ODIN, *args], cwd, env or {}, columns, rows, limit)
+    made = Emulator(command or [*ODIN, *args], cwd, env or {}, columns, rows, limit, forks=command is None)
     try:
         yield made
     finally:

@@ -25,7 +25,7 @@ def in_a_shell(odin: Emulator, command: str = ODIN) -> None:
 def shell_has_it(odin: Emulator, answer: int) -> None:
     """A line that is typed is echoed and run, once."""
     odin.see(PROMPT.strip())
-    assert not odin.modes - HARMLESS - {2004}
+    odin.leaves_only(HARMLESS | {2004})
     odin.type(f"echo $(({answer} - 1 + 1)) it is\r")
     odin.see(f"{answer} it is")
 

@@ -8,10 +8,11 @@ from threading import Event
 import pytest
 
 from odin.testing import ScriptedServer, call, say
-from tests.terminal.emulator import terminal
+from tests.terminal.emulator import ODIN, terminal
 
 
 def test_a_whole_session(workspace: Path) -> None:
+    """Started as a user starts it; most other tests here start faster."""
     target = workspace / "greet.py"
     target.write_text("def greet():\n    return 'helo'\n")
     gate = Event()
@@ -25,7 +26,7 @@ def test_a_whole_session(workspace: Path) -> None:
     ]
     with ScriptedServer(script) as server:
         env = server.env("anthropic")
-        with terminal(cwd=workspace, env=env) as odin:
+        with terminal(cwd=workspace, env=env, command=ODIN) as odin:
             odin.see("edit")
             odin.type("Mend the spelling in greet.py\r")
             odin.see("Edit", "greet.py", "hello")
@@ -52,7 +53,7 @@ def test_a_whole_session(workspace: Path) -> None:
             said = "\n".join(odin.scrollback)
         resume = re.search(r"odin --resume (\d+)", said)
         assert resume, said
-        with terminal("--resume", resume[1], cwd=workspace, env=env) as odin:
+        with terminal(cwd=workspace, env=env, command=[*ODIN, "--resume", resume[1]]) as odin:
             odin.see("You wanted a poem.")
             odin.type("What did we do?\r")
             odin.see("We fixed the greeting.")

@@ -14,9 +14,13 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
+from tests.forked import ForkedProcess, can_fork
+
 PATIENCE = 60.0
 _TITLE = re.compile(r"\x1b\]0;[^\a]*\a|\x1b\[2[23];0t")
 """The terminal's title is not on the screen."""
+
+ODIN = [sys.executable, "-I", "-m", "odin"]
 
 
 class Screen:
@@ -28,16 +32,21 @@ class Screen:
     def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], all_of_it: bool, columns: int) -> None:
         self.keyboard, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (50, columns))
-        self.process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color", **env},
-            stdin=terminal,
-            stdout=terminal if all_of_it else subprocess.PIPE,
-            stderr=terminal,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
-        )
+        everything = {**os.environ, "TERM": "xterm-256color", **env}
+        self.process: ForkedProcess | subprocess.Popen[bytes]
+        if command[: len(ODIN)] == ODIN and can_fork(env):
+            self.process = ForkedProcess(command[len(ODIN) :], cwd, everything, terminal, piped=not all_of_it)
+        else:
+            self.process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=everything,
+                stdin=terminal,
+                stdout=terminal if all_of_it else subprocess.PIPE,
+                stderr=terminal,
+                start_new_session=True,
+                preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+            )
         os.close(terminal)
         self.raw = b""
         self.shown = ""
@@ -96,9 +105,6 @@ class Screen:
         self.raw += data
         self.shown = _TITLE.sub("", self.raw.decode(errors="replace"))
         return bool(data)
-
-
-ODIN = [sys.executable, "-I", "-m", "odin"]
 
 
 @contextlib.contextmanager
