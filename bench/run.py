@@ -31,6 +31,7 @@ GROUPS = (
     "cancel",
     "speculate",
     "classify",
+    "pools",
     "history",
     "sessions",
     "endurance",

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from odin.core.call_events import (
     PermissionAsked,
@@ -20,6 +21,7 @@ from odin.core.event import (
     AgentStarted,
     Envelope,
     FilesChanged,
+    KeyPoolChanged,
     LoopChanged,
     ModelChanged,
     PromptDropped,
@@ -352,3 +354,19 @@ def test_nothing_is_kept_of_agents_that_are_long_over() -> None:
         found.apply(Envelope(number, 0.0, "s", TurnEnded("p", "end_turn")))
     assert len(found.agents.all) <= 5
     assert not found.todos
+
+
+def test_the_side_panel_shows_the_pool_the_running_model_and_the_keys() -> None:
+    """The time until the next key counts down between two events."""
+    info = replace(INFO, model="work/one", pool="main")
+    switched = ModelChanged("work/two@deep", "busy", "work/one", "main")
+    found = facts(switched, KeyPoolChanged("work", 1, 3, "cccc", 45.0), RequestStarted(1, "two"), info=info)
+    rows = SideSections(found, COLOURS, 40, now=6.0).build_rows()
+    assert [row.text.plain for row in rows[:6]] == [
+        "Model",
+        "pool main",
+        "work/one",
+        "answering: work/two@deep",
+        "1 of 3 keys healthy, using …cccc",
+        "next key in 40 s",
+    ]

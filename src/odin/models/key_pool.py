@@ -127,6 +127,7 @@ class KeyPool:
 
     def count(self) -> KeyPoolChanged:
         """Return how the keys are now."""
+        self._states.refresh()
         names = [self._name_of(key) for key in self._keys if key.value]
         healthy = sum(self._states.is_healthy(name) and not self._states.cooling_time_of(name) for name in names)
         waits = [self._states.cooling_time_of(name) for name in names if not self._states.is_rejected(name)]

@@ -5,7 +5,7 @@ session, in this order: flag or variable, choice in the session, pool chosen in 
 last had. A model that replaced another does not count as chosen.
 """
 
-import time
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -93,7 +93,7 @@ class ModelSelector:
         connector: ModelConnector,
         parent: "ModelSelector | None" = None,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
         choices: "ModelChoices | None" = None,
     ) -> None:
         self.connector = connector

@@ -42,11 +42,11 @@ def describe_model(info: SessionInfo) -> str:
     return f"{info.model}{pool}" + (f", answering: {running}" if running and running != info.model else "")
 
 
-def describe_keys(keys: KeyPoolChanged) -> str:
-    """Return how many keys of a provider are healthy, which one is used, and when the next one is available."""
+def describe_keys(keys: KeyPoolChanged) -> tuple[str, str]:
+    """Return how many keys of a provider are healthy and which one is used, and when the next one is available."""
     using = f", using …{keys.key}" if keys.key else ""
-    following = f", next in {format_seconds(keys.next_s)}" if keys.next_s else ""
-    return f"{keys.healthy} of {keys.total} keys healthy{using}{following}"
+    following = f"next key in {format_seconds(keys.next_s)}" if keys.next_s else ""
+    return f"{keys.healthy} of {keys.total} keys healthy{using}", following
 
 
 def format_models(models: Sequence[AvailableModel], chosen: Collection[str], columns: int, words: str = "") -> str:
@@ -417,7 +417,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("version", info.version),
         ("model", describe_model(info)),
         ("provider", f"{provider}{address}"),
-        *((f"keys of {keys.provider}", describe_keys(keys)) for keys in info.keys),
+        *((f"keys of {keys.provider}", ", ".join(filter(None, describe_keys(keys)))) for keys in info.keys),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),
         ("directory", shorten_home(info.cwd)),
         ("branch", info.branch),

@@ -202,7 +202,7 @@ class SessionFacts:
         self.low_limit = ""
         self.key_note = ""
         self.pool = info.pool if info else ""
-        self._keys = {keys.provider: (keys, time.time()) for keys in (info.keys if info else ())}
+        self._keys = _list_keys(info)
         self.agents = AgentList()
         self.edited_files = EditedFiles()
 
@@ -289,7 +289,7 @@ class SessionFacts:
         """Apply a fresh report of the session."""
         self.info, self.context = info, context
         self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
-        self.role = info.role
+        self.role, self._keys = info.role, _list_keys(info)
 
     @property
     def budget_left(self) -> float:
@@ -326,6 +326,11 @@ class SessionFacts:
     def context_of(self, agent: str) -> ContextReport | None:
         """Return the context of the main agent as reported, of a sub-agent by its last request; None if unknown."""
         return self._agent_contexts.get(agent) if agent else self.context
+
+
+def _list_keys(info: SessionInfo | None) -> dict[str, tuple[KeyPoolChanged, float]]:
+    """Return the keys by provider, and when that was reported."""
+    return {keys.provider: (keys, time.time()) for keys in (info.keys if info else ())}
 
 
 def _is_model_of(ref: str, model: str) -> bool:

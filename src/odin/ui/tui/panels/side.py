@@ -160,7 +160,7 @@ class SideSections:
         keys = facts.keys_of(facts.running_model, self.now)
         if keys is not None and keys.total > 1:
             style = self.palette.dim if keys.healthy == keys.total else self.palette.warn
-            rows.append(PanelRow(make_text(describe_keys(keys), style, self.width)))
+            rows += [PanelRow(make_text(line, style, self.width)) for line in describe_keys(keys) if line]
         return rows
 
     def _build_context(self) -> list[PanelRow]:

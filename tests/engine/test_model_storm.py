@@ -1,0 +1,272 @@
+"""Three models of three wire formats and six keys, while nothing is reliable: every prompt is answered.
+
+In this process, without sockets: the strict scripted server answers in place of the network. Time is skipped whenever
+everything waits, so that cooldowns and stalls cost none.
+"""
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from odin.app import open_session
+from odin.config import Options
+from odin.config.paths import locate_key_states
+from odin.core.call_events import RetryScheduled, ToolEnded, UsageRecorded
+from odin.core.errors import StreamCut, StreamStalled, Unreachable
+from odin.core.event import Envelope, KeyPoolChanged, ModelChanged, TurnEnded
+from odin.core.op import Prompt
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.models.key_states import KeyStates
+from odin.testing import call, fault, reply, say
+from odin.testing.script import Script, SeenRequest, Turn
+from odin.testing.server import Router, ServerBehavior
+from odin.testing.transport import ServerAnswer
+
+MODELS = {"a": ("anthropic", "claude-opus-5"), "b": ("openai-responses", "gpt-5"), "c": ("openai-chat", "gpt-5.1")}
+APIS: dict[str, Any] = {"a": "anthropic", "b": "responses", "c": "chat"}
+KEYS = {name: [f"key-{name}-0123456789-{number}" for number in (1, 2)] for name in MODELS}
+
+PER_SESSION = 25
+"""Prompts in one session; all sessions share what is known about the keys."""
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose time jumps to the next timer when there is nothing else to do."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+        self._in_threads = 0
+        super().__init__()
+
+    def time(self) -> float:
+        return super().time() + self._skipped
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        self._in_threads += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(lambda done: self._leave_thread())
+        return future
+
+    def _leave_thread(self) -> None:
+        self._in_threads -= 1
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # pyright: ignore
+        if not ready and timers and not self._in_threads:
+            self._skipped += max(0.0, timers[0]._when - self.time())  # pyright: ignore
+        super()._run_once()  # type: ignore[misc]  # pyright: ignore
+
+
+class Storm:
+    """Decides by chance how each request ends. `executed` are the calls that ran, by their number."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.dead: set[str] = set()
+        self.empty_until: dict[str, float] = {}
+        self.number = 0
+        self.executed: list[int] = []
+        self.faults: dict[str, int] = {}
+
+    def play(self, seen: SeenRequest) -> Any:
+        key = seen.headers.get("x-api-key") or seen.headers["authorization"].removeprefix("Bearer ")
+        now = asyncio.get_running_loop().time()
+        if key in self.dead:
+            return self._fail("dead", fault(401, message="invalid x-api-key", type="authentication_error"))
+        if now < self.empty_until.get(key, 0):
+            return self._fail("quota", fault(402))
+        kind = self.chance.choices(
+            ["fine", "limited", "told", "busy", "stall", "cut", "error", "empty", "dies", "quota"],
+            [55, 6, 6, 8, 4, 8, 4, 3, 1, 1],
+        )[0]
+        return self._fail(kind, self._answer(kind, key, seen))
+
+    def _fail(self, kind: str, turn: Turn) -> Turn:
+        self.faults[kind] = self.faults.get(kind, 0) + 1
+        return turn
+
+    def _answer(self, kind: str, key: str, seen: SeenRequest) -> Turn:
+        match kind:
+            case "limited":
+                return fault(429)
+            case "told":
+                return fault(429, {"retry-after": str(self.chance.randint(1, 40))})
+            case "busy":
+                return fault(self.chance.choice([500, 502, 503, 529]))
+            case "empty":
+                return say("")
+            case "dies" if not any(key[:5] == other[:5] for other in self.dead):
+                self.dead.add(key)
+                return fault(401, message="invalid x-api-key", type="authentication_error")
+            case "quota":
+                self.empty_until[key] = asyncio.get_running_loop().time() + 300
+                return fault(402)
+            case "stall":
+                return self._speak(seen).stall(after=self.chance.randint(0, 6))
+            case "cut":
+                return self._speak(seen).cut(events=self.chance.randint(0, 6))
+            case "error":
+                return self._speak(seen).error(after=self.chance.randint(1, 6))
+            case _:
+                return self._speak(seen)
+
+    def _speak(self, seen: SeenRequest) -> Turn:
+        if self.chance.random() < 0.4:
+            return say("The answer is complete.")
+        calls: list[Turn] = []
+        for _ in range(self.chance.randint(1, 3)):
+            self.number += 1
+            calls.append(call("Work", {"n": self.number}))
+        thinking = "a secret thought" if self.chance.random() < 0.3 and seen.api != "chat" else ""
+        return reply("Working.", calls, thinking)
+
+
+class WorkArgs(Args, frozen=True):
+    n: int
+
+
+class Work(Tool[WorkArgs]):
+    """Notes which of its calls ran."""
+
+    name: ClassVar[str] = "Work"
+    kind: ClassVar[Kind] = "execute"
+    short: ClassVar[str] = "Works."
+    args: ClassVar[type[Args]] = WorkArgs
+
+    def __init__(self, storm: Storm) -> None:
+        self._storm = storm
+
+    async def run(self, args: WorkArgs, ctx: ToolContext) -> ToolOutput:
+        self._storm.executed.append(args.n)
+        return ToolOutput(f"done {args.n}")
+
+
+class _Response:
+    """A response of the router, delivered as its turn says."""
+
+    def __init__(self, answer: ServerAnswer, turn: Turn) -> None:
+        self.status = answer.status
+        self.headers = {name.lower(): value for name, value in answer.headers.items()}
+        self._frames = list(answer.frames)
+        self._turn = turn
+        self._sent = 0
+
+    async def read(self, timeout: float) -> bytes:
+        turn = self._turn
+        if turn.stall_after is not None and self._sent >= turn.stall_after:
+            await asyncio.sleep(timeout)
+            raise StreamStalled("Nothing arrived.")
+        if turn.cut_after is not None and self._sent >= turn.cut_after:
+            raise StreamCut("The connection broke.")
+        await asyncio.sleep(0)
+        self._sent += 1
+        return self._frames.pop(0) if self._frames else b""
+
+    async def read_all(self, timeout: float, limit: int = 0) -> bytes:
+        return b"".join(self._frames)
+
+    def release(self) -> None:
+        return
+
+    discard = abort = release
+
+
+class RoutedHttp:
+    """Takes the place of the HTTP client: hands each request to a strict router."""
+
+    def __init__(self, storm: Storm) -> None:
+        self.rejected: list[tuple[SeenRequest, str]] = []
+        self.seen: list[SeenRequest] = []
+        self._routers = {
+            name: Router(Script(storm.play), ServerBehavior(accepts=frozenset()), self.rejected) for name in MODELS
+        }
+        self._chance = storm.chance
+
+    async def warm(self, url: str) -> None:
+        return
+
+    async def lease(self, address: Any) -> _Response:
+        if self._chance.random() < 0.02:
+            raise Unreachable("No connection.")
+        return _Response(ServerAnswer(200, {}, []), Turn())
+
+    async def send(
+        self, wire: Any, method: str, address: Any, headers: Mapping[str, str], body: bytes, header_timeout: float
+    ) -> _Response:
+        name = address.host.partition(".")[0]
+        seen = SeenRequest(method, address.path, dict(headers), body, json.loads(body), APIS[name], 0.0)
+        self.seen.append(seen)
+        return _Response(*self._routers[name].answer(seen))
+
+    async def close(self) -> None:
+        return
+
+
+async def weather(storm: Storm, http: RoutedHttp, prompts: int, workspace: Path, home: Path) -> list[Envelope]:
+    providers = {
+        name: {
+            "type": api,
+            "base_url": f"http://{name}.test/v1",
+            "api_keys": KEYS[name],
+            "key_rotation": "per_request" if name == "b" else "on_failure",
+            "models": {model: {"context": 1_000_000, "tools": "native", "thinking": True}},
+        }
+        for name, (api, model) in MODELS.items()
+    }
+    pool = [f"{name}/{model}" for name, (_, model) in MODELS.items()]
+    config = {"providers": providers, "model_pools": {"all": pool}, "verify": {"mode": "off"}, "thinking": 2000}
+    path = home / ".config/odin/odinconfig.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(config))
+    env = {**os.environ, "ODIN_MODEL": ""}
+    KeyStates.get_shared(locate_key_states(env)).clock = asyncio.get_running_loop().time
+    heard: list[Envelope] = []
+    for first in range(0, prompts, PER_SESSION):
+        options = Options(env=env, cwd=str(workspace), yes=True, tools=("Work",))
+        client = await open_session(options, tools=[Work(storm)])
+        events = client.stream_events()
+        for number in range(first, min(first + PER_SESSION, prompts)):
+            await client.submit(Prompt(f"p{number}", f"Prompt {number}."))
+            async for envelope in events:
+                heard.append(envelope)
+                if isinstance(envelope.event, TurnEnded) and envelope.event.id == f"p{number}":
+                    break
+        await client.close()
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("prompts", "seed"), [(10, 1), *(pytest.param(500, seed, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+def test_every_prompt_is_answered(
+    prompts: int, seed: int, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storm = Storm(seed)
+    http = RoutedHttp(storm)
+
+    def make_http(env: Mapping[str, str]) -> RoutedHttp:
+        return http
+
+    monkeypatch.setattr("odin.models.connector.HttpClient", make_http)
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        heard = runner.run(weather(storm, http, prompts, workspace, home))
+    events = [envelope.event for envelope in heard]
+    ends = [event for event in events if isinstance(event, TurnEnded)]
+    assert [(end.id, end.reason, end.error) for end in ends if end.reason != "end_turn"] == []
+    assert len(ends) == prompts
+    assert [why for _, why in http.rejected] == [], "no invalid request"
+    assert len(storm.executed) == len(set(storm.executed)), "no call ran twice"
+    assert len(storm.executed) == sum(isinstance(event, ToolEnded) for event in events), "one result per call"
+    assert min(event.usage.total for event in events if isinstance(event, UsageRecorded)) > 0, "never 0 tokens"
+    for seen in http.seen:
+        if b"a secret thought" in seen.body:
+            assert seen.api != "chat", "no thinking crosses models"
+    assert {kind for kind, count in storm.faults.items() if count} > {"fine", "limited", "busy", "cut"}
+    for kind in (ModelChanged, KeyPoolChanged, RetryScheduled):
+        assert any(isinstance(event, kind) for event in events)
