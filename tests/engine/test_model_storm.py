@@ -220,7 +220,13 @@ async def weather(storm: Storm, http: RoutedHttp, prompts: int, workspace: Path,
         for name, (api, model) in MODELS.items()
     }
     pool = [f"{name}/{model}" for name, (_, model) in MODELS.items()]
-    config = {"providers": providers, "model_pools": {"all": pool}, "verify": {"mode": "off"}, "thinking": 2000}
+    config = {
+        "providers": providers,
+        "model_pools": {"all": pool},
+        "verify": {"mode": "off"},
+        "checkpoints": {"enabled": False},
+        "thinking": 2000,
+    }
     path = home / ".config/odin/odinconfig.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(config))
