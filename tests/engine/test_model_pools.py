@@ -14,8 +14,9 @@ from odin.core.call_events import Replied, ReplyRolledBack, RetryScheduled, Text
 from odin.core.errors import ConfigError, Overloaded, RateLimited
 from odin.core.event import AnyEvent, ModelChanged
 from odin.core.op import SetModel
-from odin.models.catalog import PRESETS, find_small_ref, lookup_model
+from odin.models.catalog import PRESETS, lookup_model
 from odin.models.connector import ModelConnector
+from odin.models.model_lists import find_small_ref
 from odin.models.selection import ModelSelector
 from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
 from odin.testing import ScriptedServer, call, fault, reply, say

@@ -27,7 +27,6 @@ from odin.providers.settings import (
     ModelSettings,
     ProviderSettings,
     ProviderType,
-    VariantSettings,
 )
 from odin.providers.wire import ApiKey, FixedKey, KeySource, WireOptions
 
@@ -286,28 +285,6 @@ def default_ref_of(provider: str, settings: SettingsByProvider, env: Mapping[str
     return f"{provider}/{preset.model}" if preset and preset.model and find_keys(provider, own, env) else ""
 
 
-def find_small_ref(
-    provider: str, settings: SettingsByProvider, env: Mapping[str, str], listed: Callable[[str], bool]
-) -> str:
-    """Return a provider's model for small jobs; "" if it has no key, or if none is known to exist there.
-
-    At another address than the usual one it is the cheapest configured model, or the usual one if the server has it
-    (`listed`).
-    """
-    preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
-    try:
-        place = resolve_endpoint(provider, settings, env)
-    except OdinError:
-        return ""
-    usual = preset.small if preset is not None else ""
-    if not place.keys or (usual and not is_redirected(place)):
-        return f"{provider}/{usual}" if place.keys else ""
-    prices = {name: model.price_output for name, model in own.models.items() if model.price_output is not None}
-    if prices:
-        return f"{provider}/{min(prices, key=lambda name: prices[name])}"
-    return f"{provider}/{usual}" if usual and listed(usual) else ""
-
-
 # --- model properties ---
 
 
@@ -355,48 +332,15 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         free=look_up("price_input", None) == look_up("price_output", None) == 0,
         calls_in_thinking=look_up("calls_in_thinking", None),
         variant=variant,
-        options=_find_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
+        options=_load_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
         edit_format=_choose_edit_format(rows, model),
     )
 
 
-_USUAL_EFFORTS = ("low", "medium", "high")
-"""Variants that every model which reasons has without configuration."""
+def _load_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:
+    from odin.models.pools import find_options
 
-
-_THINKING_BY_EFFORT = {
-    "none": 0,
-    "minimal": 1024,
-    "low": 2048,
-    "medium": 8192,
-    "high": 24576,
-    "xhigh": 32768,
-    "max": 65536,
-}
-"""Token budgets, for models that take no effort by name."""
-
-
-def _find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:
-    """Return the options of a variant. Raise ConfigError if there is none, or if the model is known to reject it."""
-    found = next((row.variants[variant] for row in rows if variant in row.variants), None)
-    if found is None and variant in _USUAL_EFFORTS:
-        found = VariantSettings(effort=variant)
-    if found is None:
-        known = list(dict.fromkeys([*(key for row in rows for key in row.variants), *_USUAL_EFFORTS]))
-        suggestion = suggest_similar(variant, known, f"{name}@{{}}")
-        raise ConfigError(f"{name} has no variant {variant!r}.{suggestion}", f"Variants: {', '.join(known)}.")
-    if thinks is False and (found.thinking or found.effort not in (None, "none")):
-        raise ConfigError(
-            f"{name} does not reason, so it rejects the variant {variant!r}.",
-            "Remove its effort and thinking, or set thinking: true for the model.",
-        )
-    return RequestOptions(
-        effort=found.effort or "",
-        thinking=found.thinking if found.thinking is not None else _THINKING_BY_EFFORT.get(found.effort or ""),
-        temperature=found.temperature,
-        max_tokens=found.max_tokens or 0,
-        service_tier=found.service_tier,
-    )
+    return find_options(name, variant, rows, thinks=thinks)
 
 
 def _choose_edit_format(rows: Sequence[ModelSettings], model: str) -> EditFormat:

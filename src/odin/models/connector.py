@@ -25,7 +25,6 @@ from odin.models.catalog import (
     connect_foreign_model,
     connect_model,
     find_default_ref,
-    find_small_ref,
     list_unlisted_providers,
     lookup_model,
     needs_plugin,
@@ -192,6 +191,8 @@ class ModelConnector:
         return await self.connect(ref) if ref else current
 
     def _find_small(self, provider: str) -> str:
+        from odin.models.model_lists import find_small_ref
+
         def is_listed(model: str) -> bool:
             place = resolve_endpoint(provider, self._settings, self._env)
             url = open_adapter(place, self._settings, self._http, use_first_key(place)).url

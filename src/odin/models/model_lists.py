@@ -6,7 +6,7 @@ default model at the next start, and while it cannot be reached.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -126,6 +126,28 @@ def _list_plugin_models(
     for model in settings[provider].models:
         ref = f"{provider}/{model}"
         yield _ReachableModel(provider, ref, lookup_model(ref, settings, known), list_plugins()[provider])
+
+
+def find_small_ref(
+    provider: str, settings: Mapping[str, ProviderSettings], env: Mapping[str, str], listed: Callable[[str], bool]
+) -> str:
+    """Return a provider's model for small jobs; "" if it has no key, or if none is known to exist there.
+
+    At another address than the usual one it is the cheapest configured model, or the usual one if the server has it
+    (`listed`).
+    """
+    preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
+    try:
+        place = resolve_endpoint(provider, settings, env)
+    except OdinError:
+        return ""
+    usual = preset.small if preset is not None else ""
+    if not place.keys or (usual and not is_redirected(place)):
+        return f"{provider}/{usual}" if place.keys else ""
+    prices = {name: model.price_output for name, model in own.models.items() if model.price_output is not None}
+    if prices:
+        return f"{provider}/{min(prices, key=lambda name: prices[name])}"
+    return f"{provider}/{usual}" if usual and listed(usual) else ""
 
 
 LIST_TIMEOUT_S = 3.0

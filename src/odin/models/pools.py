@@ -1,15 +1,17 @@
-"""Model pools: named, ordered lists of models in the configuration. An entry may be another pool.
+"""Model pools: named, ordered lists of models in the configuration. An entry may be another pool. And variants.
 
 {"model_pools": {"main": ["anthropic/claude-opus-5@high", "openai/gpt-6-sol", "cheap"], "cheap": ["groq/…"]}}
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from odin.config import CONFIG_NAME, Config, get_config_dir
 from odin.config.files import locate_value
 from odin.core.errors import ConfigError, OdinError
+from odin.core.provider import RequestOptions
 from odin.core.text import suggest_similar
+from odin.providers.settings import ModelSettings, VariantSettings
 
 SECTION = "model_pools"
 
@@ -99,3 +101,45 @@ class ModelPools:
             if line := locate_value(file, SECTION, name, *path):
                 return f"{file}, line {line}"
         return SECTION
+
+
+# --- variants ---
+
+
+_USUAL_EFFORTS = ("low", "medium", "high")
+"""Variants that every model which reasons has without configuration."""
+
+
+_THINKING_BY_EFFORT = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 24576,
+    "xhigh": 32768,
+    "max": 65536,
+}
+"""Token budgets, for models that take no effort by name."""
+
+
+def find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:
+    """Return the options of a variant. Raise ConfigError if there is none, or if the model is known to reject it."""
+    found = next((row.variants[variant] for row in rows if variant in row.variants), None)
+    if found is None and variant in _USUAL_EFFORTS:
+        found = VariantSettings(effort=variant)
+    if found is None:
+        known = list(dict.fromkeys([*(key for row in rows for key in row.variants), *_USUAL_EFFORTS]))
+        suggestion = suggest_similar(variant, known, f"{name}@{{}}")
+        raise ConfigError(f"{name} has no variant {variant!r}.{suggestion}", f"Variants: {', '.join(known)}.")
+    if thinks is False and (found.thinking or found.effort not in (None, "none")):
+        raise ConfigError(
+            f"{name} does not reason, so it rejects the variant {variant!r}.",
+            "Remove its effort and thinking, or set thinking: true for the model.",
+        )
+    return RequestOptions(
+        effort=found.effort or "",
+        thinking=found.thinking if found.thinking is not None else _THINKING_BY_EFFORT.get(found.effort or ""),
+        temperature=found.temperature,
+        max_tokens=found.max_tokens or 0,
+        service_tier=found.service_tier,
+    )
