@@ -11,13 +11,13 @@ from odin.core.provider import Request
 from odin.models.catalog import (
     PRESETS,
     KeyedSettings,
-    ModelTable,
     connect_model,
     find_default_ref,
     lookup_model,
     parse_ref,
     resolve_endpoint,
 )
+from odin.models.model_table import ModelTable
 from odin.providers.anthropic import AnthropicProvider
 from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider

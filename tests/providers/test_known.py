@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from odin.core.message import Usage
-from odin.models.catalog import ModelTable, lookup_model
+from odin.models.catalog import lookup_model
+from odin.models.model_table import ModelTable
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.testing import ScriptedServer, reply
 from tests.conftest import Run

@@ -20,7 +20,6 @@ from odin.core.text import suggest_similar
 from odin.models.catalog import (
     PRESETS,
     Endpoint,
-    ModelTable,
     add_stored_keys,
     connect_foreign_model,
     connect_model,
@@ -34,6 +33,7 @@ from odin.models.catalog import (
     split_variant,
     use_first_key,
 )
+from odin.models.model_table import ModelTable
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings

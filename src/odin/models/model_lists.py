@@ -20,7 +20,6 @@ from odin.core.provider import ModelInfo
 from odin.core.text import suggest_similar
 from odin.models.catalog import (
     PRESETS,
-    ModelTable,
     add_stored_keys,
     is_redirected,
     list_plugins,
@@ -30,6 +29,7 @@ from odin.models.catalog import (
 )
 from odin.models.keys import list_keys
 from odin.models.local_servers import LocalServer
+from odin.models.model_table import ModelTable
 from odin.providers.settings import ProviderSettings
 from odin.providers.wire import ListedModel, WireProvider
 

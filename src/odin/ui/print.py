@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 from msgspec import Struct
@@ -22,9 +22,11 @@ from odin.ui.exit import (
     suggest_next_step,
 )
 from odin.ui.pipes import PipeWriter
-from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.progress import EventLines, ProgressLine
 from odin.ui.terminal import escape_control, escape_json, write_line, write_text
+
+if TYPE_CHECKING:
+    from odin.ui.plain.dialog_queue import TerminalDialogs
 
 _MIN_THOUGHT_S = 1.0
 """Plain mode prints no line for shorter thinking."""
@@ -72,7 +74,7 @@ class StartedTurn(Struct, frozen=True):
     on_event: Callable[[Envelope], None]
     on_finish: Callable[[], None]
     on_interrupt: Callable[[], bool]
-    dialogs: TerminalDialogs
+    dialogs: "TerminalDialogs"
     first: bool = True
 
 
@@ -182,6 +184,8 @@ class _TurnRun:
         self._answer = started.answer if started is not None else None
         self._dialogs = started.dialogs if started is not None else None
         if tty_in is not None and started is None:
+            from odin.ui.plain.dialog_queue import TerminalDialogs
+
             self._dialogs = TerminalDialogs(client, tty_in, err, self._progress)
 
     def report_closed_output(self) -> int:
