@@ -74,6 +74,18 @@ if os.environ.get("ODIN_REFEREE"):
         assert find_foul_requests(servers) == [], "the SDK of the vendor has other types"
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Nobody cuts the power during the tests; those about that put something else in the place of `fsync`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", _check_descriptor)
+        yield
+
+
+def _check_descriptor(fd: int) -> None:
+    os.fstat(fd)
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """An empty project folder, free of symbolic links in its path."""
