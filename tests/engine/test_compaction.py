@@ -230,7 +230,7 @@ async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, s
     model = Model(lambda seen, number: say(f"Answer {number}. {filler}"), summary)
     server = ScriptedServer(model, window=WINDOW).start()
     talk = await start(None, server=server, config=windowed())
-    for number in range(60):
+    for number in range(120):
         assert (await talk.say(f"Prompt number {number}.")).reason == "end_turn"
     assert server.rejected == []
     compacted = talk.all(Compacted)
