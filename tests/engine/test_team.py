@@ -41,8 +41,8 @@ def delegate(name: str, **more: Any) -> Turn:
     return call("Delegate", args, id=f"call-{name}")
 
 
-def complete(summary: str, **more: Any) -> Turn:
-    return call("Complete", {"summary": summary, **more})
+def complete(summary: str, *, id: str | None = None, **more: Any) -> Turn:
+    return call("Complete", {"summary": summary, **more}, id=id)
 
 
 async def settle(client: Client) -> None:

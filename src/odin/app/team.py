@@ -57,11 +57,12 @@ class TeamFactory:
     # --- types of sub-agents ---
 
     def describe_types(self) -> str:
-        """Return the names of the built-in types, or what every type is for if there are others."""
+        """Return the names of the built-in types, or what every type is for if there are others; "" without types."""
         composition = self._composition
         if not composition.roles.has_own_agents:
             return _BUILTIN_TYPES
-        return f"\n{composition.load_agents().describe_types()}"
+        described = composition.load_agents().describe_types()
+        return f"\n{described}" if described else ""
 
     def check_type(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).name
@@ -194,6 +195,9 @@ class TeamFactory:
         """Return the working directory and the root of a live sub-agent that does not work where the session does."""
         parts = self._parts.get(agent)
         return None if parts is None else (parts.place.cwd, parts.place.root)
+
+    def model_of(self, agent: str) -> str:
+        return self._parts[agent].models.ref
 
     def color_of(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).color

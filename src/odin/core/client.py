@@ -75,6 +75,7 @@ class SubAgentRecord(Struct, frozen=True):
     """A live sub-agent. `owner` is the agent that started it; `state` is that of its task.
 
     `context_tokens` and `context_limit` say how full its context window is; `unread` counts mail it has not read.
+    `model` answers now; `selected_model` is the one that it replaces, or the same.
     """
 
     id: str
@@ -97,6 +98,7 @@ class SubAgentRecord(Struct, frozen=True):
     summary: str = ""
     artifact: str = ""
     color: str = ""
+    selected_model: str = ""
 
 
 class ContextItem(Struct, frozen=True):

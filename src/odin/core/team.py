@@ -186,7 +186,7 @@ class DelegationLimits(Struct, frozen=True):
 
 
 class TaskRequest(Struct, frozen=True):
-    """A task to delegate. The last three are its write scope as the model named it."""
+    """A task to delegate. The last four are its write scope as the model named it."""
 
     description: str
     type: str
@@ -196,6 +196,7 @@ class TaskRequest(Struct, frozen=True):
     key: str = ""
     files: tuple[str, ...] = ()
     path_prefixes: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     read_only: bool = False
 
 

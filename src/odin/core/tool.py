@@ -120,7 +120,8 @@ class ToolOutput(Struct, frozen=True):
     the model with the text; `media` marks a result no model can read. `summary` replaces the collected context and the
     results of the calls it `covers`. `asynchronous`: work continues after the call. `blocked` says what the sandbox
     seems to have blocked; the user may approve a run without it. `mode` is the mode of the rest of the turn. `answer`
-    ends the turn after this reply and is its answer. `plan_path` is the file of the plan that the call presented.
+    ends the turn after this reply and is its answer, unless a later call `keeps_turn` open. `plan_path` is the file of
+    the plan that the call presented.
     """
 
     text: str
@@ -140,6 +141,7 @@ class ToolOutput(Struct, frozen=True):
     error_kind: str = ""
     mode: Mode | None = None
     answer: str = ""
+    keeps_turn: bool = False
     plan_path: str = ""
 
 

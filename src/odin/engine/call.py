@@ -150,7 +150,7 @@ class CallScope(Struct):
     def follow(self, output: ToolOutput) -> None:
         """Change the rest of the turn as the output of a call says."""
         self.mode = output.mode or self.mode
-        self.answer = output.answer or self.answer
+        self.answer = "" if output.keeps_turn else output.answer or self.answer
         self.plan_path = output.plan_path or self.plan_path
 
 

@@ -72,7 +72,8 @@ class TaskDesk:
     # --- as an owner ---
 
     def can_delegate(self) -> bool:
-        return self._team.depth_of(self._agent) < self._types.delegation_limits_of(self._agent).max_depth
+        limits = self._types.delegation_limits_of(self._agent)
+        return self._team.depth_of(self._agent) < limits.max_depth and bool(self._types.describe_types())
 
     async def delegate(self, request: TaskRequest) -> TaskHandle:
         """Start a sub-agent for a new task and return at once."""
@@ -80,7 +81,11 @@ class TaskDesk:
             raise UsageError("The task has no description.", "Say what the sub-agent should do and report.")
         kind = self._types.check_type(request.type)
         scope = parse_write_scope(
-            self._root, files=request.files, path_prefixes=request.path_prefixes, read_only=request.read_only
+            self._root,
+            files=request.files,
+            path_prefixes=request.path_prefixes,
+            modules=request.modules,
+            read_only=request.read_only,
         )
         if (refusal := self._find_refusal(request, scope)) is not None:
             return refusal

@@ -111,6 +111,10 @@ class AgentMaker(Protocol):
         """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
         ...
 
+    def model_of(self, agent: str) -> str:
+        """Return the model of an agent that was made."""
+        ...
+
     def color_of(self, name: str) -> str:
         """Return the color of agents of this type, or ""."""
         ...
@@ -281,6 +285,7 @@ class Team:
                 owner=spec.owner,
                 agent_type=spec.type,
                 task_id=spec.task_id,
+                model=self.maker.model_of(spec.name),
                 continues=spec.continues,
                 color=self.maker.color_of(spec.type),
             )

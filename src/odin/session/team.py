@@ -104,7 +104,9 @@ class SubAgentThreads:
                     model=event.model,
                 )
             case ModelChanged() if agent in self._records:
-                self._records[agent] = replace(self._records[agent], model=event.model)
+                self._records[agent] = replace(
+                    self._records[agent], model=event.model, selected_model=event.selected or event.model
+                )
             case SpawnStarted():
                 self.spawn_count = max(self.spawn_count, _number_of(event.id))
             case _:
@@ -124,6 +126,7 @@ class SubAgentThreads:
             task_id=event.task_id,
             call_id=event.call_id,
             model=event.model,
+            selected_model=event.model,
             state_changed_at=started,
             color=event.color,
         )

@@ -24,6 +24,7 @@ class _TeamTool(Tool[A]):
 class ScopeArg(Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[str, ...] = ()
     path_prefix: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     read_only: bool = False
 
 
@@ -67,6 +68,7 @@ class DelegateTool(_TeamTool[DelegateArgs]):
             args.semantic_task_key,
             scope.files,
             scope.path_prefix,
+            scope.modules,
             scope.read_only,
         )
         try:
@@ -208,7 +210,7 @@ class CompleteTool(_TeamTool[CompleteArgs]):
         try:
             return msgspec.structs.replace(_show(self._delegation.complete(completion)), answer=args.summary)
         except UsageError as error:
-            return fail(error.describe())
+            return msgspec.structs.replace(fail(error.describe()), keeps_turn=True)
 
 
 class EscalateArgs(Args, frozen=True):
@@ -229,7 +231,7 @@ class EscalateTool(_TeamTool[EscalateArgs]):
         try:
             return msgspec.structs.replace(_show(self._delegation.ask_owner(args.question)), answer=args.question)
         except UsageError as error:
-            return fail(error.describe())
+            return msgspec.structs.replace(fail(error.describe()), keeps_turn=True)
 
 
 def _show(handle: TaskHandle) -> ToolOutput:

@@ -176,9 +176,9 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "")
 def _make_agent_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
     """Name the agent on the screen, and say how it ended if it no longer accepts prompts."""
     name = escape_hidden(agent)
-    if facts.agents.is_live(agent):
-        return StatusPart(f"agent {name}", palette.accent, 0, name)
     status = facts.agents.all.get(agent)
+    if status is not None and facts.agents.is_live(agent):
+        return StatusPart(f"agent {name}", palette.style_of_agent(agent, status.color), 0, name)
     return StatusPart(f"{name} ({status.outcome if status is not None else 'ended'})", palette.warn, 0, name)
 
 
