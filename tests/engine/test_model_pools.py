@@ -1,5 +1,6 @@
 """Model pools: which model is selected, which one runs, and what is remembered."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from odin.config import load
-from odin.core.call_events import Replied, ReplyRolledBack, RetryScheduled, TextStreamed
+from odin.app import open_session
+from odin.config import Options, load
+from odin.core.call_events import Replied, ReplyRolledBack, RetryScheduled, TextStreamed, UsageRecorded
 from odin.core.errors import ConfigError, Overloaded, RateLimited
 from odin.core.event import AnyEvent, ModelChanged
 from odin.core.op import SetModel
@@ -169,11 +171,6 @@ async def test_a_choice_is_remembered_by_session_and_project(start: Start) -> No
     ],
 )
 def test_what_the_run_names(options: dict[str, Any], model: str, pool: str, workspace: Path, home: Path) -> None:
-    import asyncio
-
-    from odin.app import open_session
-    from odin.config import Options
-
     config = options.get("config", {})
     write_config(home, model_pools=POOLS, **config)
     flags = {key: value for key, value in options.items() if key != "config"}
@@ -321,6 +318,32 @@ async def test_the_options_of_a_variant_are_sent(start: Start, api: str) -> None
         assert "4000" in body
         assert '"service_tier":"auto"' in body
         assert server.rejected == []
+
+
+async def test_a_variant_that_the_server_rejects_is_told_with_file_and_line(start: Start, home: Path) -> None:
+    """The scripted server rejects an effort for this model, as OpenAI does."""
+    with ScriptedServer([say("ok")]) as server:
+        model = {"tools": "native", "thinking": True, "variants": {"deep": {"effort": "max"}}}
+        work = {"type": "openai-responses", "base_url": server.openai_url, "api_key": "k", "models": {"gpt-5": model}}
+        talk = await start(None, server=server, model="w/gpt-5@deep", config={"providers": {"w": work}})
+        ended = await talk.say("go")
+    path = home / ".config/odin/odinconfig.json"
+    assert (ended.reason, ended.error_kind) == ("error", "BadRequest")
+    assert ended.hint == f"The variant 'deep' is set in {path}, line 1."
+
+
+async def test_a_small_job_that_is_cut_off_counts_an_estimate(start: Start) -> None:
+    def play(seen: SeenRequest) -> Any:
+        return say("A title that is cut").cut(events=4) if seen.model == "small" else say("ok")
+
+    talk = await start(play, config={"small_model": "anthropic/small"})
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        async for envelope in talk.client.stream_events(after=-1):
+            if isinstance(event := envelope.event, UsageRecorded) and event.purpose == "title":
+                assert event.estimated
+                assert event.usage.input > 0
+                break
 
 
 # --- mixed wire formats ---

@@ -58,8 +58,9 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # pyright: ignore
-        if not ready and timers and not self._in_threads:
-            self._skipped += max(0.0, timers[0]._when - self.time())  # pyright: ignore
+        waiting = [timer._when for timer in timers if not timer._cancelled]  # pyright: ignore
+        if not ready and waiting and not self._in_threads:
+            self._skipped += max(0.0, min(waiting) - self.time())  # pyright: ignore
         super()._run_once()  # type: ignore[misc]  # pyright: ignore
 
 
@@ -105,7 +106,7 @@ class Storm:
                 self.dead.add(key)
                 return fault(401, message="invalid x-api-key", type="authentication_error")
             case "quota":
-                self.empty_until[key] = asyncio.get_running_loop().time() + 300
+                self.empty_until[key] = asyncio.get_running_loop().time() + 45
                 return fault(402)
             case "stall":
                 return self._speak(seen).stall(after=self.chance.randint(0, 6))
@@ -178,14 +179,12 @@ class _Response:
 
 
 class RoutedHttp:
-    """Takes the place of the HTTP client: hands each request to a strict router."""
+    """Takes the place of the HTTP client: hands each request to one strict router, so that ids are unique."""
 
     def __init__(self, storm: Storm) -> None:
         self.rejected: list[tuple[SeenRequest, str]] = []
         self.seen: list[SeenRequest] = []
-        self._routers = {
-            name: Router(Script(storm.play), ServerBehavior(accepts=frozenset()), self.rejected) for name in MODELS
-        }
+        self._router = Router(Script(storm.play), ServerBehavior(), self.rejected)
         self._chance = storm.chance
 
     async def warm(self, url: str) -> None:
@@ -202,7 +201,7 @@ class RoutedHttp:
         name = address.host.partition(".")[0]
         seen = SeenRequest(method, address.path, dict(headers), body, json.loads(body), APIS[name], 0.0)
         self.seen.append(seen)
-        return _Response(*self._routers[name].answer(seen))
+        return _Response(*self._router.answer(seen))
 
     async def close(self) -> None:
         return

@@ -79,7 +79,7 @@ class ModelConnector:
     def __init__(self, config: Config, env: Mapping[str, str], *, eager: bool = True) -> None:
         self.config = config
         self.is_eager = eager
-        self._env = env
+        self.env = env
         self._http = HttpClient(env=env)
         self._table = load_model_table(env)
         self._auth = read_auth_file(env)
@@ -97,14 +97,14 @@ class ModelConnector:
     def _lists(self) -> "ModelLists":
         from odin.models.model_lists import ModelLists
 
-        return ModelLists(self._env)
+        return ModelLists(self.env)
 
     @cached_property
     def pools(self) -> "ModelPools":
         """The configured model pools."""
         from odin.models.pools import ModelPools
 
-        return ModelPools(self.config, self._env, self.normalize, self.check_ref)
+        return ModelPools(self.config, self.env, self.normalize, self.check_ref)
 
     @property
     def warning(self) -> str:
@@ -133,7 +133,7 @@ class ModelConnector:
 
     def reload_keys(self) -> None:
         """Use keys that were stored since the last call."""
-        auth = read_auth_file(self._env)
+        auth = read_auth_file(self.env)
         if auth.keys != self._auth.keys:
             self._open.clear()
         self._auth = auth
@@ -142,7 +142,7 @@ class ModelConnector:
         """Use providers that were added to the settings since this session started."""
         from odin.config import load
 
-        added = load(self.config.root, self._env).providers
+        added = load(self.config.root, self.env).providers
         self.config = msgspec.structs.replace(self.config, providers={**added, **self.config.providers})
 
     def normalize(self, ref: str) -> str:
@@ -150,18 +150,18 @@ class ModelConnector:
         if ref.split("/", 1)[0] in ("offline", *_LOCAL_PROVIDERS):
             return "offline/planner" if ref == "offline" else ref
         try:
-            return "/".join(parse_ref(ref, self._settings, self._env))
+            return "/".join(parse_ref(ref, self._settings, self.env))
         except OdinError:
             return ref
 
     def check_ref(self, ref: str) -> None:
         """Raise ConfigError if the provider or the variant of a model does not exist."""
         if ref.split("/", 1)[0] not in ("offline", *_LOCAL_PROVIDERS):
-            lookup_model(ref, self._settings, self._table, self._env)
+            lookup_model(ref, self._settings, self._table, self.env)
 
     async def find_default(self) -> tuple[str, str]:
         """Return the first model found, and a notice about it; "" if there is none."""
-        ref = await self._find_listed(find_default_ref(self._settings, self._env) or "")
+        ref = await self._find_listed(find_default_ref(self._settings, self.env) or "")
         if ref or not self.is_eager:
             return ref, ""
         for found, address in await self._discover_servers():
@@ -194,11 +194,11 @@ class ModelConnector:
         from odin.models.model_lists import find_small_ref
 
         def is_listed(model: str) -> bool:
-            place = resolve_endpoint(provider, self._settings, self._env)
+            place = resolve_endpoint(provider, self._settings, self.env)
             url = open_adapter(place, self._settings, self._http, use_first_key(place)).url
             return any(item.id == model for item in self._lists.find(url))
 
-        return find_small_ref(provider, self._settings, self._env, is_listed)
+        return find_small_ref(provider, self._settings, self.env, is_listed)
 
     def find_named(self, name: str, provider: str) -> str:
         """Return the model that an agent file names.
@@ -217,13 +217,13 @@ class ModelConnector:
         from odin.models.local_servers import discover_servers
         from odin.models.model_lists import ListedModel, list_available_models
 
-        self._auth = read_auth_file(self._env)
+        self._auth = read_auth_file(self.env)
         self._reload_providers()
-        found = await discover_servers(self._env, self._http) if servers == "all" else ()
+        found = await discover_servers(self.env, self._http) if servers == "all" else ()
         lists = await self._read_lists(ask=servers != "none")
         if current and current.provider in lists and all(item.id != current.id for item in lists[current.provider]):
             lists[current.provider] = (ListedModel(current.id, current.context), *lists[current.provider])
-        models = list_available_models(self.config.providers, self._auth, self._env, self._table, found, lists)
+        models = list_available_models(self.config.providers, self._auth, self.env, self._table, found, lists)
         return (*self._list_pools(), *models)
 
     def _list_pools(self) -> Iterator[AvailableModel]:
@@ -244,7 +244,7 @@ class ModelConnector:
             await self._discover_servers()
         elif name not in self._settings:
             self._reload_providers()
-        provider, model = split_variant(*parse_ref(ref, self._settings, self._env))[:2]
+        provider, model = split_variant(*parse_ref(ref, self._settings, self.env))[:2]
         own = self._settings.get(provider, ProviderSettings())
         if model in own.models or model in self._table.list_models(provider):
             return ""
@@ -252,7 +252,7 @@ class ModelConnector:
             return f"Odin does not know {provider}/{model}; the package of {provider} is asked when it answers."
         from odin.models.model_lists import is_listed, make_unknown_model
 
-        adapter, _ = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
+        adapter, _ = connect_model(ref, self._settings, self.env, self._http, self._table, self._get_keys)
         names = [item.id for item in await self._lists.ask_or_find(adapter)] or list(own.models)
         if names and not is_listed(model, names):
             raise make_unknown_model(provider, model, names)
@@ -285,10 +285,10 @@ class ModelConnector:
             await self._discover_servers()
         provider: Provider
         if needs_plugin(name, self._settings):
-            provider, info = connect_foreign_model(ref, self._settings, self._env, self._table)
+            provider, info = connect_foreign_model(ref, self._settings, self.env, self._table)
             info = await self._fit_context(info)
         else:
-            provider, info = connect_model(ref, self._settings, self._env, self._http, self._table, self._get_keys)
+            provider, info = connect_model(ref, self._settings, self.env, self._http, self._table, self._get_keys)
             info = await self._fit_context(info, provider.url)
             if warm:
                 await self._http.warm(provider.url)
@@ -348,7 +348,7 @@ class ModelConnector:
         if url and not is_known and _is_private_address(url) and not _is_hosted(info.provider):
             from odin.models.local_servers import context_window_of
 
-            real = await context_window_of(url, info.id, self._env, self._http)
+            real = await context_window_of(url, info.id, self.env, self._http)
             context = real or context
         most = self.config.max_context
         if most:
@@ -369,7 +369,7 @@ class ModelConnector:
         Without a default model it is the first one of the first server with a list. A list that is not known yet is
         asked for only if `eager`.
         """
-        if not list_unlisted_providers(self._settings, self._env):
+        if not list_unlisted_providers(self._settings, self.env):
             return ref
         provider, _, model = ref.partition("/")
         lists = await self._read_lists(ask=False)
@@ -386,7 +386,7 @@ class ModelConnector:
         A server that did not answer has an empty list; one that was not asked and is not cached has no entry.
         """
         settings = self._settings
-        places = list_unlisted_providers(settings, self._env)
+        places = list_unlisted_providers(settings, self.env)
         self.list_problems = ()
         if not places:
             return {}
@@ -411,7 +411,7 @@ class ModelConnector:
         from odin.models.local_servers import discover_servers
 
         found: list[tuple[str, str]] = []
-        for server in await discover_servers(self._env, self._http):
+        for server in await discover_servers(self.env, self._http):
             self._servers.setdefault(server.kind, server.to_settings())
             found += [(f"{server.kind}/{model.id}", server.base_url) for model in server.models]
         return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from odin.config import CONFIG_NAME, Config, get_config_dir
 from odin.config.files import locate_value
 from odin.core.errors import ConfigError, OdinError
-from odin.core.provider import RequestOptions
+from odin.core.provider import ModelInfo, RequestOptions
 from odin.core.text import suggest_similar
 from odin.providers.settings import ModelSettings, VariantSettings
 
@@ -120,6 +120,13 @@ _THINKING_BY_EFFORT = {
     "max": 65536,
 }
 """Token budgets, for models that take no effort by name."""
+
+
+def locate_variant(info: ModelInfo, env: Mapping[str, str]) -> str:
+    """Return the file and line where the variant of a model is written, or its setting if it is built in."""
+    file, path = get_config_dir(env) / CONFIG_NAME, ("providers", info.provider, "models", info.id, "variants")
+    line = locate_value(file, *path, info.variant)
+    return f"{file}, line {line}" if line else ".".join((*path, info.variant))
 
 
 def find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:

@@ -17,6 +17,7 @@ from odin.config import Config
 from odin.core.errors import (
     AuthFailed,
     BadReply,
+    BadRequest,
     ModelNotFound,
     OdinError,
     ProviderError,
@@ -267,6 +268,10 @@ class ModelSelector:
     async def fail_over(self, failed: str, error: ProviderError) -> NextModel | None:
         """Switch to another model than `failed`; None if none is left. All of them are asked again after a wait."""
         candidates = self.selection.candidates
+        if isinstance(error, BadRequest) and self.info.variant:
+            from odin.models.pools import locate_variant
+
+            error.hint = f"The variant {self.info.variant!r} is set in {locate_variant(self.info, self.connector.env)}."
         if len(candidates) < 2 or not (error.retryable or isinstance(error, _FAILOVER_ERRORS)):
             return None
         if self.ref != failed:  # the user has switched meanwhile
