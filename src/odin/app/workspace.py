@@ -29,7 +29,7 @@ from odin.config.paths import find_worktree_origin
 from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode
-from odin.session.log import SessionLog, read_log
+from odin.session.log import SessionLog, pause_collection, read_log
 from odin.session.store import SessionStore
 
 
@@ -81,7 +81,8 @@ def open_log(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
         raise UsageError("--session-id cannot be combined with --resume or --continue.", "Add --fork-session.")
     log = _open_and_lock(store, options.resume) if options.resume else _lock_latest(store)
     try:
-        past = list(read_log(log.path))
+        with pause_collection():
+            past = list(read_log(log.path))
     except BaseException:
         log.close()
         raise

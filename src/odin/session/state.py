@@ -60,6 +60,7 @@ from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog
 from odin.session.history import FileHistory, RecordedChange, results_of
+from odin.session.log import pause_collection
 from odin.session.team import SubAgentThreads, TaskBoard
 from odin.session.thread import Thread
 
@@ -353,8 +354,9 @@ class SessionState:
         """Fold the events. `read_log` reads them again; it is not needed if `envelopes` is a list or tuple."""
         in_memory = envelopes if isinstance(envelopes, list | tuple) else None
         state = cls(session, read_log or (None if in_memory is None else lambda: in_memory))
-        for envelope in envelopes:
-            state.apply(envelope)
+        with pause_collection():
+            for envelope in envelopes:
+                state.apply(envelope)
         return state
 
     def apply(self, envelope: Envelope) -> None:
