@@ -49,6 +49,7 @@ async def test_the_messages_of_a_run(configure: Configure, workspace: Path) -> N
     init, first, started, ended, told, last, result = messages
     assert isinstance(init, odin.SystemMessage)
     assert (init.subtype, init.raw["cwd"]) == ("init", str(workspace))
+    assert init.raw["agents"] == ["explore", "general"]
     assert isinstance(first, odin.AssistantMessage)
     assert isinstance(first.content[0], odin.ThinkingBlock)
     assert (first.text, [use.name for use in first.tool_uses]) == ("Looking.", ["Read"])

@@ -36,6 +36,7 @@ from odin.core.tool import Registry, Tool
 from odin.policy.modes import mode_of, split_plan_alias
 from odin.ui.callbacks import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
 from odin.ui.exit import describe_ending
+from odin.ui.stream_json.agent_messages import list_agent_types
 from odin.ui.stream_json.translator import StreamTranslator
 from odin.ui.stream_json.types import Message, ResultMessage, to_typed
 
@@ -414,6 +415,7 @@ class Query:
         info = await client.get_info()
         self.session_id = info.session
         translator = StreamTranslator(info, partial=self._session.include_partial)
+        translator.agent_types = await list_agent_types(client)
         events = client.stream_events()
         reading = asyncio.get_running_loop().create_task(self._read_events(events, translator))
         try:

@@ -95,3 +95,14 @@ async def test_stopping_or_cancelling_an_agent_ends_its_loop(start: Start) -> No
     await talk.client.submit(CancelTask("adhoc-2", "no need"))
     ends = [(await until_loop_ends(talk, agent)).reason for agent in ("general-1", "general-2")]
     assert ends == ["You interrupted it.", "no need"]
+
+
+async def test_a_task_that_is_completed_does_not_end_the_loop_of_the_main_agent(start: Start) -> None:
+    cast = Cast([delegate("a"), say("I wait."), say("More."), say("All.\n<done>it works</done>"), say("x")])
+    cast.tasks["a"] = [complete("A")]
+    talk = await start(cast)
+    await talk.client.submit(SetLoop(True, "do all of it"))
+    ended = await until_loop_ends(talk, "")
+    assert (ended.state, ended.reason) == ("completed", "it works")
+    assert ended.iteration > 1
+    await talk.client.submit(Interrupt())

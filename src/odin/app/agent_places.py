@@ -33,13 +33,17 @@ _MAX_NAME = 48
 
 
 class AgentPlace(Struct, frozen=True, eq=False):
-    """A project folder, a working folder in it, and what runs commands there."""
+    """A project folder, a working folder in it, and what runs commands there.
+
+    `programs` is the folder of the virtual environment's programs, if it has one.
+    """
 
     root: str
     cwd: str
     runner: ProcessRunner
     sandbox: LazySandbox
     worktree: "AgentWorktree | None" = None
+    programs: str = ""
 
     async def collect(self) -> "WorktreeDiff":
         """Return everything that the agent changed in its worktree."""
@@ -91,12 +95,21 @@ class AgentPlaces:
         cwd = find_in_project(place.root, definition.cwd) if definition.cwd else ""
         adapted = replace(place, cwd=cwd) if cwd and os.path.isdir(cwd) else place  # noqa: PTH112
         programs = find_in_project(self._composition.config.root, f"{definition.venv}/bin") if definition.venv else ""
-        if programs:
-            path = os.pathsep.join(filter(None, (programs, self._env.get("PATH", ""))))
-            env = {**self._env, "PATH": path, "VIRTUAL_ENV": os.path.dirname(programs)}  # noqa: PTH120
-            runner, sandbox = self._make_runner(place.root, {name: env[name] for name in env if name != "PYTHONHOME"})
-            adapted = replace(adapted, runner=runner, sandbox=sandbox)
-            self._places = [*(other for other in self._places if other is not place), adapted]
+        return self._activate(adapted, programs, place) if programs else adapted
+
+    def _activate(self, adapted: AgentPlace, programs: str, place: AgentPlace) -> AgentPlace:
+        """Return the place with commands that find the programs of a virtual environment first.
+
+        Agents in the project that have the same environment share what runs their commands.
+        """
+        known = next((other for other in self._places if other.programs == programs and not other.worktree), None)
+        if known is not None and place.worktree is None:
+            return replace(known, cwd=adapted.cwd)
+        path = os.pathsep.join(filter(None, (programs, self._env.get("PATH", ""))))
+        env = {**self._env, "PATH": path, "VIRTUAL_ENV": os.path.dirname(programs)}  # noqa: PTH120
+        runner, sandbox = self._make_runner(place.root, {name: env[name] for name in env if name != "PYTHONHOME"})
+        adapted = replace(adapted, runner=runner, sandbox=sandbox, programs=programs)
+        self._places = [*(other for other in self._places if other is not place), adapted]
         return adapted
 
     async def apply(self, place: AgentPlace, paths: Collection[str]) -> "AppliedWork":

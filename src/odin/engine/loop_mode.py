@@ -367,8 +367,8 @@ class LoopMode:
         )
 
     def _find_said(self, tool: str) -> str:
-        """Return what a sub-agent has said with the tool that ends its work in this round, or ""."""
-        called = any(call.name == tool and call.is_success for call in self._state.calls)
+        """Return that a sub-agent has called the tool that ends its work in this round, or ""."""
+        called = bool(self.agent) and any(call.name == tool and call.is_success for call in self._state.calls)
         return f"It called {tool}." if called else ""
 
     def _list_open_todos(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ The first and the last are the task messages of SDK clients, with Odin's name of
 from collections.abc import Iterator
 from typing import Any
 
+from odin.core.client import Client
 from odin.core.event import AgentEnded, AgentStarted
 from odin.core.event_values import Event
 from odin.core.team import MailSent, TaskChanged, TaskState
@@ -14,6 +15,10 @@ Raw = dict[str, Any]
 
 _STATUSES: dict[TaskState, str] = {"completed": "completed", "failed": "failed"}
 """How a task has ended, in the words of SDK clients. Everything else is `stopped`."""
+
+
+async def list_agent_types(client: Client) -> tuple[str, ...]:
+    return tuple(item.name for item in await client.list_agents() if item.use != "main")
 
 
 class AgentMessages:

@@ -26,6 +26,7 @@ from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
 from odin.ui.exit import EXIT_READER_GONE, StopSignals, exit_code_of, report_broken_output
 from odin.ui.pipes import PipeWriter
+from odin.ui.stream_json.agent_messages import list_agent_types
 from odin.ui.stream_json.controls import ControlRequests, HookRequests
 from odin.ui.stream_json.permissions import PermissionRequests
 from odin.ui.stream_json.translator import Raw, StreamTranslator, make_uuid
@@ -106,10 +107,6 @@ async def run_stream_json(
     if stopping.code or not output.broken.done():
         return stopping.code or code
     return report_broken_output(output.error, sys.stderr)
-
-
-async def list_agent_types(client: Client) -> tuple[str, ...]:
-    return tuple(item.name for item in await client.list_agents() if item.use != "main")
 
 
 _IDLE_CHECK_S = 0.1
