@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,11 @@ EditFormat = Literal["replace", "patch"]
 """How a model edits files: with EditTool and its like, or with apply_patch."""
 
 EditFormatSetting = Literal["auto", "replace", "patch"]
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model reasons before it answers. Which ones a model accepts depends on the model."""
+
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 
 class ToolSpec(Struct, frozen=True, omit_defaults=True):
@@ -71,6 +76,8 @@ class ModelInfo(Struct, frozen=True):
     edit_format: EditFormat = "replace"
     variant: str = ""
     options: RequestOptions = RequestOptions()
+    takes_effort: bool = True
+    """False if the model is known not to reason."""
 
     @property
     def ref(self) -> str:

@@ -15,7 +15,7 @@ from odin.core.text import suggest_similar
 from odin.models.model_table import ModelTable
 from odin.providers.address import parse_address
 from odin.providers.http import HttpClient
-from odin.providers.payload import is_reasoning_model
+from odin.providers.payload import accepts_effort, is_reasoning_model
 from odin.providers.settings import (
     DEFAULT_HEADER_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
@@ -251,6 +251,8 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
     ]
     look_up = _make_field_lookup(rows)
     thinks = look_up("thinking", None)
+    if thinks is None and not accepts_effort(model):
+        thinks = False
     return ModelInfo(
         model,
         provider,
@@ -264,6 +266,7 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         variant=variant,
         options=_load_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
         edit_format=_choose_edit_format(rows, model),
+        takes_effort=thinks is not False,
     )
 
 

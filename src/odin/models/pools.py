@@ -110,7 +110,7 @@ _USUAL_EFFORTS = ("low", "medium", "high")
 """Variants that every model which reasons has without configuration."""
 
 
-_THINKING_BY_EFFORT = {
+THINKING_BY_EFFORT = {
     "none": 0,
     "minimal": 1024,
     "low": 2048,
@@ -145,7 +145,7 @@ def find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thin
         )
     return RequestOptions(
         effort=found.effort or "",
-        thinking=found.thinking if found.thinking is not None else _THINKING_BY_EFFORT.get(found.effort or ""),
+        thinking=found.thinking if found.thinking is not None else THINKING_BY_EFFORT.get(found.effort or ""),
         temperature=found.temperature,
         max_tokens=found.max_tokens or 0,
         service_tier=found.service_tier,

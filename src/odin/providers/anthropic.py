@@ -135,10 +135,13 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
     what they say between two tool calls arrives as thinking.
     """
     shown = {"display": "summarized"} if version >= (4, 7) else {}
+    if request.effort == "none":
+        return {"thinking": {"type": "disabled"}} if version >= (5, 0) else {}
     if not request.thinking:
         return {"thinking": {"type": "adaptive", **shown}} if version >= (5, 0) else {}
     if version >= (4, 6):
-        return {"thinking": {"type": "adaptive", **shown}, "output_config": {"effort": effort_of(request)}}
+        effort = effort_of(request, "low")
+        return {"thinking": {"type": "adaptive", **shown}, "output_config": {"effort": effort}}
     budget = max(1024, request.thinking)
     found: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": budget}}
     if request.max_tokens <= budget:

@@ -111,6 +111,8 @@ def encode_request(
     one."""
     version = _parse_version(request.model)
     body: dict[str, Any] = {"generationConfig": _encode_options(request, version)}
+    if request.service_tier:
+        body["serviceTier"] = request.service_tier
     if request.tools:
         body["tools"] = [
             {
@@ -156,10 +158,14 @@ def _encode_options(request: Request, version: tuple[int, int]) -> dict[str, Any
 def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, Any]:
     """Return the thinking config: a level since Gemini 3, a token budget for 2.5, nothing for older models.
 
-    Models since Gemini 3 cannot be told not to think; without a level they use their default.
+    Models since Gemini 3 cannot be told not to think; without a level they use their default. The lowest level is
+    MINIMAL for the Flash models of Gemini 3, and LOW for others.
     """
     if version >= (3, 0):
-        return {"includeThoughts": True, "thinkingLevel": effort_of(request).upper()} if request.thinking else {}
+        if not (request.thinking or request.effort):
+            return {}
+        least = "minimal" if version < (4, 0) and "flash" in request.model else "low"
+        return {"includeThoughts": True, "thinkingLevel": effort_of(request, least, "high").upper()}
     if version < (2, 5):
         return {}
     name = request.model

@@ -80,7 +80,7 @@ def encode_request(
         body["temperature"] = request.temperature
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
-    if request.thinking and accepts_effort(request.model):
+    if (request.thinking or (request.effort and not _is_deepseek(url))) and accepts_effort(request.model):
         body["reasoning_effort"] = effort_of(request)
     if request.service_tier:
         body["service_tier"] = request.service_tier

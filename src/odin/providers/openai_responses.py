@@ -80,14 +80,15 @@ def encode_request(
     request: Request, provider: str, selection: ImageSelection | None = None, history: EncodedHistory | None = None
 ) -> bytes:
     """Return the body with keys in a fixed order and input last, so each request extends the previous one."""
-    reasons = is_reasoning_model(request.model) or (request.thinking > 0 and accepts_effort(request.model))
+    asked = bool(request.thinking or request.effort)
+    reasons = is_reasoning_model(request.model) or (asked and accepts_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
     body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens)
     if request.temperature is not None and not reasons:
         body["temperature"] = request.temperature
-    if request.thinking and reasons:
+    if asked and reasons:
         body["reasoning"] = {"effort": effort_of(request), "summary": "auto"}
     if request.service_tier:
         body["service_tier"] = request.service_tier

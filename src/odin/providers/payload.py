@@ -25,7 +25,7 @@ from odin.core.message import (
     ToolResult,
     is_extension_of,
 )
-from odin.core.provider import Request
+from odin.core.provider import EFFORTS, Request
 
 MAX_IMAGES = 20
 """Maximum images per request. With more of them APIs accept only small ones."""
@@ -403,13 +403,23 @@ def model_of_reply(reported: str | None, requested: str) -> str:
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
 
 
-def effort_of(request: Request) -> str:
-    """Return the effort that the request names, or its thinking budget as low, medium or high."""
+def effort_of(request: Request, least: str = EFFORTS[0], most: str = EFFORTS[-1]) -> str:
+    """Return the effort that the request names, or its thinking budget as low, medium or high.
+
+    `least` and `most` are the lowest and the highest effort that the API knows.
+    """
+    if request.effort in EFFORTS:
+        at = EFFORTS.index(request.effort)
+        return EFFORTS[min(max(at, EFFORTS.index(least)), EFFORTS.index(most))]
     if request.effort:
         return request.effort
     if request.thinking < 4096:
         return "low"
     return "medium" if request.thinking < 16384 else "high"
+
+
+_PLAIN_MODELS = ("gpt-3", "gpt-4", "gemini-1", "gemini-2.0", "claude-3-5", "claude-3-haiku", "claude-3-opus")
+"""How the names of models that do not reason begin."""
 
 
 def is_reasoning_model(model: str) -> bool:
@@ -421,5 +431,5 @@ def is_reasoning_model(model: str) -> bool:
 
 
 def accepts_effort(model: str) -> bool:
-    """True if a model on an OpenAI-compatible server accepts a reasoning effort."""
-    return not model.rpartition("/")[2].startswith(("gpt-3", "gpt-4"))
+    """False if the model is known not to reason."""
+    return not model.rpartition("/")[2].startswith(_PLAIN_MODELS)

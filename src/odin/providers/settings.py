@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from odin.core.provider import EditFormatSetting, ToolStyleSetting
+from odin.core.provider import EditFormatSetting, Effort, ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
@@ -19,9 +19,6 @@ LOCAL_TIMEOUT = 900.0
 Tokens = Annotated[int, Meta(ge=0)]
 Price = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
-
-
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class VariantSettings(Struct, frozen=True, omit_defaults=True):

@@ -263,7 +263,7 @@ _ID_PREFIX = {
 _CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 """The type of the output for each type of call."""
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _MAX_CALL_ID = 64
 _INPUT_TYPES = ("input_text", "input_image", "input_file")
 
