@@ -8,7 +8,7 @@ from pathlib import Path
 from odin.app.crash_log import append_entry
 from odin.commands.command_line import FOLDER_FLAGS
 from odin.config import get_cache_dir, get_config_dir, get_state_dir
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, call, fault, say
 from tests.table import each
 
 from .conftest import Run
@@ -45,14 +45,15 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     edit = call("EditTool", {"file_path": str(workspace / "a.txt"), "old_string": "one", "new_string": "two"})
     long = call("ExecuteCommand", {"command": "seq 1 200000"})
     with ScriptedServer(
-        [call("Read", {"file_path": str(workspace / "a.txt")}), edit, long, say("done"), say("hi")]
+        [call("Read", {"file_path": str(workspace / "a.txt")}), edit, long, say("done"), fault(401), say("hi")]
     ) as server:
         env = server.env("anthropic")
         assert run_odin("-p", "edit", "-y", env=env).returncode == 0
         assert (workspace / "a.txt").read_text() == "two"
+        assert run_odin("-p", "hi", env=env).returncode == 1
         assert run_odin("-p", "hi", env=env).returncode == 0
         assert run_odin("models", env=env).returncode == 0
-    (gone, kept) = (row["id"] for row in json.loads(run_odin("sessions", "--json").stdout))
+    gone, kept, _ = (row["id"] for row in json.loads(run_odin("sessions", "--json").stdout))
     for line in (
         ("sessions", "export", kept),
         ("sessions", "delete", gone, "--yes"),
@@ -70,6 +71,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     never = [row for row, one in zip(rows(), known, strict=True) if not any(one.fullmatch(path) for path in found)]
     by_hand = {"CONFIG/odinconfig.json", "CONFIG/models.json", "CONFIG/commands/NAME.md", "CONFIG/checks.json"}
     beside = {"STATE/worktrees/PROJECT/NAME/", "STATE/worktrees/PROJECT/.removed/*", "STATE/sessions/PROJECT/*.lock"}
+    beside |= {"STATE/model-choices.json"}
     assert set(never) <= by_hand | beside
     assert [place(os.environ).stat().st_mode & 0o777 for place in PLACE.values()] == [0o700] * 3
 

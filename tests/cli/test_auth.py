@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from odin.app import open_session
 from odin.app.policy import build_redactor
 from odin.config import Options, load
 from odin.config.auth import mask_key, read_auth_file, store_key, validate_key
+from odin.config.paths import locate_key_states
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
 from odin.core.path_names import is_secret_path
+from odin.models.key_states import KeyState, KeyStates, fingerprint_of
 from odin.testing import ScriptedServer, say
 from tests.conftest import Here, Run
 from tests.ui.pseudo import screen
@@ -75,6 +78,27 @@ def test_what_cannot_be_sent_is_no_key(run_odin: Run, auth: Path, text: str) -> 
     assert text.strip() not in done.stderr or not text.strip()
     with pytest.raises(UsageError):
         validate_key(text)
+
+
+def test_the_state_of_each_key_is_listed(run_odin: Run, auth: Path) -> None:
+    keys = [f"sk-ant-{name}-0123456789-{name}" for name in ("first", "second", "third", "fourth")]
+    kept(auth, json.dumps({"anthropic": keys}))
+    states = KeyStates.get_shared(locate_key_states(os.environ))
+    known = (KeyState("anthropic", rejected="invalid."), KeyState("anthropic", until=time.time() + 10_830, failures=1))
+    for key, state in zip(keys, (*known, KeyState("anthropic", failures=1)), strict=False):
+        states.set(fingerprint_of("anthropic", key), state)
+    printed = run_odin("auth").stdout.replace(str(auth), "auth.json").splitlines()
+    assert printed == [
+        "  anthropic  sk-ant-…irst  auth.json  rejected: invalid.",
+        "  anthropic  sk-ant-…cond  auth.json  resting, 3 h 0 min left",
+        "* anthropic  sk-ant-…hird  auth.json  failed before, not tried again yet",
+        "  anthropic  sk-ant-…urth  auth.json",
+        "",
+        "* in use",
+        "anthropic: 1 of 4 keys healthy, the next one in 3 h 0 min",
+    ]
+    run_odin("auth", "add", "anthropic", input=keys[0])
+    assert "* anthropic  sk-ant-…irst  " in run_odin("auth").stdout, "a key that is stored again gets another chance"
 
 
 def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
