@@ -10,16 +10,16 @@ from odin.core.errors import UsageError
 from odin.core.lazy_pattern import compile_lazily
 
 
-class _Escapes:
-    """A table for `str.translate` that escapes the characters in these ranges."""
+class _Escapes(dict[int, int | str]):
+    """A table for `str.translate` that escapes the characters in these ranges. It learns a character when it comes."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._ranges = ranges
 
-    def __getitem__(self, code: int) -> str:
-        if any(first <= code <= last for first, last in self._ranges):
-            return ascii(chr(code))[1:-1]
-        raise LookupError
+    def __missing__(self, code: int) -> int | str:
+        is_escaped = any(first <= code <= last for first, last in self._ranges)
+        shown = self[code] = ascii(chr(code))[1:-1] if is_escaped else code
+        return shown
 
 
 _CONTROL = ((0x7F, 0x9F), (0xD800, 0xDFFF))
