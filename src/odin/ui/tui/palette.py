@@ -8,7 +8,7 @@ from typing import Any, cast
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
-from textual.color import Color
+from textual.color import Color, ColorParseError
 from textual.filter import LineFilter
 from textual.theme import Theme
 from textual.widget import Widget
@@ -135,10 +135,19 @@ class Palette:
         """
         if named := _NAMED_COLORS.get(color):
             return Style(color=named[0 if self.dark else 1])
-        if color and abs(Color.parse(color).brightness - self.background.brightness) >= MIN_CONTRAST:
-            return Style(color=color)
+        own = _parse_color(color)
+        if own is not None and abs(own.brightness - self.background.brightness) >= MIN_CONTRAST:
+            return Style(color=own.hex6)
         number = agent.rpartition("-")[2]
         return self.agents[(int(number) - 1 if number.isdecimal() else 0) % len(self.agents)]
+
+
+def _parse_color(color: str) -> Color | None:
+    """Return the color, or None if there is none or it is not one: a log can contain anything."""
+    try:
+        return Color.parse(color) if color else None
+    except ColorParseError:
+        return None
 
 
 def make_palette(theme: Theme) -> Palette:
