@@ -71,7 +71,8 @@ def test_what_is_wrong_with_file_and_line(here: Here, user: Path) -> None:
 def test_models_that_answer_and_models_that_do_not(run_odin: Run, user: Path) -> None:
     with ScriptedServer([say("yes")]) as server:
         settings = {
-            "model": "here/good",
+            "model": "main",
+            "model_pools": {"main": ["here/good", "spare"], "spare": ["here/good"]},
             "small_model": "gone/bad",
             "fallback_model": ["here/good"],
             "providers": {
@@ -82,8 +83,8 @@ def test_models_that_answer_and_models_that_do_not(run_odin: Run, user: Path) ->
         user.write_text(json.dumps(settings))
         done = run_odin("doctor", "models")
         assert done.returncode == 1, done.stderr
-        good, bad = done.stdout.splitlines()
-        assert good.startswith("  here/good (model, fallback_model 1): answers after ")
+        bad, good = done.stdout.splitlines()
+        assert good.startswith("  here/good (fallback_model 1, pool main, pool spare): answers after ")
         assert bad.startswith(
             "! gone/bad (small_model): no server. Cannot reach http://127.0.0.1:9: connection refused."
         )

@@ -108,6 +108,16 @@ async def test_when_all_keys_rest_the_turn_waits_for_the_first_of_them(start: St
 
 
 @pytest.mark.usefixtures("stored")
+async def test_the_wait_for_a_key_can_be_interrupted(start: Start) -> None:
+    api = Api(**{name: [fault(429, {"retry-after": "50"})] for name in WAITS})
+    talk = await begin(start, api)
+    talk.interrupt_on = RetryScheduled
+    ended = await talk.say("one")
+    assert (ended.reason, len(api.used)) == ("interrupted", 3)
+    assert (await talk.client.get_info()).keys[0].next_s > 40
+
+
+@pytest.mark.usefixtures("stored")
 async def test_when_all_keys_rest_for_too_long_the_turn_ends_and_says_until_when(start: Start) -> None:
     api = Api(**{name: [fault(429, {"retry-after": wait})] for name, wait in WAITS.items()})
     talk = await begin(start, api)

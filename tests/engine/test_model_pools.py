@@ -321,15 +321,12 @@ async def test_the_options_of_a_variant_are_sent(start: Start, api: str) -> None
 
 
 async def test_a_variant_that_the_server_rejects_is_told_with_file_and_line(start: Start, home: Path) -> None:
-    """The scripted server rejects an effort for this model, as OpenAI does."""
-    with ScriptedServer([say("ok")]) as server:
-        model = {"tools": "native", "thinking": True, "variants": {"deep": {"effort": "max"}}}
-        work = {"type": "openai-responses", "base_url": server.openai_url, "api_key": "k", "models": {"gpt-5": model}}
-        talk = await start(None, server=server, model="w/gpt-5@deep", config={"providers": {"w": work}})
-        ended = await talk.say("go")
-    path = home / ".config/odin/odinconfig.json"
+    models = {"one": {"variants": {"fast": {"service_tier": "warp"}}}}
+    config = {"providers": {"anthropic": {"models": models}}}
+    talk = await start([fault(400, message="service_tier: unknown")], model=f"{ONE}@fast", config=config)
+    ended = await talk.say("go")
     assert (ended.reason, ended.error_kind) == ("error", "BadRequest")
-    assert ended.hint == f"The variant 'deep' is set in {path}, line 1."
+    assert ended.hint == f"The variant 'fast' is set in {home / '.config/odin/odinconfig.json'}, line 1."
 
 
 async def test_a_small_job_that_is_cut_off_counts_an_estimate(start: Start) -> None:

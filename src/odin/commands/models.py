@@ -150,8 +150,9 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
         "compaction.model": config.compaction.model,
         **{f"fallback_model {number}": ref for number, ref in enumerate(config.fallback_model, 1)},
     }
-    for why, ref in named.items():
-        if ref:
+    pools = [(f"pool {name}", ref) for name, refs in config.model_pools.items() for ref in refs]
+    for why, ref in (*named.items(), *pools):
+        if ref and ref not in config.model_pools:
             found[ref] = f"{found[ref]}, {why}" if ref in found else why
     settings = add_stored_keys(config.providers, read_auth_file(env))
     for provider in dict.fromkeys([*PRESETS, *settings]):

@@ -272,7 +272,9 @@ class ModelConnector:
             KeyStates.get_shared(self._states_path).save()
 
     async def connect(self, ref: str, *, warm: bool = True, again: bool = False) -> tuple[Provider, ModelInfo]:
-        """Return a model, connected once, or `again`: its server may have changed."""
+        """Return a model, or the first one of a pool, connected once, or `again`: its server may have changed."""
+        if ref in self.config.model_pools:
+            ref = self.pools.list_usable(ref)[0]
         if again or ref not in self._open:
             self._open[ref] = await self._connect(ref, warm=warm)
         return self._open[ref]

@@ -49,6 +49,7 @@ class KeyStates:
         self._unsaved: dict[str, KeyState | None] = {}
         self._read_mark = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: list[Callable[[str], object]] = []
 
     @classmethod
@@ -133,8 +134,8 @@ class KeyStates:
         except RuntimeError:
             self.save()
             return
-        if self._timer is None and self._path is not None:
-            self._timer = loop.call_later(SAVE_DELAY_S, self.save)
+        if self._path is not None and (self._timer is None or self._loop is not loop):
+            self._timer, self._loop = loop.call_later(SAVE_DELAY_S, self.save), loop
 
     def _merge_unsaved(self, states: dict[str, KeyState]) -> dict[str, KeyState]:
         merged: dict[str, KeyState | None] = {**states, **self._unsaved}
