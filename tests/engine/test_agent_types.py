@@ -9,6 +9,7 @@ from typing import Any
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
+from .hookkit import claude, new_kit
 from .test_team import Cast, NestedCast, complete, delegate, settle
 
 
@@ -71,8 +72,11 @@ async def test_a_silent_agent_is_reminded_after_the_time_of_its_type(start: Star
 
 
 async def test_a_type_has_its_own_folder_environment_and_instructions(
-    start: Start, home: Path, workspace: Path
+    start: Start, home: Path, workspace: Path, tmp_path: Path
 ) -> None:
+    """Hooks are told its folder, too."""
+    kit = new_kit(tmp_path)
+    hooks = {"PreToolUse": [claude(kit.script(""), "Bash|Delegate")]}
     front = "cwd: docs\nvenv: env\ninstructions: [docs/AGENTS.md, missing.md]"
     write_type(home, "writer", front)
     programs = workspace / "env/bin"
@@ -87,9 +91,10 @@ async def test_a_type_has_its_own_folder_environment_and_instructions(
         [delegate("a", agent_type="writer"), say("ok"), say("done")],
         a=[look, spawned, complete("done")],
     )
-    talk = await start(cast)
+    talk = await start(cast, config={"hooks": hooks})
     await talk.say("go")
     await settle(talk.client)
+    assert [told["cwd"] for told in kit.told()] == [str(workspace), *[f"{workspace}/docs"] * 2]
     results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
     assert f"{workspace}/docs\nhello of the environment\n{workspace}/env" in results["look"]
     (log,) = home.glob(".local/state/odin/**/spawn-1.log")

@@ -17,7 +17,6 @@ from odin.core.team import TaskRecord
 from odin.testing import Turn, call, say
 
 from .conftest import Start, Talk
-from .hookkit import claude, new_kit
 from .test_team import Cast, complete, delegate, mail_in, settle
 
 TYPES = json.dumps({"iso": {"description": "works apart", "prompt": "Work.", "isolation": "worktree"}})
@@ -138,20 +137,3 @@ async def test_a_prompt_while_its_worktree_is_read_is_answered_before_the_task_i
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.state, task.summary) == ("completed", "done with more")
-
-
-async def test_hooks_are_told_the_folder_of_the_agent(start: Start, workspace: Path, tmp_path: Path) -> None:
-    """The hook program itself belongs to the project and runs there."""
-    (workspace / "a.txt").write_text("one\n")
-    make_repository(workspace)
-    kit = new_kit(tmp_path)
-    hooks = {"PreToolUse": [claude(kit.script("pwd >&2"), "Read")]}
-    reads = call("Read", {"file_path": "a.txt"})
-    cast = Cast([call("Read", {"file_path": str(workspace / "a.txt")}), iso("a"), say("ok"), say("x")])
-    cast.tasks["a"] = [reads, complete("done")]
-    talk = await start(cast, agent_definitions=TYPES, config={"hooks": hooks})
-    await talk.say("go")
-    await settle(talk.client)
-    mine, its = (told["cwd"] for told in kit.told())
-    assert mine == str(workspace)
-    assert "/worktrees/" in its and its.endswith("-iso-1")
