@@ -35,8 +35,8 @@ def test_it_holds_there_too(around: list[str], who: str, use: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("module", ["test_sandbox", "test_sandbox_attacks", "test_sandbox_git", "test_grants"])
-def test_an_ordinary_user_is_held_as_well(module: str) -> None:
+@pytest.mark.parametrize("modules", [["test_sandbox"], ["test_sandbox_attacks", "test_sandbox_git", "test_grants"]])
+def test_an_ordinary_user_is_held_as_well(modules: list[str]) -> None:
     """The tests beside this one, run by nobody. They run as the user of the tests anyway."""
     if os.getuid() != 0:
         pytest.skip("the tests run as an ordinary user anyway")
@@ -47,6 +47,6 @@ def test_an_ordinary_user_is_held_as_well(module: str) -> None:
         os.chown(folder, NOBODY, NOBODY)
         env = {**os.environ, "HOME": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
         words = ["-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-rs", f"--basetemp={folder}/tests"]
-        argv = [*AS_NOBODY, python, "-B", *words, f"tests/sandbox/{module}.py"]
+        argv = [*AS_NOBODY, python, "-B", *words, *(f"tests/sandbox/{module}.py" for module in modules)]
         done = subprocess.run(argv, cwd=repository, env=env, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
