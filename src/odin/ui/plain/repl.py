@@ -320,7 +320,8 @@ class _PlainRepl:
 
     def _finish_turn(self, code: int) -> None:
         self._sender.expects_turn = False
-        self.code = code
+        if not self._done.done():  # else leaving has interrupted the turn
+            self.code = code
         if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE, OutputFailed.exit_code):
             self._leave(code)
         self._keyboard.show()
