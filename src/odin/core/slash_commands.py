@@ -70,7 +70,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     # model and cost
     SlashCommand(
         "model",
-        "Switch to a model or a pool and save it, with --session only for this session, or for an agent; add a server.",
+        "Switch to a model or a pool and save it, or only for this session or an agent. Add a server.",
         "[NAME|default] [--session|--agent AGENT] | add URL",
     ),
     SlashCommand("models", "List available models and pools.", "[POOL]"),
