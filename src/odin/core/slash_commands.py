@@ -71,7 +71,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "model",
         "Switch to a model or a pool and save it, or only for this session or an agent. Add a server.",
-        "[NAME|default] [--session|--agent AGENT] | add URL",
+        "[NAME|add URL] [--session|--agent NAME]",
     ),
     SlashCommand("models", "List available models and pools.", "[POOL]"),
     SlashCommand("setup", "Connect a provider and store API keys."),
