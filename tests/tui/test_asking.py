@@ -41,33 +41,48 @@ def dialog(stage: Stage) -> RequestDialog[Any]:
     return stage.app.screen
 
 
+class Person:
+    """Somebody who types on and on, until they rest."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._wait(3600.0)
+
+    def _wait(self, seconds: float) -> None:
+        self._monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", seconds)
+        self._monkeypatch.setattr("odin.ui.tui.dialog_queue.TYPING_S", seconds)
+
+    async def rest(self, stage: Stage, *words: str) -> None:
+        """Press nothing for so long that the question takes keys, then type on."""
+        self._wait(0.01)
+        if isinstance(stage.app.screen, RequestDialog):
+            stage.app.screen._check_quiet()
+        await asked(stage, *words)
+        self._wait(3600.0)
+
+
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times so long that a busy machine is not slower than a person."""
-    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 1.2)
-    monkeypatch.setattr("odin.ui.tui.dialog_queue.TYPING_S", 1.2)
+def person(monkeypatch: pytest.MonkeyPatch) -> Person:
+    return Person(monkeypatch)
 
 
-@pytest.mark.usefixtures("slow")
-async def test_keys_on_their_way_go_to_the_prompt_and_answer_nothing() -> None:
+async def test_keys_on_their_way_go_to_the_prompt_and_answer_nothing(person: Person) -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(COMMAND)
         await stage.until(lambda: isinstance(stage.app.screen, RequestDialog))
-        assert not dialog(stage).ready
         await stage.press("y", "e", "s", "backspace")
         assert not dialog(stage).ready
         await stage.until(lambda: stage.app.composer.text == "ye")
         assert answers(client) == []
-        await asked(stage)
+        await person.rest(stage)
         await stage.press("y")
         await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
         assert stage.app.composer.text == "ye"
         assert stage.app.focused is stage.app.composer
 
 
-@pytest.mark.usefixtures("slow")
-async def test_whoever_is_writing_is_not_interrupted() -> None:
+async def test_whoever_is_writing_is_not_interrupted(person: Person) -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         await stage.type("I am still writ")
@@ -75,22 +90,23 @@ async def test_whoever_is_writing_is_not_interrupted() -> None:
         await stage.type("ing this")
         assert not isinstance(stage.app.screen, RequestDialog)
         assert stage.app.composer.text == "I am still writing this"
-        await asked(stage, "git push origin main")
+        await person.rest(stage, "git push origin main")
         await stage.press("n")
         await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=False)])
         assert stage.app.composer.text == "I am still writing this"
 
 
-@pytest.mark.usefixtures("slow")
-async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_first() -> None:
+async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_first(person: Person) -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(EDIT, COMMAND)
-        await asked(stage, "Edit greet.py", "1 more waiting")
+        await person.rest(stage, "Edit greet.py", "1 more waiting")
         await stage.type("yy")
-        await asked(stage, "Bash: Publish the branch")
+        await stage.shows("Bash: Publish the branch")
+        assert not dialog(stage).ready
         assert answers(client) == [AnswerPermission("ask-1", allow=True)]
         assert not stage.app.composer.text
+        await person.rest(stage)
         await stage.press("n")
         await stage.until(lambda: len(answers(client)) == 2)
 
