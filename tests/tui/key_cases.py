@@ -79,6 +79,9 @@ class FakeSetup:
         self.stored.append(key)
         return ModelOption("stored", provider, f"{provider}/model", "auth.json")
 
+    async def add_server(self, url: str) -> tuple[ModelOption, ...]:
+        return (ModelOption("server", "server", "server/model", url),)
+
     async def use_offline_planner(self) -> None:
         return None
 

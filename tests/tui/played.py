@@ -257,6 +257,9 @@ class PlayedSessions:
             ChangedFile("logo.png", "binary"),
         )
 
+    async def add_server(self, url: str) -> tuple[str, ...]:
+        return (f"{url}/model",)
+
     async def save_setting(self, key: str, value: str) -> SavedSetting:
         self.saved[key] = value
         return SavedSetting("~/.config/odin/odinconfig.json")
