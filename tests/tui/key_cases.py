@@ -19,6 +19,7 @@ from odin.core.op import (
     Interrupt,
     Prompt,
     RemoveRule,
+    SetEffort,
     SetPermissionMode,
     SetRole,
 )
@@ -572,6 +573,7 @@ CASES: tuple[Case, ...] = (
     Case("suspend", no_suspending, lambda scene: scene.given == ["suspended"]),
     Case("next_agent", agents, lambda scene: scene.app.agent == "sub-1"),
     Case("models", idle, opened(ModelPicker)),
+    Case("effort", idle, op(SetEffort("low"))),
     Case("diagnostics", idle, says("Diagnostics")),
     Case("contents", idle, opened(ContentsDialog)),
     Case("errors", idle, opened(ErrorsDialog)),

@@ -112,6 +112,8 @@ class RequestTemplates:
             if agent is not None:
                 system = (*system, *self._build_own_blocks(agent))
             self._templates[key] = RequestTemplate(provider, info, system, specs)
+        elif known.info.options != info.options:
+            self._templates[key] = replace(known, info=info)
         return self._templates[key]
 
     def _build_own_blocks(self, agent: "AgentDefinition") -> tuple[str, ...]:

@@ -294,6 +294,7 @@ class SessionComposition:
             background=self.background,
             user_shell=UserShell(self.runner, self.recorder, self.redact, self.cwd, self._team_factory.add_context),
             expander=CommandExpander(self._load_command_library, self.recorder, trusted=config.trust.trusted),
+            set_effort=lambda effort, agent: self._team_factory.models_of(agent).set_effort(effort),
             attachments=attachments,
         )
         return LocalClient(deps, self, self._make_opened_event(resumed))
@@ -445,6 +446,7 @@ class SessionComposition:
             pool=self.models.selection.pool,
             pools=tuple(self.config.model_pools),
             keys=self.models.connector.list_key_pools(),
+            effort=self.models.effort,
         )
 
     def _list_warnings(self) -> Iterator[str]:
@@ -497,13 +499,10 @@ class SessionComposition:
 
     async def set_model(self, name: str, *, check: bool, agent: str = "") -> ModelChanged:
         """Select a model or a pool for an agent; without a name the usual one."""
-        models = self._team_factory.models_of(agent) if agent else self.models
+        models = self._team_factory.models_of(agent)
         self.redact.add_secrets(read_stored_keys(self.env))
         note = await models.connector.check_name(name) if check and name not in self.config.model_pools else ""
-        if name:
-            await models.choose(name)
-        else:
-            await models.choose_usual()
+        await (models.choose(name) if name else models.choose_usual())
         models.notice = note or models.notice
         if not agent:
             self._initial_model = InitialModel(chosen=bool(name))

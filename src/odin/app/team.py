@@ -185,7 +185,7 @@ class TeamFactory:
         return await places.reopen(places.name_of(task.agents[0]))
 
     def models_of(self, agent: str) -> ModelSelector:
-        return self._parts[agent].models
+        return self._parts[agent].models if agent else self._composition.models
 
     def get_parts(self, agent: str) -> AgentParts:
         """Return the parts of a live sub-agent."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from odin.core.errors import OdinError, UsageError
 from odin.core.lazy_pattern import compile_lazily
+from odin.core.provider import EFFORTS
 from odin.core.text import list_choices, suggest_similar
 
 CLOSE_TIMEOUT_S = 10.0
@@ -75,7 +76,6 @@ exit codes: 0 success, 1 failure, 2 usage error, 3 checks did not pass, 69 no mo
 _IGNORED_FLAGS = (
     ("--add-dir", 1),
     ("--betas", 1),
-    ("--effort", 1),
     ("--include-hook-events", 0),
     ("--json-schema", 1),
     ("--mcp-config", 1),
@@ -210,6 +210,7 @@ def _add_model_flags(add: _AddFlag) -> None:
         metavar="LIST",
         help="models to use while the main one is unavailable",
     )
+    add("--effort", choices=EFFORTS, default="", metavar="LEVEL", help=f"reasoning effort: {', '.join(EFFORTS)}")
     add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 (the default): no limit")
     add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
     add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")

@@ -217,6 +217,7 @@ def _build_options(args: argparse.Namespace) -> Options:
         max_turns=args.max_turns,
         max_budget_usd=args.max_budget_usd,
         thinking=args.max_thinking_tokens,
+        effort=args.effort,
         system_prompt=system,
         append_system_prompt=args.append_system_prompt,
         resume=args.resume or "",

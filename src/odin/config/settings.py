@@ -12,7 +12,7 @@ from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
 from odin.core.policy import RuleLayer
-from odin.core.provider import EditFormatSetting
+from odin.core.provider import EditFormatSetting, Effort
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
@@ -225,6 +225,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     )
     temperature: Annotated[Temperature | None, describe("The model's temperature. Not sent if unset.")] = None
     thinking: Annotated[int, describe("Token budget for extended thinking; 0 turns it off.", ge=0)] = 0
+    effort: Annotated[
+        Effort | None, describe("How much a model reasons before it answers. Unset: as `thinking` or the model says.")
+    ] = None
     default_response: Annotated[str, describe("Shown if the model's final answer is empty.")] = (
         "Completed processing; there is no response to show."
     )
@@ -365,6 +368,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_budget_usd: float | None = None
     max_tokens: int | None = None
     thinking: int | None = None
+    effort: str = ""
     system_prompt: str | None = None
     append_system_prompt: str = ""
     resume: str = ""

@@ -149,6 +149,7 @@ class SessionInfo(Struct, frozen=True):
     limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of
     the main agent. `model` is the selected model; `running_model` is another one while that cannot answer. `pool` is
     the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
+    `effort` is the reasoning effort of the model that runs, empty for the model's own.
     """
 
     session: str
@@ -174,6 +175,7 @@ class SessionInfo(Struct, frozen=True):
     pool: str = ""
     pools: tuple[str, ...] = ()
     keys: tuple[KeyPoolChanged, ...] = ()
+    effort: str = ""
 
 
 class ContextPart(Struct, frozen=True):

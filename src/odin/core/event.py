@@ -107,6 +107,12 @@ class ModelChanged(Event, frozen=True):
     pool: str = ""
 
 
+class EffortChanged(Event, frozen=True):
+    """An agent has another reasoning effort, from its next request on; "" for the usual one."""
+
+    effort: str
+
+
 class PermissionModeChanged(Event, frozen=True):
     mode: str
 
@@ -473,6 +479,7 @@ AnyEvent = (
     | TitleSet
     | InstructionsChanged
     | ModelChanged
+    | EffortChanged
     | PermissionModeChanged
     | RoleChanged
     | BudgetSet

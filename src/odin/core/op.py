@@ -239,6 +239,16 @@ class SetModel(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+class SetEffort(Struct, frozen=True, tag=True):
+    """Use this reasoning effort from the next request on; "" for the usual one.
+
+    A model that does not reason refuses it with UsageError.
+    """
+
+    effort: str
+    agent: str = ""
+
+
 class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
@@ -298,6 +308,7 @@ Op = (
     | Rewind
     | Redo
     | SetModel
+    | SetEffort
     | SetPermissionMode
     | SetRole
     | DefineAgents

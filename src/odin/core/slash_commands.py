@@ -73,6 +73,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
         "Switch to a model or a pool and save it, or only for this session or an agent. Add a server.",
         "[NAME|add URL] [--session|--agent NAME]",
     ),
+    SlashCommand(
+        "effort",
+        "Set how much the model reasons and save it, with --session only for this session, or for an agent.",
+        "[none|minimal|low|medium|high|xhigh|max|default] [--session|--agent AGENT]",
+    ),
     SlashCommand("models", "List available models and pools.", "[POOL]"),
     SlashCommand("setup", "Connect a provider and store API keys."),
     SlashCommand("context", "Show what fills the context window."),

@@ -21,6 +21,7 @@ from odin.core.client import (
 )
 from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy, UsageError
 from odin.core.event import (
+    AnyEvent,
     ContextAdded,
     Envelope,
     MessageRemoved,
@@ -56,6 +57,7 @@ from odin.core.op import (
     Rewind,
     RunUserShell,
     SetBudget,
+    SetEffort,
     SetLoop,
     SetMode,
     SetModel,
@@ -119,6 +121,7 @@ class ClientDeps(Struct, frozen=True):
     background: BackgroundProcesses
     user_shell: UserShell
     expander: CommandExpander
+    set_effort: Callable[[str, str], AnyEvent]
     attachments: Attachments = NoAttachments()
 
 
@@ -366,16 +369,14 @@ class LocalClient:
 
     async def _set_model(self, op: SetModel) -> bool:
         self._team.get(op.agent)
-        changed = await self._host.set_model(op.model, check=op.check, agent=op.agent)
-        self._open_session()
-        self._recorder.emit(changed, op.agent)
-        return True
+        return self._record(await self._host.set_model(op.model, check=op.check, agent=op.agent), op.agent)
+
+    async def _set_effort(self, op: SetEffort) -> bool:
+        self._team.get(op.agent)
+        return self._record(self._deps.set_effort(op.effort, op.agent), op.agent)
 
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
-        mode = self._host.set_permission_mode(op.mode)
-        self._open_session()
-        self._recorder.emit(PermissionModeChanged(mode))
-        return True
+        return self._record(PermissionModeChanged(self._host.set_permission_mode(op.mode)))
 
     async def _set_role(self, op: SetRole) -> bool:
         async with self._op_lock:
@@ -402,8 +403,11 @@ class LocalClient:
         return True
 
     async def _set_title(self, op: SetTitle) -> bool:
+        return self._record(TitleSet(op.title))
+
+    def _record(self, event: AnyEvent, agent: str = "") -> bool:
         self._open_session()
-        self._recorder.emit(TitleSet(op.title))
+        self._recorder.emit(event, agent)
         return True
 
     def _open_session(self) -> None:
@@ -566,6 +570,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     AddRule: LocalClient._add_rule,
     RemoveRule: LocalClient._remove_rule,
     SetModel: LocalClient._set_model,
+    SetEffort: LocalClient._set_effort,
     SetPermissionMode: LocalClient._set_permission_mode,
     SetRole: LocalClient._set_role,
     DefineAgents: LocalClient._define_agents,

@@ -6,6 +6,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from odin.config import CONFIG_NAME, Config, get_config_dir
 from odin.config.files import locate_value
 from odin.core.errors import ConfigError, OdinError
@@ -127,6 +129,11 @@ def locate_variant(info: ModelInfo, env: Mapping[str, str]) -> str:
     file, path = get_config_dir(env) / CONFIG_NAME, ("providers", info.provider, "models", info.id, "variants")
     line = locate_value(file, *path, info.variant)
     return f"{file}, line {line}" if line else ".".join((*path, info.variant))
+
+
+def apply_effort(info: ModelInfo, effort: str) -> ModelInfo:
+    """Return the model with another reasoning effort."""
+    return replace(info, options=replace(info.options, effort=effort, thinking=THINKING_BY_EFFORT.get(effort)))
 
 
 def find_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:

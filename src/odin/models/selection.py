@@ -24,10 +24,12 @@ from odin.core.errors import (
     QuotaExhausted,
     RateLimited,
     TlsFailed,
+    UsageError,
 )
-from odin.core.event import AnyEvent, Envelope, ModelChanged, SessionOpened, Warned
+from odin.core.event import AnyEvent, EffortChanged, Envelope, ModelChanged, SessionOpened, Warned
 from odin.core.event_values import DEFAULT_ROLE
-from odin.core.provider import ModelInfo, Provider
+from odin.core.provider import EFFORTS, ModelInfo, Provider
+from odin.core.text import suggest_similar
 from odin.engine.stream import NextModel, RetryPolicy
 from odin.models.connector import ModelConnector
 
@@ -105,6 +107,8 @@ class ModelSelector:
         self._clock = clock
         self._choices = choices
         self._own: Selection | None = None
+        self._effort: str | None = None
+        self._adjusted: tuple[ModelInfo, str, ModelInfo] | None = None
         self._substitute: _Substitute | None = None
         self._rests: dict[str, _ModelRest] = {}
         self._tried: set[str] = set()
@@ -134,12 +138,38 @@ class ModelSelector:
 
     @property
     def info(self) -> ModelInfo:
-        return self._running.info
+        """The model that runs, with the reasoning effort in its options."""
+        info, effort = self._running.info, self.effort
+        if effort == info.options.effort:
+            return info
+        if self._adjusted is None or self._adjusted[0] is not info or self._adjusted[1] != effort:
+            from odin.models.pools import apply_effort
+
+            self._adjusted = info, effort, apply_effort(info, effort)
+        return self._adjusted[2]
+
+    @property
+    def effort(self) -> str:
+        """The reasoning effort: the chosen one, else that of the model's variant, else the configured one.
+
+        Empty if it is left to the model, or if the model does not reason.
+        """
+        info = self._running.info
+        if not info.takes_effort:
+            return info.options.effort
+        configured = self.connector.config.effort if info.options.thinking is None else None
+        return self._chosen_effort or info.options.effort or configured or ""
+
+    @property
+    def _chosen_effort(self) -> str:
+        if self._effort is not None or self._parent is None:
+            return self._effort or ""
+        return self._parent._chosen_effort
 
     @property
     def ref(self) -> str:
         """The model that runs."""
-        return self.info.ref
+        return self._running.info.ref
 
     @property
     def selected(self) -> str:
@@ -187,6 +217,8 @@ class ModelSelector:
         if not name:
             self.notice = OFFLINE_NOTICE
         provider, info = await connector.connect(name or "offline", warm=warm, again=True)
+        if info.variant:
+            self._effort = None
         pool = self._own.pool if self._own is not None else ""
         models = connector.pools.list_models(pool) if pool else ()
         if info.ref in models:
@@ -244,6 +276,19 @@ class ModelSelector:
             return (ref,)
         names = map(self.connector.normalize, self.connector.config.fallback_model)
         return tuple(dict.fromkeys([ref, *names]))
+
+    def set_effort(self, effort: str) -> EffortChanged:
+        """Use a reasoning effort, from the next request on; "" for the usual one.
+
+        A model with a variant that is chosen later ends it. Raise UsageError if the model does not reason.
+        """
+        if effort and effort not in EFFORTS:
+            known = f"Efforts: {', '.join(EFFORTS)}."
+            raise UsageError(f"Unknown effort {effort!r}.{suggest_similar(effort, EFFORTS)}", known)
+        if effort and not self.selection.info.takes_effort:
+            raise UsageError(f"{self.selected} does not reason, so it takes no effort.")
+        self._effort = effort or None
+        return EffortChanged(effort)
 
     # --- for the turn: ModelFailover ---
 
@@ -366,8 +411,29 @@ async def choose_initial_model(
 ) -> InitialModel:
     """Connect to this run's model: the one or the pool it names, the one chosen before, or the configured one.
 
-    If nothing is configured, a resumed session keeps its model and a new one uses the first model found.
+    If nothing is configured, a resumed session keeps its model and a new one uses the first model found. The effort of
+    this run, or else the one chosen before, applies to it.
     """
+    initial = await _choose_model(models, config, past, pool)
+    is_named = config.sources.get("effort") in ("flag", "ODIN_EFFORT")
+    try:
+        models.set_effort(config.effort or "" if is_named else _find_earlier_effort(past))
+    except UsageError as error:
+        return replace(initial, warning=" ".join(filter(None, (initial.warning, str(error)))))
+    return initial
+
+
+def _find_earlier_effort(past: Sequence[Envelope]) -> str:
+    for envelope in reversed(past):
+        event = envelope.event
+        if isinstance(event, EffortChanged) and not envelope.agent:
+            return event.effort
+        if isinstance(event, ModelChanged) and not (event.reason or envelope.agent) and "@" in event.model:
+            return ""
+    return ""
+
+
+async def _choose_model(models: ModelSelector, config: Config, past: Sequence[Envelope], pool: str) -> InitialModel:
     if pool:
         models.connector.pools.list_models(pool)
         await models.choose(pool)

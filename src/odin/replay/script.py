@@ -40,6 +40,7 @@ from odin.core.event import (
     Compacted,
     ContextAdded,
     ContextSummarized,
+    EffortChanged,
     Envelope,
     FilesChanged,
     MessageRemoved,
@@ -72,6 +73,7 @@ from odin.core.op import (
     Redo,
     RemoveLastMessage,
     Rewind,
+    SetEffort,
     SetMode,
     SetPermissionMode,
     SetRole,
@@ -156,6 +158,8 @@ def _setting_op_of(event: AnyEvent) -> Op | None:
             return SetPermissionMode(permission_mode)
         case RoleChanged(role=role):
             return SetRole(role)
+        case EffortChanged(effort=effort):
+            return SetEffort(effort)
         case ModeChanged(mode=mode):
             return SetMode(mode)
         case _:

@@ -33,6 +33,7 @@ from odin.core.event import (
     Compacted,
     ContextAdded,
     ContextSummarized,
+    EffortChanged,
     Envelope,
     LoopChanged,
     LoopPrompted,
@@ -345,6 +346,8 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
             return f"Resumed with {event.model}.", ""
         case ModelChanged():
             return f"Model: {event.model}.", ""
+        case EffortChanged():
+            return f"Effort: {event.effort or 'default'}.", ""
         case PermissionModeChanged():
             return f"Permission mode: {event.mode}.", ""
         case RoleChanged():

@@ -315,9 +315,10 @@ def _check_reasoning_options(body: dict[str, Any]) -> None:
     if reasoning is None:
         raise make_refusal("Invalid type for 'reasoning': expected an object.", "reasoning", "invalid_type")
     effort = reasoning.get("effort")
-    if effort is not None and effort not in _EFFORTS:
+    known = _EFFORTS[:-1] if body["model"].startswith("gpt-5") else _EFFORTS
+    if effort is not None and effort not in known:
         raise make_refusal(
-            f"Invalid value: '{effort}'. Supported values are: {', '.join(map(repr, _EFFORTS))}.",
+            f"Invalid value: '{effort}'. Supported values are: {', '.join(map(repr, known))}.",
             "reasoning.effort",
             "invalid_value",
         )

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.core.client import AgentSummary, CustomCommand, SubAgentRecord
+from odin.core.provider import EFFORTS
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 
 EXACT_PART_SCORE = 50_000
@@ -57,6 +58,7 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "vim": ("on", "off"),
     "theme": ("auto", "dark", "light"),
     "permissions": ("default", "acceptEdits", "auto", "dontAsk"),
+    "effort": (*EFFORTS, "default"),
     "compact": ("cancel",),
     "show": ("model", "mode", "role", "sandbox", "rules", "context"),
     "list": ("models", "sessions", "rules", "commands", "tools"),

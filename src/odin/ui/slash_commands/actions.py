@@ -24,12 +24,14 @@ from odin.core.op import (
     RemoveLastMessage,
     RemoveRule,
     SetBudget,
+    SetEffort,
     SetLoop,
     SetModel,
     SetPermissionMode,
     SetRole,
 )
 from odin.core.policy import RememberScope, RuleAction, RuleLine
+from odin.core.provider import EFFORTS
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
 from odin.ui.progress import SCOPE_WORDS
@@ -324,14 +326,34 @@ async def set_model(ctx: CommandContext, rest: str) -> str:
     return escape_hidden(" ".join(f"Model set to {info.model}. {saved} {info.notice}".split()))
 
 
-def split_agent_option(rest: str) -> tuple[str, str]:
+async def set_effort(ctx: CommandContext, rest: str) -> str:
+    """Set the reasoning effort, if one is named, and return the message to show."""
+    rest, agent = split_agent_option(rest, "effort")
+    effort, is_saved = split_session_option(rest)
+    if not effort:
+        info = await ctx.client.get_info()
+        return escape_hidden(f"Effort: {info.effort or 'default'} ({info.model})")
+    effort = effort.casefold()
+    if effort not in (*EFFORTS, DEFAULT_MODEL):
+        raise make_argument_error("effort", effort)
+    level = "" if effort == DEFAULT_MODEL else effort
+    await ctx.client.submit(SetEffort(level, agent))
+    if agent:
+        return escape_hidden(f"{agent} uses the effort {effort} from now on.")
+    saved = "" if not level else "Only for this session."
+    if level and is_saved:
+        saved = await save_choice(ctx.sessions, "effort", level)
+    return f"Effort set to {effort}. {saved}".rstrip()
+
+
+def split_agent_option(rest: str, command: str = "model") -> tuple[str, str]:
     """Return the arguments without `--agent NAME`, and the agent's name."""
     words = rest.split()
     if AGENT_OPTION not in words:
         return rest, ""
     at = words.index(AGENT_OPTION)
     if at + 1 == len(words):
-        raise make_usage_error("model", "--agent needs the name of an agent.")
+        raise make_usage_error(command, "--agent needs the name of an agent.")
     return " ".join((*words[:at], *words[at + 2 :])), words[at + 1]
 
 
@@ -454,6 +476,7 @@ ACTIONS: dict[str, Action] = {
     "delete": delete_session,
     "export": export_session,
     "model": set_model,
+    "effort": set_effort,
     "budget": set_budget,
     "permissions": set_permission_mode,
     "yolo": set_yolo,

@@ -416,6 +416,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
     return [
         ("version", info.version),
         ("model", describe_model(info)),
+        ("effort", info.effort),
         ("provider", f"{provider}{address}"),
         *((f"keys of {keys.provider}", ", ".join(filter(None, describe_keys(keys)))) for keys in info.keys),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),

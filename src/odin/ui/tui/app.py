@@ -26,7 +26,7 @@ from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
-from odin.core.op import Op, Prompt, SetRole
+from odin.core.op import Op, Prompt, SetEffort, SetRole
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier, restore_title_on_suspend
 from odin.ui.slash_commands.reports import ErrorLog
@@ -102,6 +102,7 @@ DOUBLE_ESCAPE_S = 0.6
 """Esc pressed twice within this time opens the rewind dialog."""
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
+EFFORT_CYCLE = ("low", "medium", "high")
 
 Connect = Callable[[], Awaitable[Sessions]]
 """Opens the session. Called after the screen is drawn."""
@@ -513,6 +514,12 @@ class OdinApp(App[int], inherit_bindings=False):
 
     async def action_permissions(self) -> None:
         await self.input_panel.switch_permission_mode()
+
+    async def action_effort(self) -> None:
+        current = (await self.client.get_info()).effort
+        effort = EFFORT_CYCLE[(EFFORT_CYCLE.index(current) + 1) % 3 if current in EFFORT_CYCLE else 0]
+        if await self.submit(SetEffort(effort, self.agent_focus.recipient)):
+            self.show_toast(f"Effort: {effort}.")
 
     async def action_leave(self) -> None:
         """Ctrl+C: copy the selection, else interrupt the work, else clear the prompt. Twice: exit."""

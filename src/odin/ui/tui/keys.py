@@ -135,6 +135,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("suspend", "ctrl+z", "Suspend Odin; resume with `fg`."),
     KeyAction("next_agent", "shift+tab", "Show the next agent. Prompts and Esc go to the shown agent."),
     KeyAction("models", "ctrl+p", "Choose a model."),
+    KeyAction("effort", "alt+t", "Switch the reasoning effort: low, medium or high."),
     KeyAction("diagnostics", "ctrl+g", "Show warnings and diagnostics."),
     KeyAction("contents", "ctrl+t", "List the prompts of this conversation."),
     KeyAction("errors", "f8", "Show the last errors."),

@@ -153,6 +153,8 @@ class SideSections:
         rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "unknown")]
         if facts.running_model != facts.chosen_model:
             rows.append(PanelRow(make_text(f"answering: {facts.running_model}", self.palette.warn, self.width)))
+        if facts.info is not None and facts.info.effort:
+            rows.append(self._make_dim_line(f"effort {facts.info.effort}"))
         if facts.pool:
             rows.insert(1, self._make_dim_line(f"pool {facts.pool}"))
         if facts.key_note:
