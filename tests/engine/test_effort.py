@@ -106,5 +106,5 @@ async def test_the_command_sets_saves_and_shows_it(start: Start, workspace: Path
         assert saved == [("effort", "low")]
         assert await set_effort(context, "") == "Effort: low (w/gpt-6-sol)"
         assert await set_effort(context, "default") == "Effort set to default."
-        with pytest.raises(UsageError, match=r"Unknown argument 'hihg'\. Did you mean high\?"):
+        with pytest.raises(UsageError, match=r"Unknown effort 'hihg'\. Did you mean high\?"):
             await set_effort(context, "hihg")

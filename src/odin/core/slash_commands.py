@@ -75,8 +75,8 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "effort",
-        "Set how much the model reasons and save it, with --session only for this session, or for an agent.",
-        "[none|minimal|low|medium|high|xhigh|max|default] [--session|--agent AGENT]",
+        "Set how much the model reasons (none, minimal, low, medium, high, xhigh, max) and save it.",
+        "[LEVEL|default] [--session|--agent NAME]",
     ),
     SlashCommand("models", "List available models and pools.", "[POOL]"),
     SlashCommand("setup", "Connect a provider and store API keys."),

@@ -33,7 +33,7 @@ from odin.core.op import (
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import EFFORTS
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
-from odin.core.text import suggest_similar
+from odin.core.text import list_choices, suggest_similar
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.agents import end_agent, find_focus
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
@@ -335,7 +335,8 @@ async def set_effort(ctx: CommandContext, rest: str) -> str:
         return escape_hidden(f"Effort: {info.effort or 'default'} ({info.model})")
     effort = effort.casefold()
     if effort not in (*EFFORTS, DEFAULT_MODEL):
-        raise make_argument_error("effort", effort)
+        suggestion = suggest_similar(effort, EFFORTS)
+        raise make_usage_error("effort", f"Unknown effort {effort!r}.{suggestion} Use {list_choices(EFFORTS)}.")
     level = "" if effort == DEFAULT_MODEL else effort
     await ctx.client.submit(SetEffort(level, agent))
     if agent:
