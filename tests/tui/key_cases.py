@@ -660,6 +660,7 @@ CASES: tuple[Case, ...] = (
     Case("welcome_next", welcomed, lambda scene: scene.top._cursor == 1),
     Case("welcome_previous", welcomed, lambda scene: scene.top._cursor == 1),
     Case("welcome_key", welcomed, says("Which provider is the key for?")),
+    Case("welcome_url", welcomed, lambda scene: scene.top._step == "url"),
     Case("welcome_look", welcomed, says("ollama/qwen3")),
     Case("welcome_back", welcomed, lambda scene: scene.given == [None]),
     Case("close", SESSIONS, closed),
