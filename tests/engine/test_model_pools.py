@@ -419,3 +419,23 @@ async def test_small_jobs_go_to_the_cheapest_configured_model(workspace: Path, h
         assert (await models.connect_small())[1].id == "little"
         assert (await models.connector.connect_summarizer("", current))[1].id == "little"
         assert (await models.connector.connect_summarizer("w/big", current))[1].id == "big"
+
+
+# --- proxies ---
+
+
+async def test_a_provider_is_asked_through_its_own_proxy(start: Start) -> None:
+    """The scripted server is the proxy; the host of the provider does not exist."""
+    with ScriptedServer([say("ok")]) as server:
+        url = server.openai_url.replace("127.0.0.1", "model.invalid").replace("localhost", "model.invalid")
+        work: dict[str, Any] = {
+            "type": "openai-chat",
+            "base_url": url,
+            "proxy": server.url,
+            "api_key": "k",
+            "models": {"m": {}},
+        }
+        env = {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "*"}
+        talk = await start(None, server=server, model="w/m", env=env, config={"providers": {"w": work}})
+        assert (await talk.say("go")).text == "ok"
+        assert [seen.model for seen in server.requests] == ["m"]

@@ -22,9 +22,10 @@ from odin.core.errors import (
     TlsFailed,
     Unreachable,
 )
-from odin.providers.address import find_route, parse_address
+from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.testing import ScriptedServer, say
+from tests.table import each
 
 from .servers import Line, Listener, answering, chunked, listening, whole
 
@@ -102,6 +103,17 @@ def test_a_login_in_an_address_is_not_shown() -> None:
 def test_the_environment_decides_about_proxies(env: dict[str, str], url: str, proxy: str | None) -> None:
     route = find_route(parse_address(url), env)
     assert (route.proxy.origin if route.proxy else None) == proxy
+
+
+@each(
+    "proxy, used",
+    [("http://own:1", "http://own:1"), ("own:1", "http://own:1"), ("direct", None)],
+)
+def test_a_proxy_of_a_provider_replaces_those_of_the_environment(proxy: str, used: str | None) -> None:
+    env = {"HTTPS_PROXY": "http://p:3128", "http_proxy": "http://p:3128", "NO_PROXY": "*", "HOME": "/h"}
+    for url in ("https://api.test", "http://api.test"):
+        route = find_route(parse_address(url), set_proxy(env, proxy))
+        assert (route.proxy.origin if route.proxy else None) == used
 
 
 def test_a_socks_proxy_is_refused_in_words() -> None:

@@ -34,7 +34,7 @@ from odin.models.catalog import (
     use_first_key,
 )
 from odin.models.model_table import ModelTable
-from odin.providers.address import parse_address
+from odin.providers.address import parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
 from odin.providers.wire import ApiKey, KeySource
@@ -81,6 +81,7 @@ class ModelConnector:
         self.is_eager = eager
         self.env = env
         self._http = HttpClient(env=env)
+        self._proxied: dict[str, HttpClient] = {}
         self._table = load_model_table(env)
         self._auth = read_auth_file(env)
         self._servers: dict[str, ProviderSettings] = {}
@@ -130,6 +131,15 @@ class ModelConnector:
     def _settings(self) -> dict[str, ProviderSettings]:
         """Return the provider settings: the user's win over discovered ones, with stored keys added."""
         return add_stored_keys({**self._servers, **self.config.providers}, self._auth)
+
+    def _http_of(self, provider: str) -> HttpClient:
+        """Return the connections of a provider: its own if it has a proxy of its own."""
+        proxy = self._settings.get(provider, ProviderSettings()).proxy
+        if not proxy:
+            return self._http
+        if proxy not in self._proxied:
+            self._proxied[proxy] = HttpClient(env=set_proxy(self.env, proxy))
+        return self._proxied[proxy]
 
     def reload_keys(self) -> None:
         """Use keys that were stored since the last call."""
@@ -195,7 +205,7 @@ class ModelConnector:
 
         def is_listed(model: str) -> bool:
             place = resolve_endpoint(provider, self._settings, self.env)
-            url = open_adapter(place, self._settings, self._http, use_first_key(place)).url
+            url = open_adapter(place, self._settings, self._http_of(provider), use_first_key(place)).url
             return any(item.id == model for item in self._lists.find(url))
 
         return find_small_ref(provider, self._settings, self.env, is_listed)
@@ -252,7 +262,7 @@ class ModelConnector:
             return f"Odin does not know {provider}/{model}; the package of {provider} is asked when it answers."
         from odin.models.model_lists import is_listed, make_unknown_model
 
-        adapter, _ = connect_model(ref, self._settings, self.env, self._http, self._table, self._get_keys)
+        adapter, _ = connect_model(ref, self._settings, self.env, self._http_of(provider), self._table, self._get_keys)
         names = [item.id for item in await self._lists.ask_or_find(adapter)] or list(own.models)
         if names and not is_listed(model, names):
             raise make_unknown_model(provider, model, names)
@@ -264,7 +274,8 @@ class ModelConnector:
     async def close(self) -> None:
         for provider, _ in self._open.values():
             await provider.close()
-        await self._http.close()
+        for http in (self._http, *self._proxied.values()):
+            await http.close()
         self._stop_listening()
         if self._key_pools:
             from odin.models.key_states import KeyStates
@@ -290,10 +301,11 @@ class ModelConnector:
             provider, info = connect_foreign_model(ref, self._settings, self.env, self._table)
             info = await self._fit_context(info)
         else:
-            provider, info = connect_model(ref, self._settings, self.env, self._http, self._table, self._get_keys)
+            http = self._http_of(parse_ref(ref, self._settings, self.env)[0])
+            provider, info = connect_model(ref, self._settings, self.env, http, self._table, self._get_keys)
             info = await self._fit_context(info, provider.url)
             if warm:
-                await self._http.warm(provider.url)
+                await http.warm(provider.url)
         if info.tools != "native":
             from odin.providers.tool_adapters import AdaptiveTools
 
@@ -393,7 +405,8 @@ class ModelConnector:
         if not places:
             return {}
         adapters = {
-            place.provider: open_adapter(place, settings, self._http, self._get_keys(place)) for place in places
+            place.provider: open_adapter(place, settings, self._http_of(place.provider), self._get_keys(place))
+            for place in places
         }
         if not ask:
             return {name: models for name, adapter in adapters.items() if (models := self._lists.find(adapter.url))}

@@ -86,6 +86,10 @@ def _normalize_host(host: str) -> str:
     return host if host.isascii() else host.encode("idna").decode("ascii")
 
 
+DIRECT = "direct"
+"""The proxy setting of a provider that is reached without one."""
+
+
 def find_route(address: Address, env: Mapping[str, str]) -> Route:
     """Return the route given by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case.
 
@@ -101,6 +105,12 @@ def find_route(address: Address, env: Mapping[str, str]) -> Route:
             "SOCKS proxies are not supported.", "Set HTTPS_PROXY to an http proxy, or list the host in NO_PROXY."
         )
     return Route(address, parse_address(proxy if "://" in proxy else f"http://{proxy}"))
+
+
+def set_proxy(env: Mapping[str, str], proxy: str) -> Mapping[str, str]:
+    """Return an environment in which this proxy is used for every address; none if it is `direct`."""
+    others = {name: value for name, value in env.items() if not name.lower().endswith("_proxy")}
+    return others | ({} if proxy == DIRECT else {"all_proxy": proxy})
 
 
 def _read_variable(env: Mapping[str, str], name: str) -> str:

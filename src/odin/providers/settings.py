@@ -82,6 +82,8 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     key_order: KeyOrder = "sequential"
     """Which key comes next: in the order they are written, in a random order, or the one with the most of its rate
     limit left."""
+    proxy: str = ""
+    """The URL of the proxy for this provider, or `direct` for none. Default: that of the environment."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """Additional request headers; they override Odin's own."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])

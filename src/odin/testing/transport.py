@@ -106,6 +106,8 @@ def parse_head(head: bytes, now: float) -> RawRequest:
     length = headers.get("content-length", "0")
     if not length.isdecimal():
         raise HttpParseError("The content-length is not a number.")
+    if "://" in path:  # what a client sends to a proxy
+        path = "/" + path.split("/", 3)[3]
     return RawRequest(method, path, headers, keep_alive, now, None if chunked else int(length))
 
 
