@@ -36,7 +36,7 @@ _ALTERNATE = re.compile(rb"(\x1b\[\?1049[hl])")
 _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 
 
-class _TerminalScreen(pyte.HistoryScreen):
+class _FullScreen(pyte.Screen):
     """A screen that ignores what it does not know, as terminals do: a program that is killed leaves half a sequence."""
 
     def erase_in_line(self, how: int = 0, private: bool = False) -> None:
@@ -46,6 +46,10 @@ class _TerminalScreen(pyte.HistoryScreen):
     def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
         if how in (0, 1, 2, 3):
             super().erase_in_display(how, *args, **kwargs)
+
+
+class _TerminalScreen(_FullScreen, pyte.HistoryScreen):
+    """One that keeps the lines which leave it at the top; every step of it takes longer."""
 
 
 class Emulator:
@@ -72,8 +76,8 @@ class Emulator:
         self.attributes = termios.tcgetattr(terminal)
         self._terminal = terminal
         self._main = _TerminalScreen(columns, rows, history=20_000, ratio=0.01)
-        self._alternate = _TerminalScreen(columns, rows, history=1)
-        self.screen = self._main
+        self._alternate = _FullScreen(columns, rows)
+        self.screen: _FullScreen = self._main
         self._stream = pyte.ByteStream(self.screen)
         self._lock = threading.RLock()
         self._drawn = threading.Condition(self._lock)
