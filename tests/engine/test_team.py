@@ -100,6 +100,30 @@ async def test_an_escalation_waits_for_the_owner_whose_answer_continues_it(start
     assert talk.server.rejected == []
 
 
+async def test_a_waiting_agent_runs_again_when_mail_of_its_own_task_wakes_it(start: Start) -> None:
+    hold = threading.Event()
+    turns = {
+        "job a": [delegate("b"), call("Escalate", {"question": "left or right?"}), fault(400)],
+        "job b": [complete("b is done").hold(hold)],
+        "go": [delegate("a"), say("ok"), say("let me think"), say("I see"), say("I see")],
+    }
+
+    def play(seen: SeenRequest) -> Turn:
+        first = json.dumps(seen.messages[0])
+        return next(found for name, found in turns.items() if name in first).pop(0)
+
+    talk = await start(play, config={"team": {"max_depth": 2}})
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        while (await talk.client.snapshot()).tasks[0].state != "waiting_main":
+            await asyncio.sleep(0.01)
+        hold.set()
+        while (await talk.client.snapshot()).tasks[0].state != "failed":
+            await asyncio.sleep(0.01)
+    states = [event.state for event in await talk.heard_until_now(TaskChanged) if event.id == "adhoc-1"]
+    assert states == ["running", "waiting_main", "running", "failed"]
+
+
 async def test_an_agent_that_stops_without_complete_is_reminded_three_times_and_fails(start: Start) -> None:
     cast = Cast([delegate("a"), say("ok"), say("I see")], a=[say(f"text {number}") for number in range(4)])
     talk = await start(cast, config={"team": {"idle_s": 0.01}})

@@ -347,6 +347,7 @@ class Team:
         """The agent stopped without Complete or Escalate: send a reminder later, or give up."""
         if ended.reason == "aborted":
             return
+        self._set_running(member)  # mail of its own tasks wakes an agent that waits, too
         if ended.steps > 1:
             member.reminders = 0
         if ended.reason == "interrupted":
