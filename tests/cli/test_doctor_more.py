@@ -99,7 +99,7 @@ async def test_a_model_that_says_nothing_is_not_waited_for(workspace: Path, user
         await line.closed()
 
     async with listening(silent) as spot:
-        slow = {"base_url": f"{spot.url}/v1", "models": {"x": {}}}
+        slow: dict[str, Any] = {"base_url": f"{spot.url}/v1", "models": {"x": {}}}
         user.write_text(json.dumps({"model": "slow/x", "providers": {"slow": slow}}))
         env = {"HOME": str(user.parent.parent.parent), "ODIN_LOCAL_PORTS": ""}
         (answer,) = await probe_models(str(workspace), env, timeout=0.3)

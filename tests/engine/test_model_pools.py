@@ -321,7 +321,7 @@ async def test_the_options_of_a_variant_are_sent(start: Start, api: str) -> None
 
 
 async def test_a_variant_that_the_server_rejects_is_told_with_file_and_line(start: Start, home: Path) -> None:
-    models = {"one": {"variants": {"fast": {"service_tier": "warp"}}}}
+    models = {"one": {"variants": {"fast": {"service_tier": "standard_only"}}}}
     config = {"providers": {"anthropic": {"models": models}}}
     talk = await start([fault(400, message="service_tier: unknown")], model=f"{ONE}@fast", config=config)
     ended = await talk.say("go")

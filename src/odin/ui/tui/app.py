@@ -516,6 +516,8 @@ class OdinApp(App[int], inherit_bindings=False):
         await self.input_panel.switch_permission_mode()
 
     async def action_effort(self) -> None:
+        if self._sessions is None:
+            return
         current = (await self.client.get_info()).effort
         effort = EFFORT_CYCLE[(EFFORT_CYCLE.index(current) + 1) % 3 if current in EFFORT_CYCLE else 0]
         if await self.submit(SetEffort(effort, self.agent_focus.recipient)):
