@@ -1,7 +1,7 @@
 """Time the permission decision for a command, after a first one has loaded the code: median and slowest.
 
 `run.py` calls `rows()`; run directly, this file prints the results. The user waits for the decision before every
-command, so the bound is one millisecond for a typical command.
+command. The floor is what a command costs at least: starting a shell that does nothing.
 """
 
 import gc
@@ -13,7 +13,6 @@ import time
 from row import Row, table
 
 ROUNDS = 50
-BOUND_MS = 1.0
 
 TYPICAL = (
     "ls -la src/main",
@@ -49,6 +48,7 @@ def rows() -> list[Row]:
         policy = Policy(root=folder, rule_set=RuleSet(build_list_rules(allowed_tools=RULES, disallowed_tools=DENIED)))
         policy.judge("ExecuteCommand", "execute", Subject(command="true"), "edit_mode")
         medians: list[float] = []
+        floors: list[float] = []
         gc.collect()
         gc.disable()
         try:
@@ -60,11 +60,15 @@ def rows() -> list[Row]:
                     policy.judge("ExecuteCommand", "execute", subject, "edit_mode")
                     times.append((time.perf_counter() - started) * 1000)
                 medians.append(statistics.median(times))
+                started = time.perf_counter()
+                subprocess.run(["bash", "-c", "true"], check=True)
+                floors.append((time.perf_counter() - started) * 1000)
         finally:
             gc.enable()
+    floor = statistics.median(floors)
     return [
-        Row("judge a typical command", statistics.median(medians), None, BOUND_MS, "ms", False),
-        Row("judge the slowest of these", max(medians), None, BOUND_MS, "ms", False),
+        Row("judge a typical command", statistics.median(medians), floor, 1.0, "ms", by_ratio=True),
+        Row("judge the slowest of these", max(medians), floor, 1.5, "ms", by_ratio=True),
     ]
 
 

@@ -6,6 +6,7 @@ Odin itself is killed. Secrets are passed to commands only if the configuration 
 """
 
 import asyncio
+import contextlib
 import functools
 import os
 import re
@@ -134,6 +135,7 @@ done
 _CHUNK = 65_536
 _SMALL_READ = 8_192
 
+_PIPE_BYTES = 1 << 20
 _PAUSE = 0.002
 """After a small read, wait this many seconds so that several small writes are read at once."""
 
@@ -438,11 +440,20 @@ class LocalChild:
             self._pidfd = -1
 
 
+def _enlarge_pipe(fd: int) -> None:
+    """Let a program print more before it must wait for the reader, where the system can."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
 class OutputPipe:
     """One output pipe of a process, read by the event loop."""
 
     def __init__(self, fd: int, sink: OutputSink, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         os.set_blocking(fd, False)
+        _enlarge_pipe(fd)
         self._fd = fd
         self.sink = sink
         self._on_data = on_data
