@@ -335,6 +335,8 @@ class Team:
         task = self.find_task(name)
         if task is None or task.is_ended:
             return
+        if task.state in ("waiting_main", "idle") and ended.reason != "aborted":
+            self._set_running(member)  # mail of its own tasks has started this turn
         is_last_word = member.said_in == ended.id or task.state == "waiting_descendant"
         if member.completion is not None and is_last_word:
             self._settle_completion(member, task)
@@ -347,7 +349,6 @@ class Team:
         """The agent stopped without Complete or Escalate: send a reminder later, or give up."""
         if ended.reason == "aborted":
             return
-        self._set_running(member)  # mail of its own tasks wakes an agent that waits, too
         if ended.steps > 1:
             member.reminders = 0
         if ended.reason == "interrupted":

@@ -6,7 +6,6 @@ Odin itself is killed. Secrets are passed to commands only if the configuration 
 """
 
 import asyncio
-import contextlib
 import functools
 import os
 import re
@@ -19,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from odin.sandbox.output import OutputSink
+from odin.sandbox.output import OutputPipe, OutputSink
 
 SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
 """PATH for Odin's own helper programs. The user's PATH may contain project folders, which commands can write to."""
@@ -131,13 +130,6 @@ for round in 1 2 3; do
     done
 done
 """
-
-_CHUNK = 65_536
-_SMALL_READ = 8_192
-
-_PIPE_BYTES = 1 << 20
-_PAUSE = 0.002
-"""After a small read, wait this many seconds so that several small writes are read at once."""
 
 
 def is_group_alive(pgid: int) -> bool:
@@ -438,70 +430,6 @@ class LocalChild:
                 self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-
-
-def _enlarge_pipe(fd: int) -> None:
-    """Let a program print more before it must wait for the reader, where the system can."""
-    with contextlib.suppress(ImportError, AttributeError, OSError):
-        import fcntl
-
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-
-class OutputPipe:
-    """One output pipe of a process, read by the event loop."""
-
-    def __init__(self, fd: int, sink: OutputSink, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
-        os.set_blocking(fd, False)
-        _enlarge_pipe(fd)
-        self._fd = fd
-        self.sink = sink
-        self._on_data = on_data
-        self._on_end = on_end
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(fd, self._on_ready)
-
-    @property
-    def is_open(self) -> bool:
-        return self._fd >= 0
-
-    def drain(self) -> None:
-        """Read the rest of the pipe, at most 32 chunks: a child may print forever."""
-        for _ in range(32):
-            if not self.is_open or not self._read():
-                return
-
-    def _on_ready(self) -> None:
-        before = self.sink.total
-        if self._read() and self.sink.total - before < _SMALL_READ:
-            self._loop.remove_reader(self._fd)
-            self._loop.call_later(_PAUSE, self._resume)
-
-    def _resume(self) -> None:
-        if self.is_open:
-            self._loop.add_reader(self._fd, self._on_ready)
-
-    def _read(self) -> bool:
-        """Read one chunk. False if nothing is available at the moment."""
-        try:
-            data = os.read(self._fd, _CHUNK)
-        except BlockingIOError:
-            return False
-        if data:
-            self.sink.add(data)
-            self._on_data(data)
-            return True
-        self.close()
-        self._on_end()
-        return False
-
-    def close(self) -> None:
-        if self.is_open:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-            self.sink.close()
 
 
 class RunningProcess:
