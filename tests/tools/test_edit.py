@@ -47,6 +47,14 @@ async def test_an_unread_file_is_refused(box: Toolbox) -> None:
     assert Path(path).read_text() == "x\n"
 
 
+async def test_a_file_is_forgotten_although_its_folder_became_a_link(box: Toolbox) -> None:
+    await box.ok("Read", file_path=box.write("folder/a.txt", "x\n"))
+    (box.folder / "folder").rename(box.folder / "moved")
+    (box.folder / "folder").symlink_to("moved")
+    box.files.forget_all()
+    assert box.files.list_files() == ()
+
+
 async def test_a_resumed_session_knows_what_it_saw_whole_and_asks_for_the_rest(box: Toolbox) -> None:
     whole, part = box.write("a.txt", "x\n"), box.write("b.txt", "x\nfar away\n")
     await box.ok("Read", file_path=whole)

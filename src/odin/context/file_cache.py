@@ -19,6 +19,7 @@ from msgspec import Struct, field, structs
 from odin.context.eviction import make_order
 from odin.context.settings import CacheSettings
 from odin.core.event_values import CachedFile
+from odin.core.path_names import resolve_links
 
 LineSpan = tuple[int, int]
 """First and last line, 1-based, both included."""
@@ -361,14 +362,15 @@ class FileCache:
 
     def forget(self, path: str) -> None:
         with self._lock:
-            key = os.path.realpath(path)
+            key = resolve_links(path)
             self._remove_entry(key)
             self._hashes_out_of_view.pop(key, None)
 
     def forget_all(self) -> None:
         with self._lock:
-            for key in [*self._entries, *self._hashes_out_of_view]:
-                self.forget(key)
+            self._hashes_out_of_view.clear()
+            for key in list(self._entries):
+                self._remove_entry(key)
 
     def keep_in_view(self, paths: Collection[str]) -> None:
         """`paths` are still in the conversation; of all other files keep only the hash."""
@@ -398,7 +400,7 @@ class FileCache:
 
     def _copy_entry(self, path: str, seen: Fingerprint, at: float | None) -> FileEntry:
         """Return a copy of the entry for this content. If the content differs, return an empty entry."""
-        key = os.path.realpath(path)
+        key = resolve_links(path)
         moment = self.now() if at is None else at
         known = self._get_entry(key)
         if known is None or known.fingerprint.sha256 != seen.sha256:
@@ -500,7 +502,7 @@ class FileCache:
 
     def find(self, path: str) -> FileEntry | None:
         """Return the entry of a file unless it has expired. Does not count as a use."""
-        key = os.path.realpath(path)
+        key = resolve_links(path)
         with self._lock:
             return self._get_entry(key)
 
@@ -538,7 +540,7 @@ class FileCache:
         """Return how the cached state compares with the content that has this hash."""
         entry = self.find(path)
         if entry is None:
-            known = self._hashes_out_of_view.get(os.path.realpath(path), "")
+            known = self._hashes_out_of_view.get(resolve_links(path), "")
             return "out_of_view" if known == sha256 else "unread"
         if entry.stale:
             return "stale"
@@ -546,7 +548,7 @@ class FileCache:
 
     def writer_of(self, path: str, sha256: str) -> str:
         """Return the other agent of this session that wrote this content; empty if none did."""
-        return self._writers.find_other_writer(os.path.realpath(path), sha256, self._agent)
+        return self._writers.find_other_writer(resolve_links(path), sha256, self._agent)
 
     def list_unseen(self, path: str) -> list[LineSpan]:
         """Return the line ranges that were never seen, in order."""

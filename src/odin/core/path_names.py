@@ -6,6 +6,7 @@ as a case-insensitive file system compares it: any case, trailing dots or spaces
 form. Secret files usually hold credentials; printing one needs an approval.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -193,3 +194,11 @@ def is_secret_name(name: str) -> bool:
     if plain in _SECRET_NAMES:
         return True
     return re.fullmatch(_SECRET_PATTERN, plain) is not None and re.fullmatch(_SECRET_EXCEPTIONS, plain) is None
+
+
+def resolve_links(path: str) -> str:
+    """Return the path without links; as it is written if a link in it is exchanged at this moment."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return os.path.abspath(path)  # noqa: PTH100
