@@ -2,10 +2,9 @@
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.commands.command_line import Parser, make_formatter, read_api_key, write_json, write_message, write_output
 from odin.config import get_current_folder, load
 from odin.core.errors import UsageError
 from odin.ui.terminal import escape_hidden
@@ -111,25 +110,12 @@ def _add_key(args: argparse.Namespace) -> int:
     ):
         raise UsageError(*_KEY_ARGUMENT_ERROR)
     provider = check_provider(args.provider, settings)
-    count = add_key(provider, _ask_key(provider), settings, os.environ)
+    count = add_key(provider, read_api_key(provider), settings, os.environ)
     if args.json:
         return write_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
     more = f" {count} keys are stored; this one is used first." if count > 1 else ""
     file = escape_hidden(str(locate_auth_file(os.environ)))
     return write_output(f"Stored the {provider} key in {file} (readable only by you).{more}\n")
-
-
-def _ask_key(provider: str) -> str:
-    from odin.config.auth import MAX_KEY_LENGTH
-
-    if sys.stdin.isatty():
-        from getpass import getpass
-
-        try:
-            return getpass(f"API key for {provider} (hidden): ")
-        except EOFError:
-            return ""
-    return sys.stdin.buffer.read(MAX_KEY_LENGTH + 2).decode("utf-8", "replace")
 
 
 def _remove_keys(args: argparse.Namespace) -> int:

@@ -319,3 +319,19 @@ def extract_folder_flags(argv: list[str], env: MutableMapping[str, str]) -> list
             raise UsageError(f"{flag} needs a folder.", "See `odin --help`.")
         env[FOLDER_FLAGS[flag]] = str(Path(value).expanduser().absolute())
     return others
+
+
+def read_api_key(owner: str) -> str:
+    """Ask for an API key without showing it, or read it from a pipe."""
+    from odin.config.auth import MAX_KEY_LENGTH
+
+    if sys.stdin.isatty():
+        from getpass import getpass
+
+        from odin.ui.terminal import escape_hidden
+
+        try:
+            return getpass(f"API key for {escape_hidden(owner)} (hidden): ")
+        except EOFError:
+            return ""
+    return sys.stdin.buffer.read(MAX_KEY_LENGTH + 2).decode("utf-8", "replace")

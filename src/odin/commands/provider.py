@@ -3,9 +3,8 @@
 import argparse
 import asyncio
 import os
-import sys
 
-from odin.commands.command_line import Parser, make_formatter, write_json, write_output
+from odin.commands.command_line import Parser, make_formatter, read_api_key, write_json, write_output
 from odin.config import get_current_folder, load
 from odin.core.errors import UsageError
 from odin.ui.terminal import escape_hidden
@@ -52,13 +51,8 @@ def _add_provider(args: argparse.Namespace) -> int:
     from odin.models.server_setup import add_server
 
     settings = load(get_current_folder(), os.environ).providers
-    key = _read_key(args.target) if args.key else ""
-    try:
-        added = asyncio.run(add_server(args.target, settings, os.environ, name=args.name, key=key))
-    except UsageError as error:
-        if "needs a key" in str(error) and not args.key:
-            raise UsageError(str(error), "Run the same command with --key, which asks for it.") from None
-        raise
+    key = read_api_key(args.target) if args.key else ""
+    added = asyncio.run(add_server(args.target, settings, os.environ, name=args.name, key=key))
     if args.json:
         return write_json(added)
     more = f"\n  and {len(added.models) - _MAX_SHOWN} more" if len(added.models) > _MAX_SHOWN else ""
@@ -66,19 +60,6 @@ def _add_provider(args: argparse.Namespace) -> int:
     text = f"Added {added.provider} ({escape_hidden(added.base_url)}) to {escape_hidden(added.file)}.\n"
     text += f"Its models:{models}{more}\nStart with: odin --model {escape_hidden(added.first_ref)}\n"
     return write_output(text)
-
-
-def _read_key(target: str) -> str:
-    if sys.stdin.isatty():
-        from getpass import getpass
-
-        try:
-            return getpass(f"API key for {escape_hidden(target)} (hidden): ")
-        except EOFError:
-            return ""
-    from odin.config.auth import MAX_KEY_LENGTH
-
-    return sys.stdin.buffer.read(MAX_KEY_LENGTH + 2).decode("utf-8", "replace")
 
 
 def _remove_provider(args: argparse.Namespace) -> int:

@@ -96,7 +96,8 @@ async def _find_models(address: Address, key: str, http: HttpClient) -> tuple[st
         status, body = await http.fetch(f"{base_url}/models", headers=headers, timeout=ASK_TIMEOUT_S)
         if status in (401, 403):
             problem = "refused the key" if key else "needs a key"
-            raise UsageError(f"{base_url} {problem} (HTTP status {status}).", "Enter a key for this server.")
+            fix = f"Run `odin provider add {base_url} --key`, which asks for it."
+            raise UsageError(f"{base_url} {problem} (HTTP status {status}).", fix)
         models = _parse_models(body) if status == 200 else ()
         if models:
             return base_url, models

@@ -366,12 +366,7 @@ def is_model_choice(rest: str, pools: Sequence[str]) -> bool:
 async def _add_server(ctx: CommandContext, url: str) -> str:
     if not url:
         raise make_usage_error("model", "No URL was given.")
-    try:
-        models = await ctx.sessions.add_server(url)
-    except UsageError as error:
-        if "needs a key" in str(error):
-            raise UsageError(str(error), f"Add it with: odin provider add {url} --key") from None
-        raise
+    models = await ctx.sessions.add_server(url)
     shown = ", ".join(models[:_MAX_SHOWN_MODELS])
     more = f" and {len(models) - _MAX_SHOWN_MODELS} more" if len(models) > _MAX_SHOWN_MODELS else ""
     return escape_hidden(f"Added {shown}{more}. Use one with /model {models[0]}")
