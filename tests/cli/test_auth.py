@@ -90,7 +90,7 @@ def test_the_state_of_each_key_is_listed(run_odin: Run, auth: Path) -> None:
     printed = run_odin("auth").stdout.replace(str(auth), "auth.json").splitlines()
     assert printed == [
         "  anthropic  sk-ant-…irst  auth.json  rejected: invalid.",
-        "  anthropic  sk-ant-…cond  auth.json  resting, 3 h 0 min left",
+        "  anthropic  sk-ant-…cond  auth.json  cooling down, 3 h 0 min left",
         "* anthropic  sk-ant-…hird  auth.json  failed before, not tried again yet",
         "  anthropic  sk-ant-…urth  auth.json",
         "",

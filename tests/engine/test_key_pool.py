@@ -103,7 +103,7 @@ async def test_when_all_keys_rest_the_turn_waits_for_the_first_of_them(start: St
     assert api.used == ["first", "second", "third", "second"]
     (retry,) = talk.all(RetryScheduled)
     assert (retry.error_kind, retry.delay_s < 5) == ("AllKeysCooling", True)
-    assert "All 3 usable keys of anthropic rest after a rate limit or a refusal." in retry.error
+    assert "All 3 usable keys of anthropic are in cooldown after a rate limit or a refusal." in retry.error
     assert "cooling" in [event.activity for event in talk.all(ActivityChanged)]
 
 
@@ -209,12 +209,12 @@ def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() 
     now = 0.0
     states = KeyStates(clock=lambda: now)
     pool = KeyPool("p", KEYS[:2], states)
-    rests: list[float] = []
+    cooldowns: list[float] = []
     for _ in range(8):
         pool.record(KEYS[0], failure(429))
-        rests.append(states.cooling_time_of(fingerprint_of("p", KEYS[0].value)))
-        now += rests[-1]
-    assert rests == [1, 2, 4, 8, 16, 32, 60, 60]
+        cooldowns.append(states.cooling_time_of(fingerprint_of("p", KEYS[0].value)))
+        now += cooldowns[-1]
+    assert cooldowns == [1, 2, 4, 8, 16, 32, 60, 60]
     assert pool.count().healthy == 1, "usable again, but not proven"
     pool.record(KEYS[0], None)
     assert pool.count() == KeyPoolChanged("p", 2, 2, "st-0")
@@ -229,7 +229,7 @@ def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() 
     ],
 )
 def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
-    """The first rests for 10 s after the third request; of the others, number 2 has the most of its limit left."""
+    """The first has a cooldown of 10 s after the third request; of the others, number 2 has the most of its limit left."""
     now = 0.0
     pool = KeyPool("p", KEYS, KeyStates(clock=lambda: now), **settings)
     for number, left in enumerate((90, 10, 50, 20)):

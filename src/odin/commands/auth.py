@@ -70,8 +70,8 @@ def _describe_state(line: "KeyEntry") -> str:
     from odin.core.format import format_duration
 
     match line.state:
-        case "resting":
-            return f"  resting, {format_duration(line.rest_s)} left"
+        case "cooling":
+            return f"  cooling down, {format_duration(line.cooldown_s)} left"
         case "rejected":
             return f"  rejected: {escape_hidden(line.reason)}"
         case "unset":
@@ -91,8 +91,8 @@ def _describe_pools(lines: "list[KeyEntry]") -> str:
         keys = [line for line in lines if line.provider == provider]
         if len(keys) > 1:
             healthy = sum(line.state == "healthy" for line in keys)
-            rests = [line.rest_s for line in keys if line.state == "resting"]
-            following = f", the next one in {format_duration(min(rests))}" if rests else ""
+            cooldowns = [line.cooldown_s for line in keys if line.state == "cooling"]
+            following = f", the next one in {format_duration(min(cooldowns))}" if cooldowns else ""
             text += f"{escape_hidden(provider)}: {healthy} of {len(keys)} keys healthy{following}\n"
     return text
 

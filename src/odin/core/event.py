@@ -455,7 +455,7 @@ class RateLimitUpdated(Event, frozen=True):
 class KeyPoolChanged(Event, frozen=True):
     """The keys of a provider changed. `healthy` of `total` can be used and have not failed since their last success.
 
-    `key` is the end of the one in use. `next_s` is the time until one more can be used, 0 if none rests.
+    `key` is the end of the one in use. `next_s` is the time until one more can be used, 0 if none is in cooldown.
     """
 
     durable = False

@@ -1,8 +1,8 @@
 """The keys of one provider: which one the next request uses, and what a failure means for it.
 
-A rate-limited key rests for as long as its server says. A key without credit, or one that was refused for an unknown
-reason, rests for a minute. An invalid key is not used again. A provider with one key always uses it: the server's
-answer is better than our memory.
+A rate-limited key has a cooldown as long as its server says. That of a key without credit, or of one that was refused
+for an unknown reason, is a minute. An invalid key is not used again. A provider with one key always uses it: the
+server's answer is better than our memory.
 """
 
 import re
@@ -18,7 +18,7 @@ from odin.providers.settings import KeyOrder, KeyRotation
 from odin.providers.wire import ApiKey
 
 DEFAULT_COOLING_S = 1.0
-"""How long a rate-limited key rests if its server does not say; doubled with each further failure."""
+"""The cooldown of a rate-limited key if its server names none; doubled with each further failure."""
 
 MAX_DEFAULT_COOLING_S = 60.0
 REFUSED_COOLING_S = 60.0
@@ -48,7 +48,7 @@ def judge_failure(error: ProviderError) -> Verdict | None:
 
 
 class KeyPool:
-    """Implements `KeySource`. `warn` is told when another key takes over."""
+    """Implements `KeySource`. `warn` is called when another key takes over."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class KeyPool:
         self._set_aside(key, verdict, error)
         following = next((other for other in self._keys if self._is_usable(other)), None)
         if following is None:
-            resting = [other for other in self._keys if not self._states.is_rejected(self._name_of(other))]
-            if len(self._keys) > 1 and resting:
-                raise self._make_cooling_error(resting) from error
+            cooling = [other for other in self._keys if not self._states.is_rejected(self._name_of(other))]
+            if len(self._keys) > 1 and cooling:
+                raise self._make_cooling_error(cooling) from error
             return False
         self._warn(
             f"The key {mask_key(key.value)} of {self.provider} {_REASONS[verdict]}. "
@@ -182,6 +182,6 @@ class KeyPool:
     def _make_cooling_error(self, left: Sequence[ApiKey]) -> AllKeysCooling:
         wait = min(self._states.cooling_time_of(self._name_of(key)) for key in left)
         which = "The only usable key" if len(left) == 1 else f"All {len(left)} usable keys"
-        rest = "rests" if len(left) == 1 else "rest"
-        reason = f"{which} of {self.provider} {rest} after a rate limit or a refusal."
+        verb = "is" if len(left) == 1 else "are"
+        reason = f"{which} of {self.provider} {verb} in cooldown after a rate limit or a refusal."
         return AllKeysCooling(reason, "Try again later.", status=429, retry_after=wait)

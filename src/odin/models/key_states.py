@@ -1,4 +1,4 @@
-"""What is known about API keys: which of them rest, and which were rejected for good.
+"""What is known about API keys: which of them are in cooldown, and which were rejected for good.
 
 All sessions and agents of a process share one `KeyStates`, and it is kept in the state folder for later runs. A key is
 named by its fingerprint and its last four characters; the key itself is never written.

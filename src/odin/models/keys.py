@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class KeyEntry(Struct, frozen=True):
     """A key as shown to the user, never the key itself. `kind` is where it is stored, `used` whether it is in use.
 
-    `state` is `healthy`, `unproven` after a failure, `resting` for `rest_s` more seconds, `rejected` because of
+    `state` is `healthy`, `unproven` after a failure, `cooling` for `cooldown_s` more seconds, `rejected` because of
     `reason`, or `unset` if its variable has no value.
     """
 
@@ -46,7 +46,7 @@ class KeyEntry(Struct, frozen=True):
     shown: str
     used: bool = False
     state: str = "healthy"
-    rest_s: float = 0.0
+    cooldown_s: float = 0.0
     reason: str = ""
 
     @property
@@ -94,12 +94,14 @@ def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
     if not key:
         return replace(entry, state="unset")
     name = fingerprint_of(entry.provider, key)
-    known, rest = states.find(name), states.cooling_time_of(name)
+    known, cooldown = states.find(name), states.cooling_time_of(name)
     if known is None:
         return entry
     if known.rejected:
         return replace(entry, state="rejected", reason=known.rejected)
-    return replace(entry, state="resting", rest_s=round(rest, 1)) if rest else replace(entry, state="unproven")
+    return (
+        replace(entry, state="cooling", cooldown_s=round(cooldown, 1)) if cooldown else replace(entry, state="unproven")
+    )
 
 
 def list_key_providers(settings: SettingsByProvider) -> tuple[str, ...]:

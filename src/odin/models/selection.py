@@ -76,7 +76,7 @@ class _Substitute(Struct, frozen=True):
     info: ModelInfo
 
 
-class _ModelRest(Struct, frozen=True):
+class _ModelCooldown(Struct, frozen=True):
     """`asked_until` is what its provider asked for; `return_at` is when it is worth another try."""
 
     failures: int = 0
@@ -110,7 +110,7 @@ class ModelSelector:
         self._effort: str | None = None
         self._adjusted: tuple[ModelInfo, str, ModelInfo] | None = None
         self._substitute: _Substitute | None = None
-        self._rests: dict[str, _ModelRest] = {}
+        self._cooldowns: dict[str, _ModelCooldown] = {}
         self._tried: set[str] = set()
         self._round = 0
 
@@ -307,7 +307,7 @@ class ModelSelector:
         return replace(usual, attempts=min(usual.attempts, TRIES_PER_MODEL), max_s=min(usual.max_s, MAX_RETRY_WAIT_S))
 
     def record_reply(self) -> None:
-        self._rests.pop(self.ref, None)
+        self._cooldowns.pop(self.ref, None)
         self._settle()
 
     async def fail_over(self, failed: str, error: ProviderError) -> NextModel | None:
@@ -321,7 +321,7 @@ class ModelSelector:
             return None
         if self.ref != failed:  # the user has switched meanwhile
             return NextModel()
-        self._set_resting(failed, error)
+        self._start_cooldown(failed, error)
         self._tried.add(failed)
         reason = f"{failed} cannot answer: {error}"
         at = candidates.index(failed) + 1 if failed in candidates else 0
@@ -334,23 +334,23 @@ class ModelSelector:
         """All models have failed: wait for the first of them that may answer again."""
         retry, now = self.connector.config.retry, self._clock()
         rounds = -(-retry.attempts // TRIES_PER_MODEL)
-        rests = {ref: self._rests.get(ref, _ModelRest()) for ref in self.selection.candidates}
-        waits = {ref: max(0.0, rest.asked_until - now) for ref, rest in rests.items() if rest.usable}
+        cooldowns = {ref: self._cooldowns.get(ref, _ModelCooldown()) for ref in self.selection.candidates}
+        waits = {ref: max(0.0, cooldown.asked_until - now) for ref, cooldown in cooldowns.items() if cooldown.usable}
         self._round += 1
         if self._round >= rounds or not waits or min(waits.values()) > retry.max_s:
             return None
         following = min(waits, key=lambda ref: waits[ref])
         delay = min(retry.max_s, max(waits[following], retry.base_s * 2 ** (self._round - 1)))
-        self._tried = {ref for ref, rest in rests.items() if not rest.usable}
+        self._tried = {ref for ref, cooldown in cooldowns.items() if not cooldown.usable}
         if following != self.ref and not await self._switch_to(following, reason):
             return None
         return NextModel(delay, self._round, rounds)
 
-    def _set_resting(self, ref: str, error: ProviderError) -> None:
-        now, before = self._clock(), self._rests.get(ref, _ModelRest())
+    def _start_cooldown(self, ref: str, error: ProviderError) -> None:
+        now, before = self._clock(), self._cooldowns.get(ref, _ModelCooldown())
         asked = error.retry_after or 0.0
         usual = min(RETURN_AFTER_S * 2 ** min(before.failures, 5), MAX_RETURN_AFTER_S)
-        self._rests[ref] = _ModelRest(
+        self._cooldowns[ref] = _ModelCooldown(
             failures=before.failures + 1,
             asked_until=now + asked,
             return_at=now + (asked if isinstance(error, RateLimited) and asked else usual),
@@ -363,7 +363,7 @@ class ModelSelector:
         try:
             provider, info = await self.connector.connect(ref)
         except OdinError as error:
-            self._rests[ref] = _ModelRest(usable=False)
+            self._cooldowns[ref] = _ModelCooldown(usable=False)
             self.emit(Warned(f"The model {ref} cannot be used: {error.describe()}"))
             return False
         if info.ref == self.ref or selection is not self.selection:
@@ -378,7 +378,7 @@ class ModelSelector:
             return
         if substitute.selection is not self.selection:
             self._substitute = None
-        elif self._clock() >= self._rests.get(selected, _ModelRest()).return_at + delay_s:
+        elif self._clock() >= self._cooldowns.get(selected, _ModelCooldown()).return_at + delay_s:
             self._substitute = None
             self.emit(ModelChanged(selected, "trying the selected model again.", selected, self.selection.pool))
 

@@ -188,13 +188,13 @@ class KeySource(Protocol):
     """The keys of one provider. Each request asks for one and reports how it ended."""
 
     def choose(self) -> ApiKey:
-        """Return the key for the next request. Raise AllKeysCooling if every key has to rest."""
+        """Return the key for the next request. Raise AllKeysCooling if every key is in cooldown."""
         ...
 
     def record(self, key: ApiKey, error: ProviderError | None) -> bool:
         """Record how a request ended. True if it failed because of its key and another one can be used now.
 
-        Raise AllKeysCooling if it did and all the others rest.
+        Raise AllKeysCooling if it did and all the others are in cooldown.
         """
         ...
 
