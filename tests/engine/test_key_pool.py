@@ -229,7 +229,7 @@ def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() 
     ],
 )
 def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
-    """The first has a cooldown of 10 s after the third request; of the others, number 2 has the most of its limit left."""
+    """The first has a cooldown of 10 s after the third request; of the others, number 2 has most of its limit left."""
     now = 0.0
     pool = KeyPool("p", KEYS, KeyStates(clock=lambda: now), **settings)
     for number, left in enumerate((90, 10, 50, 20)):
