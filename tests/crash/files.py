@@ -95,7 +95,8 @@ class Files:
         before = self.now()
         plan = plan_restore(SessionState.fold(events).file_history.list_since(0), store, force=False)
         unfit = [file for file in plan.kept if file.path not in foreign and not self._is_own(file.path)]
-        assert [file for file in unfit if file.reason != CHANGED_IN_BACKGROUND] == [], where
+        unfit = [file for file in unfit if file.reason != CHANGED_IN_BACKGROUND]
+        assert unfit == [], (where, unfit)
         outcome = restore_files(plan, store)
         assert len(outcome.kept) == len(plan.kept), (where, outcome.kept)
         kept = {file.path for file in plan.kept}

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from odin.checkpoints.command_tracker import CommandTracker
-from odin.core.call_events import ToolEnded, ToolProgressed
+from odin.core.call_events import CallDiscarded, CallSpeculated, ToolEnded, ToolProgressed, ToolStarted
 from odin.core.errors import UsageError
-from odin.core.event import AgentStarted, FilesChanged
+from odin.core.event import AgentStarted, AnyEvent, CheckpointSaved, Envelope, FilesChanged
+from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Prompt, Rewind
+from odin.session.history import FileHistory
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
@@ -132,3 +134,27 @@ async def test_after_a_crash_commands_that_ran_together_share_their_changes(
     assert charged(again)[("agent-1", "agent-2")] >= {"a2", "b1"}
     await back(again, 2)
     assert tree_of(workspace) == {}
+
+
+@pytest.mark.parametrize("end", ["committed", "discarded"])
+def test_changes_are_listed_in_the_order_in_which_they_were_made(end: str) -> None:
+    """Another agent changes a file between a speculative edit and the moment when it counts."""
+    states = [FileState("/p/f", "file", name) for name in ("old", "first", "second")]
+    ended = (
+        ToolStarted("c1", "WriteFile", {})
+        if end == "committed"
+        else CallDiscarded("c1", "WriteFile", {}, "args_drift", skipped_files=(SkippedFile("/p/f", "changed"),))
+    )
+    events: list[tuple[str, AnyEvent]] = [
+        ("a", CallSpeculated("c1", "WriteFile", {})),
+        ("a", CheckpointSaved("c1", (states[0],))),
+        ("a", FilesChanged("c1", (FileChange(states[0], states[1]),))),
+        ("b", CheckpointSaved("c2", (states[1],))),
+        ("b", FilesChanged("c2", (FileChange(states[1], states[2]),))),
+        ("a", ended),
+    ]
+    history = FileHistory()
+    for number, (agent, event) in enumerate(events):
+        history.apply(Envelope(number, 0.0, "s", event, agent))
+    assert [item.change.after.sha256 for item in history.list_since(0)] == ["first", "second"]
+    assert [item.agents for item in history.list_since(0)] == [("a",), ("b",)]

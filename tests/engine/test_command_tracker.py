@@ -215,6 +215,29 @@ async def test_a_command_that_ends_while_the_files_are_listed_has_not_ended_befo
     ]
 
 
+async def test_a_background_process_that_ends_while_the_files_are_listed_has_not_ended_before(bench: Bench) -> None:
+    spawned = await bench.start("a")
+    bench.background.add("call-a")
+    await bench.tracker.end(spawned)
+    listed, gate = threading.Event(), threading.Event()
+
+    def save(listing: object) -> None:
+        bench.put("late")
+        listed.set()
+        gate.wait(30)
+
+    starting = asyncio.ensure_future(bench.tracker.start(RunningCommand("call-b", "b", ()), bench.said.append, save))
+    await asyncio.to_thread(listed.wait, 30)
+    bench.background.clear()
+    recording = asyncio.ensure_future(bench.tracker.settle_background())
+    gate.set()
+    await starting
+    await recording
+    bench.put("after")
+    await bench.tracker.settle_background()
+    assert bench.charged == [("a", (), True, ("late",))]
+
+
 async def test_an_interrupted_end_is_made_up_for(bench: Bench) -> None:
     command = await bench.start("a")
     bench.put("f")

@@ -569,6 +569,39 @@ async def test_what_changes_beside_a_background_process_is_not_taken_for_its_wor
     assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["old\n", "old\n"]
 
 
+async def background_changes(talk: Talk) -> set[str]:
+    """The names of the files that were recorded as changed while a background process ran."""
+    recorded = [event for event in await events_of(talk, FilesChanged) if event.concurrent]
+    return {Path(change.after.path).name for event in recorded for change in event.changes}
+
+
+async def test_what_a_background_process_changed_is_recorded_when_it_ends(start: Start, workspace: Path) -> None:
+    command = "until [ -e go ]; do sleep 0.02; done; echo new > theirs"
+    talk = await start([call("Spawn", {"command": command}), say("started"), say("over"), run("echo x > x"), say("ok")])
+    await talk.say("go")
+    (workspace / "go").touch()
+    await talk.until_end("spawn-1-ended")
+    async with asyncio.timeout(30):
+        while await background_changes(talk) != {"go", "theirs"}:
+            await asyncio.sleep(0.01)
+    (workspace / "mine").touch()
+    await talk.say("go on")
+    assert await background_changes(talk) == {"go", "theirs"}
+
+
+async def test_what_a_background_process_changed_is_known_after_a_resume(start: Start, workspace: Path) -> None:
+    command = "until [ -e go ]; do sleep 0.02; done; echo new > theirs; touch done; sleep 100"
+    talk = await start([call("Spawn", {"command": command}), say("started")])
+    await talk.say("go")
+    (workspace / "go").touch()
+    async with asyncio.timeout(30):
+        while not (workspace / "done").exists():
+            await asyncio.sleep(0.01)
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume=(await talk.client.get_info()).session)
+    assert await background_changes(again) == {"go", "theirs", "done"}
+
+
 async def test_a_call_that_was_cut_off_by_a_crash_is_taken_back_after_a_resume(
     start: Start, workspace: Path, home: Path
 ) -> None:

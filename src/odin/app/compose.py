@@ -18,24 +18,21 @@ from odin.app.policy import (
     load_rule_set,
     policy_of,
     read_stored_keys,
-    warn_of_unknown_tools,
 )
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
+from odin.app.session_info import describe_session, explain_unusable_auto, report_context
 from odin.app.team import TeamFactory
 from odin.app.workspace import (
     GitContext,
     OpenedLog,
     Workspace,
-    branch_of,
-    list_project_agent_folders,
     open_log,
     workspace_of,
 )
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
-from odin.config import Options, get_config_dir, get_home_dir
-from odin.config.paths import crash_log_path
+from odin.config import Options, get_home_dir
 from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AgentSummary, AvailableModel, ContextReport, ServerScope, SessionInfo
@@ -63,11 +60,10 @@ from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
 from odin.models.connector import ModelConnector
 from odin.models.selection import InitialModel, ModelSelector, choose_initial_model
-from odin.policy.modes import mode_of, spec_of
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
-from odin.session.state import SessionState, describe_resumed_grants
+from odin.session.state import SessionState
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
@@ -154,7 +150,7 @@ class SessionComposition:
         self._log = opened.log
         self.folder = opened.log.path.parent
         self.models = models
-        self._initial_model = choice
+        self.initial_model = choice
         self.custom = custom
         self.roles = roles
         self.source = opened.source
@@ -190,12 +186,12 @@ class SessionComposition:
             question_timeout=config.question_timeout_s,
             confirm_timeout=config.confirm_timeout_s,
         )
-        self._earlier_grants = state.permissions.grants
-        self._grants = state.permissions.get_grants(to_valid_unicode(config.root))
-        self.rule_set = load_rule_set(config, env, self._grants.rules)
+        self.earlier_grants = state.permissions.grants
+        self.grants = state.permissions.get_grants(to_valid_unicode(config.root))
+        self.rule_set = load_rule_set(config, env, self.grants.rules)
         self.rules = RuleChanges(self.rule_set, self.recorder, self.roles.list_rules)
         self.policy = policy_of(
-            config, self.options, self.cwd, self.rule_set, self._grants.permission, str(self.folder), self.sandbox
+            config, self.options, self.cwd, self.rule_set, self.grants.permission, str(self.folder), self.sandbox
         )
         self.redact = build_redactor(config, env, opened.past)
 
@@ -215,7 +211,7 @@ class SessionComposition:
 
     def _set_up_processes(self) -> None:
         """Background processes, sub-agents and checkpoints of files."""
-        self.job_notifier = JobNotifier(self.recorder, self.redact)
+        self.job_notifier = JobNotifier(self.recorder, self.redact, lambda: self.checkpoints.note_process_end())
         self.background = BackgroundProcesses(
             self.runner,
             self.folder / "spawn-logs",
@@ -231,7 +227,7 @@ class SessionComposition:
             self._log.path,
             str(get_home_dir(self.env)),
             running=self._list_running_calls,
-            forget=lambda: self._main_agent.forget(),
+            forget=lambda: self.main_agent.forget(),
             can_confine=self.sandbox.can_confine,
         )
 
@@ -259,15 +255,15 @@ class SessionComposition:
         """The main agent's parts, with the files the earlier run had read."""
         self.writers = LastWriters()
         self.hook_tasks = HookTasks()
-        self._main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
+        self.main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
         state = self.recorder.state
-        self._main_agent.restore(state.files, state.conversation.files_out_of_view)
+        self.main_agent.restore(state.files, state.conversation.files_out_of_view)
         self._has_hinted = False
         self._file_finder: FileFinder | None = None
         self._verification: SessionVerification | None = None
 
     def _make_client(self, resumed: bool) -> LocalClient:
-        config, attachments = self.config, self.make_attachments(self._main_agent)
+        config, attachments = self.config, self.make_attachments(self.main_agent)
         agent = Agent(
             AgentDeps(self.recorder, self._make_main_deps, self.cwd, config.root, attachments, self.team.post),
             delivery=config.queue.delivery,
@@ -280,13 +276,13 @@ class SessionComposition:
         self._git_context = GitContext(
             config.root, self.env, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
         )
-        self.compaction.set_template("", self._get_template)
+        self.compaction.set_template("", self.get_template)
         deps = ClientDeps(
             team=self.team,
             recorder=self.recorder,
             approvals=self.approvals,
             rules=self.rules,
-            hooks=self._main_agent.hooks,
+            hooks=self.main_agent.hooks,
             redact=self.redact,
             budget=self.budget,
             compaction=self.compaction,
@@ -308,7 +304,7 @@ class SessionComposition:
             instructions=self.templates.instructions.text,
             config=self.config.to_public(),
             root=to_valid_unicode(self.config.root),
-            model_chosen=self._initial_model.chosen,
+            model_chosen=self.initial_model.chosen,
             headless=self.options.headless,
             permission_mode=self.policy.permission_mode,
             role="" if self.roles.name == DEFAULT_ROLE else self.roles.name,
@@ -336,7 +332,7 @@ class SessionComposition:
     def _make_budget(self, projects: Path) -> CostBudget:
         config, state = self.config, self.recorder.state
         usual, chosen = config.max_budget_usd, self.options.max_budget_usd
-        earlier = self._grants.budget_usd
+        earlier = self.grants.budget_usd
         if not config.max_budget_usd_per_day:
             return CostBudget(self.recorder, usual=usual, chosen=chosen, earlier=earlier)
         from odin.app.usage import TodaysCost
@@ -364,31 +360,13 @@ class SessionComposition:
         )
 
     def _load_command_library(self) -> "CommandLibrary":
-        """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own."""
-        from odin.context.library import (
-            BUILTIN_COMMANDS,
-            PROJECT_FOLDERS,
-            USER_FOLDER,
-            CommandFolder,
-            CommandLibrary,
-            ConfiguredCommands,
-        )
+        from odin.app.command_library import load_command_library
 
-        root, declared = self.config.root, self.config.declared.get("commands", ())
-        project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
-        user = CommandFolder(str(get_config_dir(self.env) / USER_FOLDER), "user")
-        configured = (
-            ConfiguredCommands(item.value, "project config" if layer == "project" else "user config", item.source)
-            for layer in ("project", "user")
-            for item in declared
-            if item.layer == layer
-        )
-        own = ConfiguredCommands(BUILTIN_COMMANDS, "built-in", "Odin")
-        return CommandLibrary((*project, user, *configured, own))
+        return load_command_library(self.config, self.env)
 
     def _report_idle(self, ended: TurnEnded) -> None:
         """Fire the idle hooks. If plan mode has ended without a plan for the first time, tell the user what to do."""
-        self._main_agent.hooks.report_idle(ended)
+        self.main_agent.hooks.report_idle(ended)
         is_plan = self.recorder.state.mode == "plan_mode" and ended.reason == "end_turn" and not ended.plan_path
         if is_plan and self.approvals.can_ask and not self._has_hinted and self.models.info.provider != "offline":
             self._has_hinted = True
@@ -403,10 +381,10 @@ class SessionComposition:
     def _make_main_deps(self, mode: Mode) -> TurnDeps:
         if (changed := self.templates.reload_if_stale()) is not None:
             self.recorder.emit(changed)
-        return self._main_agent.make_deps(mode)
+        return self.main_agent.make_deps(mode)
 
-    def _get_template(self, mode: Mode) -> RequestTemplate:
-        return self.templates.get(mode, self._main_agent.registry, self.models, self.roles.definition)
+    def get_template(self, mode: Mode) -> RequestTemplate:
+        return self.templates.get(mode, self.main_agent.registry, self.models, self.roles.definition)
 
     def restrict_mode(self, mode: Mode) -> Mode:
         """Return the mode that the role permits."""
@@ -421,71 +399,10 @@ class SessionComposition:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
 
     def describe_session(self) -> SessionInfo:
-        mode = self.restrict_mode(mode_of(self.config.mode))
-        return SessionInfo(
-            session=self._log.session,
-            cwd=self.cwd,
-            model=self.models.selected,
-            version=__version__,
-            mode=mode,
-            permission_mode=self.policy.permission_mode,
-            tools=tuple(tool.name for tool in self._main_agent.registry.list_offered(spec_of(mode).allows_tool)),
-            notice=self.models.notice,
-            sandbox=self.sandbox.describe(),
-            budget_usd=self.budget.limit,
-            warnings=tuple(self._list_warnings()),
-            model_chosen=self._initial_model.chosen,
-            branch=branch_of(self.cwd),
-            confirm_timeout_s=self.config.confirm_timeout_s,
-            question_timeout_s=self.config.question_timeout_s,
-            log_file=str(crash_log_path(self.env)),
-            sees_images=self.models.info.images,
-            root=self.config.root,
-            role=self.roles.name,
-            running_model=self.models.ref,
-            pool=self.models.selection.pool,
-            pools=tuple(self.config.model_pools),
-            keys=self.models.connector.list_key_pools(),
-            effort=self.models.effort,
-        )
-
-    def _list_warnings(self) -> Iterator[str]:
-        yield from (*self.config.warnings, *self.rule_set.warnings, *self.hooks.warnings)
-        single = (
-            self.templates.instructions.warning,
-            self.models.connector.warning,
-            self.web.warning,
-            self.sandbox.describe_problem(),
-            self._explain_unusable_auto(self.policy.permission_mode),
-            self._initial_model.warning,
-            self.roles.warning,
-            describe_resumed_grants(self._earlier_grants, self._grants),
-        )
-        yield from filter(None, single)
-        registry = self._main_agent.registry
-        tools = [tool for name in registry.list_names() if (tool := registry.get(name))]
-        rules = (line.text for line in self.rule_set.list_rules())
-        yield from filter(None, warn_of_unknown_tools(tools, rules, self.options.tools or ()))
-        yield from self._list_agent_warnings()
-
-    def _list_agent_warnings(self) -> Iterator[str]:
-        config = self.config
-        if self.roles.has_own_agents:
-            yield from (problem.describe() for problem in self.load_agents().problems)
-        if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
-            from odin.app.roles import describe_unused_files
-
-            yield from filter(None, [describe_unused_files(config)])
+        return describe_session(self)
 
     def report_context(self) -> ContextReport:
-        from odin.compaction.measure import build_context_report
-
-        template = self._get_template(self.recorder.state.mode)
-        limit, threshold, expected = self.compaction.measure_sizes(template)
-        report = build_context_report(
-            self.recorder.state, template, limit=limit, threshold=threshold, expected=expected
-        )
-        return msgspec.structs.replace(report, compacting=self.compaction.is_running)
+        return report_context(self)
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         return await self.models.connector.list_available(servers, self.models.info)
@@ -505,7 +422,7 @@ class SessionComposition:
         await (models.choose(name) if name else models.choose_usual())
         models.notice = note or models.notice
         if not agent:
-            self._initial_model = InitialModel(chosen=bool(name))
+            self.initial_model = InitialModel(chosen=bool(name))
             models.remember()
         return ModelChanged(models.selected, pool=models.selection.pool)
 
@@ -531,15 +448,10 @@ class SessionComposition:
 
     def set_permission_mode(self, mode: str) -> str:
         policy = self.policy.with_permission_mode(mode)
-        if why := self._explain_unusable_auto(policy.permission_mode):
+        if why := explain_unusable_auto(policy.permission_mode, self.sandbox):
             raise UsageError(why, "Use acceptEdits to allow edits only.")
         self.policy = policy
         return policy.permission_mode
-
-    def _explain_unusable_auto(self, mode: str) -> str:
-        """Return why commands would need approval although the permission mode is auto, or ""."""
-        unconfined = self.sandbox.explain_unconfined() if mode == "auto" else ""
-        return f"The permission mode auto needs a sandbox, and {unconfined}." if unconfined else ""
 
     def add_hook(self, hook: CallbackHook) -> None:
         self.hooks.add(hook)
@@ -574,7 +486,7 @@ class SessionComposition:
     def make_loop_mode(self, agent: str) -> "LoopMode":
         from odin.engine.loop_mode import DoneTool, LoopMode
 
-        registry = self._team_factory.get_parts(agent).registry if agent else self._main_agent.registry
+        registry = self._team_factory.get_parts(agent).registry if agent else self.main_agent.registry
 
         def kind_of(name: str) -> Kind | None:
             tool = registry.get(name)

@@ -9,7 +9,7 @@ with their checkpoints first.
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +239,12 @@ class Checkpointer:
         await self.recover()
         for tracker in self._trackers.values():
             await tracker.settle()
+
+    async def record_background(self) -> None:
+        """Record the changes of background processes that have ended. If that fails, the next listing does it."""
+        for tracker in tuple(self._trackers.values()):
+            with suppress(OdinError):
+                await tracker.settle_background()
 
     def is_gone(self, path: str) -> bool:
         """True for a file of a worktree that was removed: there is nothing to restore it in."""

@@ -14,7 +14,7 @@ or every path they change is written out in them (`mkdir a && echo b > a/b`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import ClassVar
 
 from odin.checkpoints.file_state import absent_state_of, decode_path
@@ -121,6 +121,13 @@ class CommandTracker:
             if self._commands:
                 await self._settle(keep=self._is_needed_later())
 
+    async def settle_background(self) -> None:
+        """Record the changes of background processes that have ended."""
+        async with self._lock:
+            running = set(self._running())
+            if any(command.is_background and command.call_id not in running for command in self._commands.values()):
+                await self._settle(keep=self._is_needed_later())
+
     @property
     def has_interrupted_end(self) -> bool:
         """True if a command has ended, and recording its changes was interrupted."""
@@ -159,9 +166,10 @@ class CommandTracker:
     ) -> ProjectListing:
         """List the project, attribute what changed since the last listing, and drop the commands that have ended.
 
-        A command that ends while the files are being listed counts as running: they may show only a part of its work.
+        A process that ends while the files are being listed counts as running: they may show only a part of its work.
         """
         earlier = self._listing
+        running = set(self._running())
         ended = [command for command in self._commands.values() if command.is_ended]
         self._edited.clear()
         self._is_listing = True
@@ -179,7 +187,7 @@ class CommandTracker:
             now.set_state(state)
         self._listing = now
         self._record_changes([change for change in changes if change.before.path not in touched], ended)
-        self._drop_ended(ended)
+        self._drop_ended(ended, running)
         return now
 
     def _compare(
@@ -201,8 +209,7 @@ class CommandTracker:
             now.set_state(change.after)
         return now, changes
 
-    def _drop_ended(self, ended: Sequence[RunningCommand]) -> None:
-        running = set(self._running())
+    def _drop_ended(self, ended: Sequence[RunningCommand], running: Collection[str]) -> None:
         for call_id, command in list(self._commands.items()):
             if command in ended and call_id in running:
                 command.is_ended = command.is_interrupted = False

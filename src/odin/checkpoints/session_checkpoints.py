@@ -1,5 +1,6 @@
 """The checkpoints of one session. The rest of the package is loaded by the first call that may change files."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -47,6 +48,7 @@ class SessionCheckpoints:
         self._forget = forget
         self._can_confine = can_confine
         self._checkpointer: Checkpointer | None = None
+        self._recordings: set[asyncio.Task[None]] = set()
 
     def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AbstractAsyncContextManager[None]:
         """The context manager that saves files before a call and records its changes after it."""
@@ -58,6 +60,18 @@ class SessionCheckpoints:
         """Recover calls that a crash interrupted, before anything else changes their files."""
         if self._recorder.state.file_history.unfinished or find_crashed_calls(self._recorder):
             await self._load_checkpointer().recover()
+
+    def note_process_end(self) -> None:
+        """Record the changes of a background process that has ended, in a task."""
+        if self._checkpointer is not None:
+            task = asyncio.get_running_loop().create_task(self._checkpointer.record_background())
+            self._recordings.add(task)
+            task.add_done_callback(self._recordings.discard)
+
+    async def record_background(self) -> None:
+        """Wait until the changes of all ended background processes are recorded."""
+        if self._recordings:
+            await asyncio.wait(self._recordings)
 
     @property
     def rollback_files(self) -> Callable[[SpeculativeChanges], Awaitable[RollbackResult]] | None:

@@ -19,24 +19,18 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy, UsageError
+from odin.core.errors import AgentShutdown, EmptyPrompt
 from odin.core.event import (
     AnyEvent,
     ContextAdded,
     Envelope,
-    MessageRemoved,
     ModelChanged,
-    PermissionModeChanged,
-    RoleChanged,
     SessionOpened,
     SessionSwitched,
-    TitleSet,
-    Warned,
 )
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.op import (
     AddContext,
-    AddRule,
     AnswerPermission,
     AnswerPlan,
     AnswerQuestions,
@@ -46,24 +40,13 @@ from odin.core.op import (
     CloseAgent,
     Compact,
     Continue,
-    DefineAgents,
     DropPrompt,
     Interrupt,
     Op,
     Prompt,
     Redo,
-    RemoveLastMessage,
-    RemoveRule,
     Rewind,
     RunUserShell,
-    SetBudget,
-    SetEffort,
-    SetLoop,
-    SetMode,
-    SetModel,
-    SetPermissionMode,
-    SetRole,
-    SetTitle,
 )
 from odin.core.policy import CallbackHook, Redact, RuleLine
 from odin.core.text import to_valid_unicode_all
@@ -80,16 +63,15 @@ from odin.sandbox.background import BackgroundProcesses
 if TYPE_CHECKING:
     from odin.engine.crash_recovery import DanglingEvents
     from odin.engine.loop_mode import LoopMode
-
-
-MAX_LOOP_ITERATIONS = 1000
-"""The highest limit of iterations that can be chosen for loop mode."""
+    from odin.engine.session_ops import SessionOps
 
 
 class Checkpoints(Protocol):
     """Saved states of files."""
 
     async def recover(self) -> None: ...
+
+    async def record_background(self) -> None: ...
 
     async def rewind_or_redo(self, op: Rewind | Redo) -> None: ...
 
@@ -173,8 +155,48 @@ class SessionHost(Protocol):
         ...
 
 
+class SessionStart:
+    """The start of a run, which its first op records. A session in which nothing was asked leaves no log.
+
+    `opened` is None from then on. `lock` is held by every op that starts work, or that no work may start during.
+    """
+
+    def __init__(self, deps: ClientDeps, opened: SessionOpened) -> None:
+        self.opened: SessionOpened | None = opened
+        self.lock = asyncio.Lock()
+        self._team = deps.team
+        self._recorder = deps.recorder
+        self._checkpoints = deps.checkpoints
+        self._dangling: DanglingEvents | None = None
+
+    def open(self) -> None:
+        """Record the start of this run, and the end of everything a killed process left open."""
+        if self.opened is not None:
+            if self._recorder.state.open_work:
+                from odin.engine.crash_recovery import find_dangling
+
+                self._dangling = find_dangling(self._recorder.state)
+            self._recorder.emit(self.opened)
+            self.opened = None
+            if note := self._recorder.state.board.describe_left():
+                self._team.main.add_note(note)
+            for event, agent in self._dangling.events if self._dangling else ():
+                self._recorder.emit(event, agent, past=True)
+
+    async def recover(self) -> None:
+        """Record the file changes of calls that were cut off; after a crash, tell the model."""
+        changes = self._recorder.state.file_history
+        mark = changes.mark()
+        await self._checkpoints.recover()
+        if self._dangling is not None:
+            note = self._dangling.describe(tuple(change.change for change in changes.list_since(mark)))
+            self._dangling = None
+            if note:
+                self._team.main.add_note(note)
+
+
 class LocalClient:
-    """`opened` is recorded with the first op, so that a session in which nothing was asked leaves no log."""
+    """`opened` is recorded with the first op."""
 
     def __init__(self, deps: ClientDeps, host: SessionHost, opened: SessionOpened) -> None:
         self._deps = deps
@@ -183,10 +205,8 @@ class LocalClient:
         self._agent = deps.team.main
         self._recorder = deps.recorder
         self._user_shell = deps.user_shell
-        self._opened: SessionOpened | None = opened
-        self._op_lock = asyncio.Lock()
-        self._dangling: DanglingEvents | None = None
-        self._loop_modes: dict[str, LoopMode] = {}
+        self._start = SessionStart(deps, opened)
+        self._session_ops: SessionOps | None = None
         self._closing: asyncio.Task[None] | None = None
         self._noted_role = deps.recorder.state.role
 
@@ -195,16 +215,26 @@ class LocalClient:
     async def submit(self, op: Op) -> bool:
         if self._closing is not None and not isinstance(op, _ALLOWED_WHILE_CLOSING):
             raise AgentShutdown
-        return await _OP_HANDLERS[type(op)](self, _make_op_encodable(op))
+        op = _make_op_encodable(op)
+        if (handler := _OP_HANDLERS.get(type(op))) is not None:
+            return await handler(self, op)
+        return await self._load_session_ops().handle(op)
+
+    def _load_session_ops(self) -> "SessionOps":
+        if self._session_ops is None:
+            from odin.engine.session_ops import SessionOps
+
+            self._session_ops = SessionOps(self._deps, self._host, self._start)
+        return self._session_ops
 
     async def _submit_prompt(self, op: Prompt) -> bool:
-        async with self._op_lock:
+        async with self._start.lock:
             if not op.text.strip() and not op.attachments:
                 raise EmptyPrompt
             text, shown = await self._deps.expander.expand(op.text, op.display_text)
             op = await self._deps.attachments.accept(msgspec.structs.replace(op, text=text, display_text=shown))
-            self._open_session()
-            await self._recover()
+            self._start.open()
+            await self._start.recover()
             await self._host.refresh_surroundings()
             if not op.agent:
                 self._add_role_note()
@@ -221,13 +251,13 @@ class LocalClient:
     async def _change_prompt(self, op: ChangePrompt) -> bool:
         if not self._recorder.state.queue:
             return False
-        async with self._op_lock:
+        async with self._start.lock:
             if op.text is not None:
                 text, shown = await self._deps.expander.expand(op.text, op.display_text)
                 op = msgspec.structs.replace(op, text=text, display_text=shown)
             op = await self._accept_attachments(op)
-            self._open_session()
-            await self._recover()
+            self._start.open()
+            await self._start.recover()
             return self._team.get(op.agent).change_prompt(op)
 
     async def _accept_attachments(self, op: ChangePrompt) -> ChangePrompt:
@@ -244,13 +274,13 @@ class LocalClient:
 
     async def _drop_prompt(self, op: DropPrompt) -> bool:
         if self._recorder.state.queue:
-            self._open_session()
+            self._start.open()
         return self._team.get(op.agent).drop_prompt(op.id)
 
     async def _continue(self, op: Continue) -> bool:
-        async with self._op_lock:
-            self._open_session()
-            await self._recover()
+        async with self._start.lock:
+            self._start.open()
+            await self._start.recover()
             self._team.get(op.agent).continue_turn(op)
             self._team.mark_active(op.agent)
         return True
@@ -266,75 +296,23 @@ class LocalClient:
 
     async def _cancel_task(self, op: CancelTask) -> bool:
         if op.task_id in self._recorder.state.board.tasks:
-            self._open_session()
+            self._start.open()
         return await self._team.cancel(op)
 
     async def _close_agent(self, op: CloseAgent) -> bool:
         await self._team.close_agent(op.agent, op.reason or "The user closed it.")
         return True
 
-    async def _set_loop(self, op: SetLoop) -> bool:
-        if not 0 <= op.limit <= MAX_LOOP_ITERATIONS:
-            raise UsageError(f"The limit of loop mode must be from 1 to {MAX_LOOP_ITERATIONS}, not {op.limit}.")
-        if not op.enabled:
-            return self._team.get(op.agent).stop_loop()
-        async with self._op_lock:
-            self._open_session()
-            await self._recover()
-            await self._host.refresh_surroundings()
-            agent = self._team.get(op.agent)
-            if op.agent not in self._loop_modes:
-                self._loop_modes[op.agent] = self._host.make_loop_mode(op.agent)
-            self._loop_modes[op.agent].switch_on(op.goal, op.mode, op.limit)
-            agent.start_loop(self._loop_modes[op.agent])
-            self._team.mark_active(op.agent)
-        return True
-
     async def _add_context(self, op: AddContext) -> bool:
-        self._open_session()
+        self._start.open()
         added = ContextAdded(self._deps.redact(op.content).text, op.path, op.command)
         self._team.get(op.agent).add_context(added)
         return True
 
     async def _run_user_shell(self, op: RunUserShell) -> bool:
         self._user_shell.start_command(op)
-        self._open_session()
+        self._start.open()
         return True
-
-    async def _remove_last(self, op: RemoveLastMessage) -> bool:
-        async with self._op_lock:
-            if self._agent.is_busy:
-                raise SessionBusy("Wait for it or interrupt it, then remove the message.")
-            state = self._recorder.state
-            if not state.build_history():
-                return False
-            self._open_session()
-            self._recorder.emit(MessageRemoved())
-            self._agent.reset_context(state.conversation.unsent_context)
-        return True
-
-    async def _rewind_or_redo(self, op: Rewind | Redo) -> bool:
-        """Only an idle session can go back or forward, and no turn starts meanwhile."""
-        async with self._op_lock:
-            if self._team.is_busy:
-                raise SessionBusy("Wait for it or interrupt it, then rewind.")
-            if self._recorder.state.seq >= 0:
-                self._open_session()
-            self._agent.is_held = True
-            try:
-                await self._deps.checkpoints.rewind_or_redo(op)
-            finally:
-                self._agent.is_held = False
-            self._agent.reset_context(self._recorder.state.conversation.unsent_context)
-        return True
-
-    async def _compact(self, op: Compact) -> bool:
-        async with self._op_lock:
-            self._team.get(op.agent)
-            if not self._recorder.state.build_history(op.agent):
-                return False
-            self._open_session()
-            return await self._deps.compaction.compact(op)
 
     async def _cancel_compaction(self, op: CancelCompaction) -> bool:
         return self._deps.compaction.cancel(op.agent)
@@ -356,84 +334,6 @@ class LocalClient:
 
     async def _answer_plan(self, op: AnswerPlan) -> bool:
         return self._deps.approvals.answer_plan(op)
-
-    async def _add_rule(self, op: AddRule) -> bool:
-        self._open_session()
-        await self._deps.rules.add(op.text, op.action, op.scope)
-        return True
-
-    async def _remove_rule(self, op: RemoveRule) -> bool:
-        self._open_session()
-        await self._deps.rules.remove(op.number)
-        return True
-
-    async def _set_model(self, op: SetModel) -> bool:
-        self._team.get(op.agent)
-        return self._record(await self._host.set_model(op.model, check=op.check, agent=op.agent), op.agent)
-
-    async def _set_effort(self, op: SetEffort) -> bool:
-        self._team.get(op.agent)
-        return self._record(self._deps.set_effort(op.effort, op.agent), op.agent)
-
-    async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
-        return self._record(PermissionModeChanged(self._host.set_permission_mode(op.mode)))
-
-    async def _set_role(self, op: SetRole) -> bool:
-        async with self._op_lock:
-            role, changed = await self._host.set_role(op.role)
-            if not role:
-                return False
-            self._open_session()
-            self._recorder.emit(RoleChanged(role))
-            if changed is not None:
-                self._recorder.emit(changed)
-        return True
-
-    async def _define_agents(self, op: DefineAgents) -> bool:
-        for problem in self._host.define_agents(op.agents):
-            self._recorder.emit(Warned(problem))
-        return True
-
-    async def _set_mode(self, op: SetMode) -> bool:
-        return self._agent.set_mode(op.mode)
-
-    async def _set_budget(self, op: SetBudget) -> bool:
-        self._open_session()
-        self._deps.budget.set(op.usd)
-        return True
-
-    async def _set_title(self, op: SetTitle) -> bool:
-        return self._record(TitleSet(op.title))
-
-    def _record(self, event: AnyEvent, agent: str = "") -> bool:
-        self._open_session()
-        self._recorder.emit(event, agent)
-        return True
-
-    def _open_session(self) -> None:
-        """Record the start of this run, and the end of everything a killed process left open."""
-        if self._opened is not None:
-            if self._recorder.state.open_work:
-                from odin.engine.crash_recovery import find_dangling
-
-                self._dangling = find_dangling(self._recorder.state)
-            self._recorder.emit(self._opened)
-            self._opened = None
-            if note := self._recorder.state.board.describe_left():
-                self._agent.add_note(note)
-            for event, agent in self._dangling.events if self._dangling else ():
-                self._recorder.emit(event, agent, past=True)
-
-    async def _recover(self) -> None:
-        """Record the file changes of calls that were cut off; after a crash, tell the model."""
-        changes = self._recorder.state.file_history
-        mark = changes.mark()
-        await self._deps.checkpoints.recover()
-        if self._dangling is not None:
-            note = self._dangling.describe(tuple(change.change for change in changes.list_since(mark)))
-            self._dangling = None
-            if note:
-                self._agent.add_note(note)
 
     def record_switch(self, event: SessionSwitched) -> None:
         """Publish that the front end leaves one session for another; this one is either of them."""
@@ -474,7 +374,7 @@ class LocalClient:
     def _take_snapshot(self) -> Snapshot:
         """The state of the log, plus what is not in the log yet: the start of this run, and a prompt just taken."""
         snapshot = self._recorder.state.snapshot()
-        if (run := self._opened) is not None:
+        if (run := self._start.opened) is not None:
             start = {"cwd": run.cwd, "model": run.model, "permission_mode": run.permission_mode}
             start["role"] = run.role or DEFAULT_ROLE
             snapshot = msgspec.structs.replace(snapshot, **start, sub_agents=())
@@ -504,14 +404,14 @@ class LocalClient:
         return self._team.is_busy
 
     async def get_loop_status(self, agent: str = "") -> LoopStatus:
-        loop = self._loop_modes.get(agent)
+        loop = self._session_ops.loop_modes.get(agent) if self._session_ops is not None else None
         return loop.get_status() if loop is not None else self._recorder.state.loop_of(agent).status
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         return await self._host.list_models(servers)
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:
-        async with self._op_lock:
+        async with self._start.lock:
             return await self._deps.checkpoints.plan(op)
 
     async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
@@ -532,7 +432,7 @@ class LocalClient:
         return True
 
     async def _shut_down(self) -> None:
-        async with self._op_lock:  # let a running op finish
+        async with self._start.lock:  # let a running op finish
             pass
         deps = self._deps
         deps.background.stop_accepting()
@@ -542,6 +442,7 @@ class LocalClient:
         await deps.compaction.close()
         await deps.user_shell.close()
         await deps.background.close()
+        await deps.checkpoints.record_background()
         await deps.hooks.end_session()
         deps.recorder.bus.close()
         deps.recorder.close()
@@ -556,27 +457,12 @@ _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     Interrupt: LocalClient._interrupt,
     CancelTask: LocalClient._cancel_task,
     CloseAgent: LocalClient._close_agent,
-    SetLoop: LocalClient._set_loop,
     AddContext: LocalClient._add_context,
     RunUserShell: LocalClient._run_user_shell,
-    RemoveLastMessage: LocalClient._remove_last,
-    Rewind: LocalClient._rewind_or_redo,
-    Redo: LocalClient._rewind_or_redo,
-    Compact: LocalClient._compact,
     CancelCompaction: LocalClient._cancel_compaction,
     AnswerPermission: LocalClient._answer_permission,
     AnswerQuestions: LocalClient._answer_questions,
     AnswerPlan: LocalClient._answer_plan,
-    AddRule: LocalClient._add_rule,
-    RemoveRule: LocalClient._remove_rule,
-    SetModel: LocalClient._set_model,
-    SetEffort: LocalClient._set_effort,
-    SetPermissionMode: LocalClient._set_permission_mode,
-    SetRole: LocalClient._set_role,
-    DefineAgents: LocalClient._define_agents,
-    SetMode: LocalClient._set_mode,
-    SetBudget: LocalClient._set_budget,
-    SetTitle: LocalClient._set_title,
 }
 
 _ALLOWED_WHILE_CLOSING = (AnswerPermission, AnswerQuestions, AnswerPlan, Interrupt, CancelCompaction)

@@ -4,6 +4,7 @@ When one ends, the agent that started it is notified: a busy agent with its next
 own. Notifications that a sub-agent did not read go to the main agent.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from odin.core.call_events import SpawnFinished, SpawnStarted
@@ -17,11 +18,14 @@ from odin.sandbox.process import describe_exit
 
 
 class JobNotifier:
-    """Routes notifications to the running agents."""
+    """Routes notifications to the running agents. `on_end` is called after each process that has ended."""
 
-    def __init__(self, recorder: Recorder, redact: Redact = redact_nothing) -> None:
+    def __init__(
+        self, recorder: Recorder, redact: Redact = redact_nothing, on_end: Callable[[], None] = lambda: None
+    ) -> None:
         self._recorder = recorder
         self._redact = redact
+        self._on_end = on_end
         self._agents: dict[str, Agent] = {}
 
     def register(self, agent: Agent) -> None:
@@ -55,6 +59,7 @@ class JobNotifier:
         finished = SpawnFinished(spawned.id, spawned.status, spawned.code, output)
         with suppress(OdinError):  # the next turn reports a log that cannot be written
             self._recorder.emit(finished, spawned.request.agent)
+        self._on_end()
         if spawned.status != "stopped":
             self._notify(
                 spawned.request.agent,

@@ -25,18 +25,20 @@ from odin.core.tool import CollectedItem
 class RecordedChange(Struct, frozen=True):
     """A change and the agents that may have made it: usually one; none for a rewind.
 
-    `is_concurrent`: made while a background process ran, so the change may not be the session's own.
+    `is_concurrent`: made while a background process ran, so the change may not be the session's own. `seq` is the
+    number of the event that recorded it.
     """
 
     change: FileChange
     agents: tuple[str, ...] = ()
     is_concurrent: bool = False
+    seq: int = 0
 
 
 class SpeculativeChanges(Struct, frozen=True):
     """A speculative call that is neither committed nor discarded. `seq` is the number of its event.
 
-    `saved` is the checkpoint taken at `saved_at`; `changes` is None until the call's changes are recorded.
+    `saved` is the checkpoint taken at `saved_at`; `changes` is None until the event `changes_seq` records them.
     """
 
     agent: str
@@ -45,6 +47,7 @@ class SpeculativeChanges(Struct, frozen=True):
     saved: CheckpointSaved | None = None
     saved_at: float = 0.0
     changes: tuple[FileChange, ...] | None = None
+    changes_seq: int = 0
 
 
 class UnfinishedSave(Struct, frozen=True):
@@ -89,14 +92,14 @@ class FileHistory:
             case CheckpointSaved():
                 self._add_checkpoint(event, agent, envelope.ts)
             case FilesChanged():
-                return self._add_changes(event, agent)
+                return self._add_changes(event, agent, envelope.seq)
             case CallSpeculated():
                 self._speculative[agent, event.call_id] = SpeculativeChanges(agent, event, envelope.seq)
             case CallDiscarded():
                 self._discard_call(event, agent)
             case Rewound() | Redone():
                 self._open.pop(event.id, None)
-                self._changes.extend(map(RecordedChange, event.changes))
+                self._changes.extend(RecordedChange(change, seq=envelope.seq) for change in event.changes)
             case _:
                 pass
         return ()
@@ -108,15 +111,16 @@ class FileHistory:
         else:
             self._speculative[agent, event.call_id] = structs.replace(speculative, saved=event, saved_at=at)
 
-    def _add_changes(self, event: FilesChanged, agent: str) -> tuple[FileChange, ...]:
+    def _add_changes(self, event: FilesChanged, agent: str, seq: int) -> tuple[FileChange, ...]:
         speculative = self._speculative.get((agent, event.call_id))
         if speculative is not None:
-            self._speculative[agent, event.call_id] = structs.replace(speculative, changes=event.changes)
+            updated = structs.replace(speculative, changes=event.changes, changes_seq=seq)
+            self._speculative[agent, event.call_id] = updated
             return ()
         if not event.more:
             self._open.pop(event.call_id, None)
         agents = (agent, *event.shared_with)
-        self._changes.extend(RecordedChange(change, agents, event.concurrent) for change in event.changes)
+        self._changes.extend(RecordedChange(change, agents, event.concurrent, seq) for change in event.changes)
         return event.changes
 
     def _commit_call(self, agent: str, call_id: str) -> tuple[FileChange, ...]:
@@ -126,22 +130,31 @@ class FileHistory:
         if speculative.changes is None:
             self._open[call_id] = UnfinishedSave(speculative.saved, speculative.saved_at, agent, self.mark())
             return ()
-        self._changes.extend(RecordedChange(change, (agent,)) for change in speculative.changes)
+        self._add_speculative(speculative, speculative.changes)
         return speculative.changes
 
     def _discard_call(self, event: CallDiscarded, agent: str) -> None:
         """Record only the changes that could not be rolled back, so that a rewind can still handle them."""
         speculative = self._speculative.pop((agent, event.call_id), None)
-        skipped = {file.path for file in event.skipped_files}
-        changes = speculative.changes or () if speculative else ()
-        self._changes.extend(RecordedChange(change, (agent,)) for change in changes if change.before.path in skipped)
+        if speculative is not None and speculative.changes:
+            skipped = {file.path for file in event.skipped_files}
+            self._add_speculative(
+                speculative, [change for change in speculative.changes if change.before.path in skipped]
+            )
+
+    def _add_speculative(self, call: SpeculativeChanges, changes: Iterable[FileChange]) -> None:
+        self._changes.extend(RecordedChange(change, (call.agent,), seq=call.changes_seq) for change in changes)
 
     def mark(self) -> int:
         """Return the current position, for `list_since`."""
         return len(self._changes)
 
     def list_since(self, mark: int) -> tuple[RecordedChange, ...]:
-        return tuple(self._changes[mark:])
+        """Return the changes that counted since `mark`, in the order in which they were made.
+
+        A speculative change counts later than it was made, and another agent may have changed the file in between.
+        """
+        return tuple(sorted(self._changes[mark:], key=lambda change: change.seq))
 
     def list_made_by(self, agent: str, mark: int) -> tuple[RecordedChange, ...]:
         """Return the changes since `mark` that this agent made, or may have made."""

@@ -1,0 +1,29 @@
+"""Where a session's custom slash commands come from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from odin.config import Config, get_config_dir
+from odin.context.library import (
+    BUILTIN_COMMANDS,
+    PROJECT_FOLDERS,
+    USER_FOLDER,
+    CommandFolder,
+    CommandLibrary,
+    ConfiguredCommands,
+)
+
+
+def load_command_library(config: Config, env: Mapping[str, str]) -> CommandLibrary:
+    """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own."""
+    root, declared = config.root, config.declared.get("commands", ())
+    project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
+    user = CommandFolder(str(get_config_dir(env) / USER_FOLDER), "user")
+    configured = (
+        ConfiguredCommands(item.value, "project config" if layer == "project" else "user config", item.source)
+        for layer in ("project", "user")
+        for item in declared
+        if item.layer == layer
+    )
+    own = ConfiguredCommands(BUILTIN_COMMANDS, "built-in", "Odin")
+    return CommandLibrary((*project, user, *configured, own))

@@ -1,0 +1,94 @@
+"""What a front end shows of a session: its settings, its warnings and the use of the context window."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from odin import __version__
+from odin.app.policy import warn_of_unknown_tools
+from odin.app.sandbox import LazySandbox
+from odin.app.workspace import branch_of, list_project_agent_folders
+from odin.config.paths import crash_log_path
+from odin.core.client import ContextReport, SessionInfo
+from odin.policy.modes import mode_of, spec_of
+from odin.session.state import describe_resumed_grants
+
+if TYPE_CHECKING:
+    from odin.app.compose import SessionComposition
+
+
+def describe_session(session: "SessionComposition") -> SessionInfo:
+    mode = session.restrict_mode(mode_of(session.config.mode))
+    return SessionInfo(
+        session=session.recorder.state.session,
+        cwd=session.cwd,
+        model=session.models.selected,
+        version=__version__,
+        mode=mode,
+        permission_mode=session.policy.permission_mode,
+        tools=tuple(tool.name for tool in session.main_agent.registry.list_offered(spec_of(mode).allows_tool)),
+        notice=session.models.notice,
+        sandbox=session.sandbox.describe(),
+        budget_usd=session.budget.limit,
+        warnings=tuple(_list_warnings(session)),
+        model_chosen=session.initial_model.chosen,
+        branch=branch_of(session.cwd),
+        confirm_timeout_s=session.config.confirm_timeout_s,
+        question_timeout_s=session.config.question_timeout_s,
+        log_file=str(crash_log_path(session.env)),
+        sees_images=session.models.info.images,
+        root=session.config.root,
+        role=session.roles.name,
+        running_model=session.models.ref,
+        pool=session.models.selection.pool,
+        pools=tuple(session.config.model_pools),
+        keys=session.models.connector.list_key_pools(),
+        effort=session.models.effort,
+    )
+
+
+def _list_warnings(session: "SessionComposition") -> Iterator[str]:
+    yield from (*session.config.warnings, *session.rule_set.warnings, *session.hooks.warnings)
+    single = (
+        session.templates.instructions.warning,
+        session.models.connector.warning,
+        session.web.warning,
+        session.sandbox.describe_problem(),
+        explain_unusable_auto(session.policy.permission_mode, session.sandbox),
+        session.initial_model.warning,
+        session.roles.warning,
+        describe_resumed_grants(session.earlier_grants, session.grants),
+    )
+    yield from filter(None, single)
+    registry = session.main_agent.registry
+    tools = [tool for name in registry.list_names() if (tool := registry.get(name))]
+    rules = (line.text for line in session.rule_set.list_rules())
+    yield from filter(None, warn_of_unknown_tools(tools, rules, session.options.tools or ()))
+    yield from _list_agent_warnings(session)
+
+
+def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:
+    config = session.config
+    if session.roles.has_own_agents:
+        yield from (problem.describe() for problem in session.load_agents().problems)
+    if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
+        from odin.app.roles import describe_unused_files
+
+        yield from filter(None, [describe_unused_files(config)])
+
+
+def report_context(session: "SessionComposition") -> ContextReport:
+    from odin.compaction.measure import build_context_report
+
+    template = session.get_template(session.recorder.state.mode)
+    limit, threshold, expected = session.compaction.measure_sizes(template)
+    report = build_context_report(session.recorder.state, template, limit=limit, threshold=threshold, expected=expected)
+    return msgspec.structs.replace(report, compacting=session.compaction.is_running)
+
+
+def explain_unusable_auto(mode: str, sandbox: LazySandbox) -> str:
+    """Return why commands would need approval although the permission mode is auto, or ""."""
+    unconfined = sandbox.explain_unconfined() if mode == "auto" else ""
+    return f"The permission mode auto needs a sandbox, and {unconfined}." if unconfined else ""

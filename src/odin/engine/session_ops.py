@@ -1,0 +1,171 @@
+"""Ops that change a session's settings, rules or history, and loop mode. Loaded with the first of them."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from odin.core.errors import SessionBusy, UsageError
+from odin.core.event import AnyEvent, MessageRemoved, PermissionModeChanged, RoleChanged, TitleSet, Warned
+from odin.core.op import (
+    AddRule,
+    Compact,
+    DefineAgents,
+    Op,
+    Redo,
+    RemoveLastMessage,
+    RemoveRule,
+    Rewind,
+    SetBudget,
+    SetEffort,
+    SetLoop,
+    SetMode,
+    SetModel,
+    SetPermissionMode,
+    SetRole,
+    SetTitle,
+)
+
+if TYPE_CHECKING:
+    from odin.engine.client import ClientDeps, SessionHost, SessionStart
+    from odin.engine.loop_mode import LoopMode
+
+MAX_LOOP_ITERATIONS = 1000
+"""The highest limit of iterations that can be chosen for loop mode."""
+
+
+class SessionOps:
+    """Handles the ops of one session. Each handler returns False if the op had nothing to act on."""
+
+    def __init__(self, deps: "ClientDeps", host: "SessionHost", start: "SessionStart") -> None:
+        self.loop_modes: dict[str, LoopMode] = {}
+        self._deps = deps
+        self._host = host
+        self._start = start
+        self._team = deps.team
+        self._recorder = deps.recorder
+
+    async def handle(self, op: Op) -> bool:
+        return await _OP_HANDLERS[type(op)](self, op)
+
+    async def _set_loop(self, op: SetLoop) -> bool:
+        if not 0 <= op.limit <= MAX_LOOP_ITERATIONS:
+            raise UsageError(f"The limit of loop mode must be from 1 to {MAX_LOOP_ITERATIONS}, not {op.limit}.")
+        if not op.enabled:
+            return self._team.get(op.agent).stop_loop()
+        async with self._start.lock:
+            self._start.open()
+            await self._start.recover()
+            await self._host.refresh_surroundings()
+            agent = self._team.get(op.agent)
+            if op.agent not in self.loop_modes:
+                self.loop_modes[op.agent] = self._host.make_loop_mode(op.agent)
+            self.loop_modes[op.agent].switch_on(op.goal, op.mode, op.limit)
+            agent.start_loop(self.loop_modes[op.agent])
+            self._team.mark_active(op.agent)
+        return True
+
+    async def _remove_last(self, op: RemoveLastMessage) -> bool:
+        async with self._start.lock:
+            if self._team.main.is_busy:
+                raise SessionBusy("Wait for it or interrupt it, then remove the message.")
+            state = self._recorder.state
+            if not state.build_history():
+                return False
+            self._start.open()
+            self._recorder.emit(MessageRemoved())
+            self._team.main.reset_context(state.conversation.unsent_context)
+        return True
+
+    async def _rewind_or_redo(self, op: Rewind | Redo) -> bool:
+        """Only an idle session can go back or forward, and no turn starts meanwhile."""
+        async with self._start.lock:
+            if self._team.is_busy:
+                raise SessionBusy("Wait for it or interrupt it, then rewind.")
+            if self._recorder.state.seq >= 0:
+                self._start.open()
+            self._team.main.is_held = True
+            try:
+                await self._deps.checkpoints.rewind_or_redo(op)
+            finally:
+                self._team.main.is_held = False
+            self._team.main.reset_context(self._recorder.state.conversation.unsent_context)
+        return True
+
+    async def _compact(self, op: Compact) -> bool:
+        async with self._start.lock:
+            self._team.get(op.agent)
+            if not self._recorder.state.build_history(op.agent):
+                return False
+            self._start.open()
+            return await self._deps.compaction.compact(op)
+
+    async def _add_rule(self, op: AddRule) -> bool:
+        self._start.open()
+        await self._deps.rules.add(op.text, op.action, op.scope)
+        return True
+
+    async def _remove_rule(self, op: RemoveRule) -> bool:
+        self._start.open()
+        await self._deps.rules.remove(op.number)
+        return True
+
+    async def _set_model(self, op: SetModel) -> bool:
+        self._team.get(op.agent)
+        return self._record(await self._host.set_model(op.model, check=op.check, agent=op.agent), op.agent)
+
+    async def _set_effort(self, op: SetEffort) -> bool:
+        self._team.get(op.agent)
+        return self._record(self._deps.set_effort(op.effort, op.agent), op.agent)
+
+    async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
+        return self._record(PermissionModeChanged(self._host.set_permission_mode(op.mode)))
+
+    async def _set_role(self, op: SetRole) -> bool:
+        async with self._start.lock:
+            role, changed = await self._host.set_role(op.role)
+            if not role:
+                return False
+            self._start.open()
+            self._recorder.emit(RoleChanged(role))
+            if changed is not None:
+                self._recorder.emit(changed)
+        return True
+
+    async def _define_agents(self, op: DefineAgents) -> bool:
+        for problem in self._host.define_agents(op.agents):
+            self._recorder.emit(Warned(problem))
+        return True
+
+    async def _set_mode(self, op: SetMode) -> bool:
+        return self._team.main.set_mode(op.mode)
+
+    async def _set_budget(self, op: SetBudget) -> bool:
+        self._start.open()
+        self._deps.budget.set(op.usd)
+        return True
+
+    async def _set_title(self, op: SetTitle) -> bool:
+        return self._record(TitleSet(op.title))
+
+    def _record(self, event: AnyEvent, agent: str = "") -> bool:
+        self._start.open()
+        self._recorder.emit(event, agent)
+        return True
+
+
+_OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
+    SetLoop: SessionOps._set_loop,
+    RemoveLastMessage: SessionOps._remove_last,
+    Rewind: SessionOps._rewind_or_redo,
+    Redo: SessionOps._rewind_or_redo,
+    Compact: SessionOps._compact,
+    AddRule: SessionOps._add_rule,
+    RemoveRule: SessionOps._remove_rule,
+    SetModel: SessionOps._set_model,
+    SetEffort: SessionOps._set_effort,
+    SetPermissionMode: SessionOps._set_permission_mode,
+    SetRole: SessionOps._set_role,
+    DefineAgents: SessionOps._define_agents,
+    SetMode: SessionOps._set_mode,
+    SetBudget: SessionOps._set_budget,
+    SetTitle: SessionOps._set_title,
+}
