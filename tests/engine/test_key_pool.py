@@ -1,5 +1,6 @@
 """Several keys of one provider: a key that cannot be used is replaced by the next one."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from odin.api import error_of
+from odin.config.files import lock_file
 from odin.core import errors
 from odin.core.call_events import ActivityChanged, ReplyRolledBack, RetryScheduled, UsageRecorded
 from odin.core.event import KeyPoolChanged, Warned
@@ -276,3 +278,20 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, content: str) -> None:
     other = KeyStates(path)
     other.refresh()
     assert other.find("f") == KeyState("p", "tail", failures=1)
+
+
+async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "states.json"
+    states = KeyStates(path)
+    with lock_file(path):
+        states.set("a", KeyState("p", failures=1))
+        saving = asyncio.create_task(states.flush())
+        await asyncio.sleep(0.03)
+        assert not saving.done()
+        states.set("b", KeyState("p", failures=2))
+        states.set("a", None)
+    await saving
+    states.save()
+    other = KeyStates(path)
+    other.refresh()
+    assert (other.find("a"), other.find("b")) == (None, KeyState("p", failures=2))

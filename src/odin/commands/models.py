@@ -1,4 +1,4 @@
-"""`odin models`: list available models; and the test requests that `odin doctor models` sends to them."""
+"""`odin models`: list available models, or refresh the model catalog. And the test requests of `odin doctor models`."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from odin.commands.command_line import Parser, write_json, write_output
+from odin.commands.command_line import Parser, make_formatter, write_json, write_output
 from odin.config import Config, get_config_dir, get_current_folder, load
 from odin.config.auth import read_auth_file
 from odin.core.client import AvailableModel
@@ -27,6 +27,7 @@ from odin.core.errors import (
     StreamStalled,
     TlsFailed,
     Unreachable,
+    UsageError,
 )
 from odin.core.message import PromptMessage
 from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
@@ -37,20 +38,54 @@ from odin.models.model_lists import ON_THIS_MACHINE
 _REDIRECTED_COLUMNS = 1000
 _HEADINGS = ("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")
 
+EPILOG = """\
+commands:
+  odin models [list]              list available models
+  odin models refresh [SOURCE]    fetch models and prices from a URL or a file and keep them (default: the catalog_url
+                                  of your settings, else https://models.dev/api.json)
+"""
+
 
 def run_models(argv: list[str]) -> int:
-    parser = Parser(prog="odin models", description="List available models, including servers on this machine.")
+    parser = Parser(
+        prog="odin models",
+        description="List available models, including servers on this machine, or refresh the catalog of models.",
+        epilog=EPILOG,
+        formatter_class=make_formatter,
+    )
+    parser.add_argument("what", nargs="?", choices=("list", "refresh"), default="list", help="(default: list)")
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="the URL or the file of a catalog")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
+    if args.what == "list" and args.source:
+        raise UsageError("`odin models list` takes no argument.", "See `odin models --help`.")
+    return _refresh_catalog(args.source, as_json=args.json) if args.what == "refresh" else _list_models(args.json)
 
-    rows, problems = asyncio.run(list_models(os.environ, get_current_folder()))
-    if args.json:
+
+def _refresh_catalog(source: str, *, as_json: bool) -> int:
+    from odin.core.format import count_of
+    from odin.models.catalog_refresh import refresh_catalog
+    from odin.ui.terminal import escape_hidden
+
+    config = load(get_current_folder(), os.environ)
+    done = asyncio.run(refresh_catalog(source or config.catalog_url, config.providers, os.environ))
+    if as_json:
+        return write_json(done)
+    skipped = f" {count_of(done.skipped, 'invalid entry', 'invalid entries')} skipped." if done.skipped else ""
+    found = f"{count_of(done.models, 'model')} of {count_of(done.providers, 'provider')}"
+    return write_output(f"Stored {found} from {escape_hidden(done.source)} in {escape_hidden(done.file)}.{skipped}\n")
+
+
+def _list_models(as_json: bool) -> int:
+    rows, remarks = asyncio.run(list_models(os.environ, get_current_folder()))
+    if as_json:
         return write_json(rows)
     from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words
 
     columns = size_of(sys.stdout)[0] if sys.stdout.isatty() else _REDIRECTED_COLUMNS
     painter = TextPainter(sys.stdout)
-    notes = "".join(f"{painter.paint(wrap_words(line, columns), 'dim')}\n" for line in (*problems, *_list_hints()))
+    lines = (wrap_words(escape_hidden(line), columns) for line in (*remarks, *_list_hints()))
+    notes = "".join(f"{painter.paint(line, 'dim')}\n" for line in lines)
     pools = "".join(escape_hidden(f"{row.ref} ({row.note})") + "\n" for row in rows if row.pool)
     head, _, table = format_models([row for row in rows if not row.pool], columns).partition("\n")
     return write_output(f"{painter.paint(head, 'bold')}\n{table}\n{pools}{notes}")
@@ -93,11 +128,14 @@ def _list_hints() -> tuple[str, ...]:
 
 
 async def list_models(env: Mapping[str, str], cwd: str) -> tuple[tuple[AvailableModel, ...], tuple[str, ...]]:
-    """Return all usable models, including those of local servers, and what is wrong with the lists of models."""
+    """Return all usable models, including those of local servers, and remarks: what is wrong with the lists of models,
+    and how old the prices are."""
+    from odin.models.catalog_refresh import describe_catalog
+
     models = ModelConnector(load(cwd, env), env)
     try:
         found = await models.list_available("all")
-        return found, tuple(filter(None, (*models.list_problems, models.warning)))
+        return found, tuple(filter(None, (*models.list_problems, models.warning, describe_catalog(models.catalog))))
     finally:
         await models.close()
 

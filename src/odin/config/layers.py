@@ -21,7 +21,16 @@ from odin.core.policy import RuleLayer
 from odin.core.text import describe_mismatch
 from odin.policy.modes import mode_of, permission_mode_of
 
-USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough")
+USER_ONLY_KEYS = (
+    "providers",
+    "catalog_url",
+    "web",
+    "checkpoints",
+    "sandbox",
+    "tui",
+    "system_header",
+    "env_passthrough",
+)
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
 """Keys whose strings are not expanded: a `$` in them is meant for the shell, the pattern or the arguments."""

@@ -82,6 +82,11 @@ def get_cache_dir(env: Mapping[str, str]) -> Path:
     return _resolve_dir(env, "ODIN_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
 
 
+def locate_model_catalog(env: Mapping[str, str]) -> Path:
+    """Return the file that keeps the refreshed model catalog."""
+    return get_cache_dir(env) / "model-catalog.json"
+
+
 def make_private_folder(folder: Path) -> Path:
     """Create this folder and its missing parents, accessible only to the user, and return it."""
     try:

@@ -269,6 +269,13 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     providers: Annotated[
         dict[str, ProviderSettings], describe("API addresses and keys of providers. User file only.")
     ] = field(default_factory=dict[str, ProviderSettings])
+    catalog_url: Annotated[
+        str,
+        describe(
+            "The URL of a model catalog, which Odin fetches when models are listed and its copy is older than a day. "
+            "Empty: only `odin models refresh` fetches one. User file only."
+        ),
+    ] = ""
     web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
     team: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
@@ -300,7 +307,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, Any])
 
 
-_PRIVATE_KEYS = ("providers", "web", "system_header", "env_passthrough", "hooks", "tui", "commands")
+_PRIVATE_KEYS = ("providers", "catalog_url", "web", "system_header", "env_passthrough", "hooks", "tui", "commands")
 
 
 class LayerDeclaration(Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from odin.config import Config, get_config_dir
 from odin.config.auth import read_auth_file
-from odin.config.paths import locate_key_states
+from odin.config.paths import locate_key_states, locate_model_catalog
 from odin.core.client import AvailableModel, ServerScope
 from odin.core.errors import OdinError, ProviderError
 from odin.core.event import KeyPoolChanged
@@ -33,7 +33,7 @@ from odin.models.catalog import (
     split_variant,
     use_first_key,
 )
-from odin.models.model_table import ModelTable
+from odin.models.model_table import CatalogCopy, ModelTable
 from odin.providers.address import parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
@@ -231,10 +231,25 @@ class ModelConnector:
         self._reload_providers()
         found = await discover_servers(self.env, self._http) if servers == "all" else ()
         lists = await self._read_lists(ask=servers != "none")
+        if self.config.catalog_url and servers != "none":
+            await self._refresh_catalog(self.config.catalog_url)
         if current and current.provider in lists and all(item.id != current.id for item in lists[current.provider]):
             lists[current.provider] = (ListedModel(current.id, current.context), *lists[current.provider])
         models = list_available_models(self.config.providers, self._auth, self.env, self._table, found, lists)
         return (*self._list_pools(), *models)
+
+    async def _refresh_catalog(self, url: str) -> None:
+        from odin.models.catalog_refresh import refresh_if_stale
+
+        problem = await refresh_if_stale(url, self._table.catalog, self.config.providers, self.env)
+        if problem is not None:
+            self._table = load_model_table(self.env)
+            self.list_problems = (*self.list_problems, *filter(None, [problem]))
+
+    @property
+    def catalog(self) -> CatalogCopy:
+        """The refreshed catalog; an empty one if there is none."""
+        return self._table.catalog
 
     def _list_pools(self) -> Iterator[AvailableModel]:
         for name in self.config.model_pools:
@@ -280,7 +295,7 @@ class ModelConnector:
         if self._key_pools:
             from odin.models.key_states import KeyStates
 
-            KeyStates.get_shared(self._states_path).save()
+            await KeyStates.get_shared(self._states_path).flush()
 
     async def connect(self, ref: str, *, warm: bool = True, again: bool = False) -> tuple[Provider, ModelInfo]:
         """Return a model, or the first one of a pool, connected once, or `again`: its server may have changed."""
@@ -375,7 +390,7 @@ class ModelConnector:
     def _make_offline(self) -> tuple[Provider, ModelInfo]:
         from odin.providers.offline import OfflinePlanner
 
-        return OfflinePlanner(), ModelInfo("planner", "offline", tools="native", free=True)
+        return OfflinePlanner(), ModelInfo("planner", "offline", tools="native", free=True, takes_effort=False)
 
     async def _find_listed(self, ref: str) -> str:
         """Return the default model if its server has it, else the first one that the server lists.
@@ -445,5 +460,5 @@ def _is_hosted(provider: str) -> bool:
 
 
 def load_model_table(env: Mapping[str, str]) -> ModelTable:
-    """Return the model table with the user's rows."""
-    return ModelTable.load_with_overrides(get_config_dir(env) / OVERRIDES_NAME)
+    """Return the model table with the refreshed catalog and the user's rows."""
+    return ModelTable.load_with_overrides(get_config_dir(env) / OVERRIDES_NAME, locate_model_catalog(env))

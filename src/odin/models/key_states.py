@@ -50,6 +50,7 @@ class KeyStates:
         self._read_mark = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._flushing: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], object]] = []
 
     @classmethod
@@ -109,24 +110,17 @@ class KeyStates:
             return
         if mark != self._read_mark:
             self._read_mark = mark
-            self._states = self._merge_unsaved(_read_states(self._path))
+            self._states = _merge_states(_read_states(self._path), self._unsaved)
 
     def save(self) -> None:
         """Write unsaved changes now. A folder that cannot be written only makes later runs know less."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._path is None or not self._unsaved:
-            return
-        try:
-            with lock_file(self._path):
-                states = self._merge_unsaved(_read_states(self._path))
-                self._unsaved = {}
-                newest = sorted(states, key=lambda name: (bool(states[name].rejected), states[name].until))
-                kept = {name: states[name] for name in newest[-MAX_ENTRIES:]}
-                write_atomically(self._path, msgspec.json.encode(kept))
-        except OdinError:
-            return
+        self._cancel_timer()
+        self._settle(self._write())
+
+    async def flush(self) -> None:
+        """Like `save`, in a thread: the disk may be slow, and another process may hold the lock."""
+        self._cancel_timer()
+        self._settle(await asyncio.to_thread(self._write))
 
     def _plan_save(self) -> None:
         try:
@@ -135,14 +129,44 @@ class KeyStates:
             self.save()
             return
         if self._path is not None and (self._timer is None or self._loop is not loop):
-            self._timer, self._loop = loop.call_later(SAVE_DELAY_S, self.save), loop
+            self._timer, self._loop = loop.call_later(SAVE_DELAY_S, self._start_flush, loop), loop
 
-    def _merge_unsaved(self, states: dict[str, KeyState]) -> dict[str, KeyState]:
-        merged: dict[str, KeyState | None] = {**states, **self._unsaved}
-        return {name: state for name, state in merged.items() if state is not None}
+    def _start_flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._flushing = loop.create_task(self.flush())
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _write(self) -> dict[str, KeyState | None]:
+        """Write the unsaved changes and return them. They are taken under the lock, so the newest ones win."""
+        if self._path is None or not self._unsaved:
+            return {}
+        try:
+            with lock_file(self._path):
+                unsaved = dict(self._unsaved)
+                states = _merge_states(_read_states(self._path), unsaved)
+                newest = sorted(states, key=lambda name: (bool(states[name].rejected), states[name].until))
+                kept = {name: states[name] for name in newest[-MAX_ENTRIES:]}
+                write_atomically(self._path, msgspec.json.encode(kept))
+        except OdinError:
+            return {}
+        return unsaved
+
+    def _settle(self, written: dict[str, KeyState | None]) -> None:
+        """Forget changes that are in the file now, unless the state has changed again meanwhile."""
+        for name, state in written.items():
+            if name in self._unsaved and self._unsaved[name] is state:
+                del self._unsaved[name]
 
 
 _SHARED: dict[Path, KeyStates] = {}
+
+
+def _merge_states(states: dict[str, KeyState], changes: dict[str, KeyState | None]) -> dict[str, KeyState]:
+    merged: dict[str, KeyState | None] = {**states, **changes}
+    return {name: state for name, state in merged.items() if state is not None}
 
 
 def _read_states(path: Path) -> dict[str, KeyState]:
