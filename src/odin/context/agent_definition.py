@@ -50,8 +50,9 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     edit mode. `write_scope` are the paths that a sub-agent may change by default; () means no limit. `idle_s` is how
     long a sub-agent may be silent before it is reminded; 0 means the default. `max_turns` limits the requests per
     prompt; 0 means the session's limit. `cwd` is the folder a sub-agent starts in, `venv` the virtual environment of
-    its commands, `instructions` are files that are added to its prompt; all are relative to the project. `delegation`
-    are the limits that differ from the session's, by the names of `DelegationLimits`. `path` is the file it comes from.
+    its commands, `instructions` are files that are added to its prompt; all are relative to the project. `skills`
+    are in its prompt with their full text, and it has no others; None means all skills on demand. `delegation` are the
+    limits that differ from the session's, by the names of `DelegationLimits`. `path` is the file it comes from.
     """
 
     name: str
@@ -72,6 +73,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     cwd: str = ""
     venv: str = ""
     instructions: tuple[str, ...] = ()
+    skills: tuple[str, ...] | None = None
     delegation: Mapping[str, int | bool] = {}
     source: AgentSource = "built-in"
     path: str = ""

@@ -27,7 +27,7 @@ from odin.context.agent_definition import (
     Isolation,
     find_in_project,
 )
-from odin.context.markdown_folder import FrontMatter, MarkdownFile, MarkdownFolder, to_plain_line
+from odin.context.markdown_folder import FrontMatter, MarkdownFile, MarkdownFolder, split_names, to_plain_line
 from odin.core.team import DelegationLimits
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import ALIASES, canonical_name_of, user_name_of
@@ -62,18 +62,19 @@ _KEYS = {
     "cwd": "cwd",
     "venv": "venv",
     "instructions": "instructions",
+    "skills": "skills",
     "delegation": "delegation",
     "prompt": "prompt",
 }
 """Keys of an agent file and the fields they set. `prompt` is for `--agents`; in a file the text below is the prompt."""
 
-_CLAUDE_KEYS = frozenset(("skills", "mcpservers", "hooks", "memory", "background", "effort", "initialprompt"))
+_CLAUDE_KEYS = frozenset(("mcpservers", "hooks", "memory", "background", "effort", "initialprompt"))
 """Keys of Claude Code that have no effect here."""
 
 _CLAUDE_TOOLS = frozenset(
     name.casefold()
     for name in (
-        *("NotebookEdit", "TodoRead", "ExitPlanMode", "EnterPlanMode", "SlashCommand", "Skill", "LSP", "Monitor"),
+        *("NotebookEdit", "TodoRead", "ExitPlanMode", "EnterPlanMode", "SlashCommand", "LSP", "Monitor"),
         *("ListMcpResourcesTool", "ReadMcpResourceTool", "EnterWorktree", "ExitWorktree", "ToolSearch"),
         *("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "SendMessage", "PowerShell"),
         *("CronCreate", "CronDelete", "CronList"),
@@ -81,7 +82,7 @@ _CLAUDE_TOOLS = frozenset(
 )
 """Tools of Claude Code that Odin does not have."""
 
-_TEXT_FIELDS = frozenset(("name", "description", "model", "color", "tools", "denied_tools", "prompt"))
+_TEXT_FIELDS = frozenset(("name", "description", "model", "color", "tools", "denied_tools", "prompt", "skills"))
 """Fields whose value is read as plain text if it is not valid YAML."""
 
 _PERMISSION_MODES = ("default", "acceptEdits", "auto", "plan", "dontAsk", "bypassPermissions")
@@ -293,6 +294,8 @@ class _FieldReader:
                 return self._read_rules(key, value)
             case "write_scope" | "instructions":
                 return _read_paths(key, value, fatal=name == "write_scope")
+            case "skills":
+                return _read_skills(key, value)
             case "cwd" | "venv":
                 return _read_path(key, value)
             case "delegation":
@@ -323,7 +326,7 @@ class _FieldReader:
 
     def _read_tools(self, key: str, value: Any) -> tuple[str, ...] | None:
         """Return the names of tools; None for all tools. Unknown tools are left out."""
-        items = _split_names(value) if isinstance(value, str) else value
+        items = split_names(value) if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
             raise _WrongValue(f"{key} must be a list of tools, such as Read, Grep.", fatal=True)
         names: list[str] = []
@@ -372,11 +375,6 @@ class _FieldReader:
         return found
 
 
-def _split_names(text: str) -> list[str]:
-    """Split at commas and spaces, except inside parentheses."""
-    return [word for word in re.split(r"[,\s]+(?![^(]*\))", text.strip()) if word]
-
-
 def _choose(key: str, value: Any, choices: Mapping[str, Any]) -> Any:
     found = choices.get(str(value).strip().casefold())
     if found is None:
@@ -403,10 +401,19 @@ def _read_path(key: str, value: Any, *, fatal: bool = False) -> str:
 
 
 def _read_paths(key: str, value: Any, *, fatal: bool) -> tuple[str, ...]:
-    items = _split_names(value) if isinstance(value, str) else value
+    items = split_names(value) if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
         raise _WrongValue(f"{key} must be a list of paths.", fatal=fatal)
     return tuple(_read_path(key, item, fatal=fatal) for item in cast("list[str]", items))
+
+
+def _read_skills(key: str, value: Any) -> tuple[str, ...]:
+    """Return the names of skills; `none` is an empty list."""
+    items = split_names(value) if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
+        raise _WrongValue(f"{key} must be a list of skills.")
+    names = tuple(dict.fromkeys(to_valid_unicode(item.strip()) for item in cast("list[str]", items)))
+    return () if names == ("none",) else names
 
 
 def _read_number(key: str, value: Any, kind: type[int] | type[float], unit: str) -> int | float:

@@ -1,4 +1,4 @@
-"""Reads folders of Markdown files with YAML front matter: custom commands and agent files.
+"""Reads folders of Markdown files with YAML front matter: custom commands and agent files; also used for skills.
 
 Real files often contain values that are not valid YAML, such as `argument-hint: [a] [b]` or a description with colons.
 Those values are read as plain text, so parsing never fails; what could not be read is listed as `errors`. Links that
@@ -7,6 +7,7 @@ model.
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct, field
 
+from odin.core.lazy_pattern import compile_lazily
+
 if TYPE_CHECKING:
     import yaml
 
 _FENCE = "---"
 MAX_FRONT_MATTER_LINES = 200
 """A fence that is not closed within this many lines is part of the text."""
+
+_PLAIN_LINE = compile_lazily(r"([A-Za-z][\w-]*):[ ]+([A-Za-z0-9/(](?:(?!: | #|:$)[^\n\t\r\x85\u2028\u2029])*)")
+"""A key and a value that YAML reads as it is written: without quotes, lists, other keys or comments."""
 
 _MAX_NODES = 5_000
 _MAX_DEPTH = 20
@@ -74,7 +80,9 @@ class _FrontMatterReader:
         self._nodes = 0
 
     def read(self, lines: list[str], first: int) -> None:
-        if not any(line.strip() and not line.lstrip().startswith("#") for line in lines):
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in lines) or self._read_plain(
+            lines, first
+        ):
             return
         root = _compose("\n".join(lines))
         if not isinstance(root, str) and self._read_mapping(root, first):
@@ -82,6 +90,21 @@ class _FrontMatterReader:
         self.values, self.lines, self.errors = {}, {}, []
         for at, block in _split_blocks(lines):
             self._read_block(block, first + at)
+
+    def _read_plain(self, lines: list[str], first: int) -> bool:
+        """Read front matter whose every line is a key with a plain word or sentence, without YAML, which takes long.
+
+        False if it is anything else; then nothing has been read.
+        """
+        found = [_PLAIN_LINE.fullmatch(line) for line in lines]
+        keys = {_key_of(match[1]) for match in found if match is not None}
+        if len(keys) < len(lines):
+            return False
+        for number, match in enumerate(found, first):
+            assert match is not None
+            key = _key_of(match[1])
+            self.values[key], self.lines[key] = match[2].strip(), number
+        return True
 
     def _read_block(self, block: list[str], line: int) -> None:
         root = _compose("\n".join(block))
@@ -286,6 +309,11 @@ def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
     if b"\0" in raw:
         return _ParsedFile(stamp, error="it is not a text file.")
     return _ParsedFile(stamp, split_front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace")))
+
+
+def split_names(text: str) -> list[str]:
+    """Split at commas and spaces, except inside parentheses."""
+    return [word for word in re.split(r"[,\s]+(?![^(]*\))", text.strip()) if word]
 
 
 def to_plain_line(text: str) -> str:
