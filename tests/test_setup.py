@@ -11,9 +11,9 @@ import pytest
 from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.config.files import insert_key, set_key
-from odin.core.client import ModelOption, Setup
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
+from odin.core.setup import ModelOption, Setup
 from odin.models.onboarding import Onboarding
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, TodosChanged
-from odin.core.client import ModelOption, RewindPlan, SessionSummary, TrustRequest, TurnRecord
+from odin.core.client import RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, SkippedFile, Todo
 from odin.core.op import (
@@ -23,6 +23,7 @@ from odin.core.op import (
     SetPermissionMode,
     SetRole,
 )
+from odin.core.setup import ModelOption, TrustRequest
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft

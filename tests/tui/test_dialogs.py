@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import PlanAsked
-from odin.core.client import TrustRequest
+from odin.core.setup import TrustRequest
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog

@@ -20,8 +20,8 @@ from odin.config.trust import (
     read_trusted_folders,
     remove_trusted_folder,
 )
-from odin.core.client import TrustRequest
 from odin.core.errors import OdinError, UsageError
+from odin.core.setup import TrustRequest
 from odin.policy.hook_declaration import parse_hooks
 from odin.policy.rules.rule_file import RuleReader
 

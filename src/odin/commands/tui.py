@@ -25,7 +25,7 @@ from odin.ui.tui.terminal_driver import OdinDriver, Terminal
 
 if TYPE_CHECKING:
     from odin.app.sessions import SessionSwitcher
-    from odin.core.client import Setup, TrustGate
+    from odin.core.setup import Setup, TrustGate
     from odin.models.onboarding import Onboarding
 
 

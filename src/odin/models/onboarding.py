@@ -8,8 +8,8 @@ from pathlib import Path
 from odin.config import CONFIG_NAME, Options, get_config_dir, get_current_folder, get_state_dir, load
 from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
 from odin.config.files import set_key
-from odin.core.client import ModelOption
 from odin.core.errors import UsageError
+from odin.core.setup import ModelOption
 from odin.models.catalog import add_stored_keys, default_ref_of
 from odin.models.keys import add_key, list_key_providers, list_keys
 from odin.session.log import scan_logs

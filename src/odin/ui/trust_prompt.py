@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TextIO
 
-from odin.core.client import TrustRequest
+from odin.core.setup import TrustRequest
 from odin.ui.terminal import escape_hidden, quote_block, size_of, write_text
 
 UNWRAPPED_COLUMNS = 1_000_000

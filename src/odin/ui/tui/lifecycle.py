@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 
-from odin.core.client import Setup, TrustGate
 from odin.core.errors import OdinError
 from odin.core.op import SetModel
+from odin.core.setup import Setup, TrustGate
 from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.painter import is_joined, paint_block

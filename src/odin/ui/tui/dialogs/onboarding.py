@@ -8,9 +8,10 @@ from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from odin.core.client import AvailableModel, ModelOption, Setup, TrustRequest
+from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.format import shorten_home
+from odin.core.setup import ModelOption, Setup, TrustRequest
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
