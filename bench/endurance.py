@@ -8,7 +8,6 @@ import ctypes
 import gc
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -131,8 +130,13 @@ def _rss_kb() -> int:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+    return _status_kb("VmRSS")
+
+
+def _status_kb(field: str) -> int:
+    """Return a field of the process status. `ru_maxrss` would not do: a child inherits the peak of its parent."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(fields["VmRSS"].split()[0])
+    return int(fields[field].split()[0])
 
 
 async def _child_memory(project: str, state: str, url: str) -> dict[str, float]:
@@ -163,7 +167,7 @@ async def _child_memory(project: str, state: str, url: str) -> dict[str, float]:
     await client.close()
     used = marks[WARM // 100 - 1 :]
     slope = (statistics.mean(used[-3:]) - statistics.mean(used[:3])) / ((len(used) - 3) * 100)
-    return {"kb": slope, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"kb": slope, "peak_mb": _status_kb("VmHWM") / 1024}
 
 
 async def _child_idle(project: str, state: str, session: str) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from sys import intern
+from typing import ClassVar
 
 import msgspec
 
@@ -143,6 +144,24 @@ class MainConversation:
     `count_changes` returns the number of file changes so far. `tokens` of the context window (`limit`) were in use
     according to the last reply; `is_measured` is False if the conversation was shortened since.
     """
+
+    EVENTS: ClassVar[frozenset[type]] = Thread.EVENTS | {
+        ToolEnded,
+        UsageRecorded,
+        FileCached,
+        StatusUpdated,
+        TurnStarted,
+        TurnEnded,
+        NoteAdded,
+        TodosChanged,
+        ContextAdded,
+        ContextSummarized,
+        ResultsPruned,
+        Compacted,
+        Rewound,
+        Redone,
+        SessionOpened,
+    }
 
     def __init__(self, read_log: ReadLog | None, count_changes: Callable[[], int]) -> None:
         self.thread = Thread()

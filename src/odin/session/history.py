@@ -9,7 +9,7 @@ its one result. The originals stay in the log, and a rewind to before the summar
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -64,6 +64,10 @@ class UnfinishedSave(Struct, frozen=True):
 
 class FileHistory:
     """All changes, including those made by rewinds, so any earlier state can be reached by reading backwards."""
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (ToolStarted, CheckpointSaved, FilesChanged, CallSpeculated, CallDiscarded, Rewound, Redone)
+    )
 
     def __init__(self) -> None:
         self._open: dict[str, UnfinishedSave] = {}

@@ -8,8 +8,8 @@ where the user gave it: when a session is resumed in another project, allow rule
 and ask rules stay.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +34,6 @@ from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, SubAgentRecord,
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
-    AnyEvent,
     BudgetSet,
     Envelope,
     FilesChanged,
@@ -116,6 +115,10 @@ class SessionPermissions:
     Grants hold in the project at `root`.
     """
 
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (SessionOpened, PermissionModeChanged, RuleAdded, RuleRemoved, BudgetSet)
+    )
+
     def __init__(self) -> None:
         self.root = ""
         self.mode = "default"
@@ -131,7 +134,8 @@ class SessionPermissions:
         """The grants that hold in the project at `root`."""
         return self.grants if root == self.root else self.grants.restrict_for_other_project()
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, envelope: Envelope) -> None:
+        event = envelope.event
         match event:
             case SessionOpened():
                 self._open(event)
@@ -179,6 +183,10 @@ class SessionTotals:
 
 class PromptQueueState:
     """The queued prompts, oldest first."""
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (PromptQueued, PromptChanged, PromptDropped, PromptInjected, TurnStarted)
+    )
 
     def __init__(self) -> None:
         self._prompts: dict[str, QueuedPrompt] = {}
@@ -246,6 +254,8 @@ class LoopModeState:
     the main agent those of all agents.
     """
 
+    EVENTS: ClassVar[frozenset[type]] = frozenset((LoopChanged, SessionOpened, TurnStarted, ToolEnded, FilesChanged))
+
     def __init__(self, agent: str = "") -> None:
         self._agent = agent
         self._last = _LOOP_OFF
@@ -294,6 +304,23 @@ class OpenWork:
     `turns` maps an agent to its running turn. The other dicts map an id to its starting event.
     """
 
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (
+            TurnStarted,
+            TurnEnded,
+            AgentStarted,
+            AgentEnded,
+            PermissionAsked,
+            QuestionsAsked,
+            PlanAsked,
+            PermissionAnswered,
+            QuestionsAnswered,
+            PlanAnswered,
+            SpawnStarted,
+            SpawnFinished,
+        )
+    )
+
     def __init__(self) -> None:
         self.turns: dict[str, str] = {}
         self.agents: dict[str, AgentStarted] = {}
@@ -303,7 +330,8 @@ class OpenWork:
     def __bool__(self) -> bool:
         return bool(self.turns or self.agents or self.asks or self.spawns)
 
-    def apply(self, event: AnyEvent, agent: str) -> None:
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
         match event:
             case TurnStarted():
                 self.turns[agent] = event.id
@@ -325,8 +353,30 @@ class OpenWork:
                 pass
 
 
+class StatePart(Protocol):
+    """A part of the state. `EVENTS` are the events that change it."""
+
+    EVENTS: ClassVar[frozenset[type]]
+
+    def apply(self, envelope: Envelope) -> None: ...
+
+
 class SessionState:
     """Everything the engine and front ends know about a session. Only `apply` changes it."""
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (
+            UsageRecorded,
+            AgentEnded,
+            TurnStarted,
+            ModeChanged,
+            SessionOpened,
+            TitleSet,
+            InstructionsChanged,
+            ModelChanged,
+            RoleChanged,
+        )
+    )
 
     def __init__(self, session: str = "", read_log: ReadLog | None = None) -> None:
         self.session = session
@@ -348,6 +398,15 @@ class SessionState:
         self.permissions = SessionPermissions()
         self.totals = SessionTotals()
         self._queued_prompts = PromptQueueState()
+        self._parts: tuple[StatePart, ...] = (
+            self.open_work,
+            self.conversation,
+            self.board,
+            self._queued_prompts,
+            self.permissions,
+            self.loop,
+        )
+        self._parts_by_event: dict[type, tuple[Callable[[Envelope], None], ...]] = {}
 
     @classmethod
     def fold(cls, envelopes: Iterable[Envelope], session: str = "", read_log: ReadLog | None = None) -> "SessionState":
@@ -364,18 +423,25 @@ class SessionState:
         if event.durable:
             self.seq = max(self.seq, envelope.seq)
         self.session = self.session or envelope.session
-        self.open_work.apply(event, envelope.agent)
-        self.conversation.apply(envelope)
-        self.conversation.record_file_changes(self.file_history.apply(envelope))
-        self.sub_agents.apply(envelope)
-        self.board.apply(envelope)
-        self._queued_prompts.apply(envelope)
-        self.permissions.apply(event)
-        self.loop.apply(envelope)
+        kind = type(event)
+        parts = self._parts_by_event.get(kind)
+        if parts is None:
+            parts = self._parts_by_event[kind] = tuple(part.apply for part in self._parts if kind in part.EVENTS)
+        for apply in parts:
+            apply(envelope)
+        if kind in FileHistory.EVENTS:
+            self.conversation.record_file_changes(self.file_history.apply(envelope))
+        if envelope.agent or kind in SubAgentThreads.EVENTS:
+            self.sub_agents.apply(envelope)
         if envelope.agent and isinstance(event, LoopChanged):
             self.loop_of(envelope.agent)
         for loop in self._agent_loops.values():
             loop.apply(envelope)
+        if kind in self.EVENTS:
+            self._apply_own(envelope)
+
+    def _apply_own(self, envelope: Envelope) -> None:
+        event = envelope.event
         match event:
             case UsageRecorded():
                 self.totals.add(event, envelope.agent)

@@ -1,53 +1,29 @@
 """The sub-agents of a session with their threads, the delegated tasks, and the mail that is not delivered yet."""
 
 from collections.abc import Collection, Iterable
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from odin.core.call_events import (
-    Replied,
-    ReplyDiscarded,
     SpawnStarted,
     TodosChanged,
-    ToolEnded,
-    ToolStarted,
     UsageRecorded,
 )
 from odin.core.client import SubAgentRecord
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
-    Compacted,
-    ContextSummarized,
     Envelope,
-    MessageRemoved,
     ModelChanged,
     NoteAdded,
-    PromptInjected,
-    ResultsPruned,
     SessionOpened,
-    TurnEnded,
     TurnStarted,
 )
 from odin.core.team import ACTIVE_STATES, MailSent, TaskChanged, TaskCreated, TaskRecord
 from odin.core.text import join_some
 from odin.session.conversation import ReadLog
 from odin.session.thread import Thread
-
-_THREAD_EVENTS = (
-    TurnStarted,
-    TurnEnded,
-    Replied,
-    ToolStarted,
-    ToolEnded,
-    NoteAdded,
-    ReplyDiscarded,
-    PromptInjected,
-    MessageRemoved,
-    ContextSummarized,
-    ResultsPruned,
-    Compacted,
-)
 
 _MAX_NAMED = 10
 
@@ -59,6 +35,10 @@ class SubAgentThreads:
 
     `agent_count` and `spawn_count` are the highest numbers used for sub-agents and background processes, for new ids.
     """
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (SessionOpened, AgentStarted, AgentEnded, TodosChanged, UsageRecorded, ModelChanged, SpawnStarted)
+    )
 
     def __init__(self, read_log: ReadLog | None = None) -> None:
         self.agent_count = 0
@@ -84,7 +64,7 @@ class SubAgentThreads:
         event, agent = envelope.event, envelope.agent
         if agent:
             self.agent_count = max(self.agent_count, _number_of(agent))
-            if isinstance(event, _THREAD_EVENTS):
+            if type(event) in Thread.EVENTS:
                 self.thread_of(agent).apply(event)
         match event:
             case SessionOpened():
@@ -138,7 +118,7 @@ class SubAgentThreads:
             event = envelope.event
             if isinstance(event, AgentStarted) and event.id == agent and event.continues:
                 thread = self._load_thread(event.continues)
-            elif envelope.agent == agent and isinstance(event, _THREAD_EVENTS):
+            elif envelope.agent == agent and type(event) in Thread.EVENTS:
                 thread.apply(event)
         return thread
 
@@ -156,6 +136,10 @@ class TaskBoard:
     recipient: the next agent of the task gets it. When a task has ended, unread reports to its agent go to the task's
     owner.
     """
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (TurnStarted, NoteAdded, TaskCreated, TaskChanged, MailSent, AgentEnded, SessionOpened)
+    )
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskRecord] = {}

@@ -5,6 +5,7 @@ call is followed by exactly one result, in the order of the calls.
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -49,6 +50,23 @@ class Thread:
     messages already sent were rewritten. `lineage` changes when message positions change, which invalidates a summary
     prepared for the old positions.
     """
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (
+            Replied,
+            ToolStarted,
+            ToolEnded,
+            NoteAdded,
+            TurnStarted,
+            TurnEnded,
+            ReplyDiscarded,
+            PromptInjected,
+            MessageRemoved,
+            ContextSummarized,
+            ResultsPruned,
+            Compacted,
+        )
+    )
 
     def __init__(self) -> None:
         self.summary = ""

@@ -1,0 +1,48 @@
+"""Each part of the state declares the events that change it. An event that is missing there would be ignored."""
+
+import ast
+import inspect
+import textwrap
+from typing import cast
+
+import pytest
+
+from odin.session.conversation import MainConversation
+from odin.session.history import FileHistory
+from odin.session.state import LoopModeState, OpenWork, PromptQueueState, SessionPermissions, SessionState
+from odin.session.team import SubAgentThreads, TaskBoard
+from odin.session.thread import Thread
+
+
+def find_handled(part: type, method: str) -> set[str]:
+    """Return the events for which the method has a case or a test with isinstance."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(part, method))))
+    found = {
+        node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            kind = node.args[1]
+            assert isinstance(kind, ast.Name)
+            found.add(kind.id)
+    return found - {"_SHORTENING_EVENTS"}
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "more"),
+    [
+        (Thread, "apply", set[type]()),
+        (FileHistory, "apply", set[type]()),
+        (MainConversation, "apply", Thread.EVENTS),
+        (SubAgentThreads, "apply", set[type]()),
+        (TaskBoard, "apply", set[type]()),
+        (SessionPermissions, "apply", set[type]()),
+        (PromptQueueState, "apply", set[type]()),
+        (LoopModeState, "apply", set[type]()),
+        (OpenWork, "apply", set[type]()),
+        (SessionState, "_apply_own", set[type]()),
+    ],
+)
+def test_a_part_declares_the_events_it_handles(part: type, method: str, more: set[type]) -> None:
+    declared = {kind.__name__ for kind in part.EVENTS}
+    assert declared == find_handled(part, method) | {kind.__name__ for kind in more}
