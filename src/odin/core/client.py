@@ -67,6 +67,8 @@ class QueuedPrompt(Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     paused: bool = False
     agent: str = ""
+    temperature: float | None = None
+    max_tokens: int = 0
 
 
 class SubAgentRecord(Struct, frozen=True):

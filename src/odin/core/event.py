@@ -145,6 +145,8 @@ class PromptQueued(Event, frozen=True, omit_defaults=True):
     delivery: Delivery = "queue"
     display_text: str = ""
     attachments: tuple[Attachment, ...] = ()
+    temperature: float | None = None
+    max_tokens: int = 0
 
 
 class PromptChanged(Event, frozen=True, omit_defaults=True):
@@ -156,6 +158,8 @@ class PromptChanged(Event, frozen=True, omit_defaults=True):
     delivery: Delivery = "queue"
     display_text: str = ""
     attachments: tuple[Attachment, ...] = ()
+    temperature: float | None = None
+    max_tokens: int = 0
 
 
 class PromptDropped(Event, frozen=True):
@@ -186,7 +190,7 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
 
     `notes` and `images` are what the model reads besides the text, including the attached and mentioned files.
     `continues`: no new prompt; the model is asked again with the conversation as it is. `mail` are the ids of the mail
-    that the text and the notes deliver.
+    that the text and the notes deliver. `temperature` and `max_tokens` are those of the prompt, if it has any.
     """
 
     id: str
@@ -198,6 +202,8 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     mail: tuple[str, ...] = ()
+    temperature: float | None = None
+    max_tokens: int = 0
 
 
 class TurnEnded(Event, frozen=True):

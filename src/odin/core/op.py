@@ -15,7 +15,8 @@ class Prompt(Struct, frozen=True, tag=True):
     `wait=False` raises SessionBusy instead of queueing. `delivery` says how a queued prompt reaches the agent; None
     uses the configuration. An id that is already queued is rejected. Files mentioned in the text as `@path` or
     `@path:10-20` need not be in `attachments`. `display_text` is shown to people instead of the text; a prompt that has
-    one is not expanded as a custom command.
+    one is not expanded as a custom command. `temperature` and `max_tokens`, the maximum tokens of one reply, apply to
+    all requests of its turn; such a prompt never joins another turn.
     """
 
     id: str
@@ -26,6 +27,12 @@ class Prompt(Struct, frozen=True, tag=True):
     attachments: tuple[Attachment, ...] = ()
     display_text: str = ""
     agent: str = ""
+    temperature: float | None = None
+    max_tokens: int = 0
+
+    @property
+    def has_options(self) -> bool:
+        return self.temperature is not None or self.max_tokens > 0
 
 
 class ChangePrompt(Struct, frozen=True, tag=True):

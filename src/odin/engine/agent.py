@@ -159,10 +159,7 @@ class Agent:
             raise SessionBusy
         delivery = prompt.delivery or self._delivery
         self._queue.put(msgspec.structs.replace(prompt, delivery=delivery))
-        self._recorder.emit(
-            PromptQueued(prompt.id, prompt.text, prompt.mode, delivery, prompt.display_text, prompt.attachments),
-            self.name,
-        )
+        self._recorder.emit(_queue_event_of(PromptQueued, prompt, delivery), self.name)
         self._notify_steering()
 
     def _refuse_duplicate_id(self, prompt_id: str) -> None:
@@ -193,10 +190,7 @@ class Agent:
         if changed is None:
             return False
         delivery = changed.delivery or self._delivery
-        self._recorder.emit(
-            PromptChanged(changed.id, changed.text, changed.mode, delivery, changed.display_text, changed.attachments),
-            self.name,
-        )
+        self._recorder.emit(_queue_event_of(PromptChanged, changed, delivery), self.name)
         if idle and (prompt := self._queue.take()) is not None:
             self._self_started_turns = 0
             self._start_prompt(prompt)
@@ -391,20 +385,20 @@ class Agent:
     def _prepare_turn(self, prompt: Prompt | Continue) -> AgentTurn:
         mode = self._mode_for(prompt.mode or self._current_mode)
         continues = isinstance(prompt, Continue)
-        text, shown, attached = (
-            ("", "", ()) if isinstance(prompt, Continue) else (prompt.text, prompt.display_text, prompt.attachments)
-        )
+        asked = Prompt(prompt.id, "") if isinstance(prompt, Continue) else prompt
         notes = self._collect_notes(mode, continues)
         mail = self._deps.mailbox.take(self.name)
         started = TurnStarted(
             prompt.id,
-            text,
+            asked.text,
             mode,
             (*notes, mail.text) if mail.text else notes,
             continues,
-            shown,
-            attachments=attached,
+            asked.display_text,
+            attachments=asked.attachments,
             mail=(*self._mail_of_prompt.pop(prompt.id, ()), *mail.ids),
+            temperature=asked.temperature,
+            max_tokens=asked.max_tokens,
         )
 
         def fits(other: Mode) -> bool:
@@ -457,3 +451,18 @@ class Agent:
         self._last_date, self._last_mode = date, mode
         context, self._context = self._context, []
         return (*notes, *context, *(item.text for item in self.take_notifications()))
+
+
+def _queue_event_of(
+    kind: type[PromptQueued] | type[PromptChanged], prompt: Prompt, delivery: Delivery
+) -> PromptQueued | PromptChanged:
+    return kind(
+        prompt.id,
+        prompt.text,
+        prompt.mode,
+        delivery,
+        prompt.display_text,
+        prompt.attachments,
+        prompt.temperature,
+        prompt.max_tokens,
+    )

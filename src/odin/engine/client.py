@@ -19,7 +19,7 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import AgentShutdown, EmptyPrompt
+from odin.core.errors import AgentShutdown, EmptyPrompt, UsageError
 from odin.core.event import (
     AnyEvent,
     ContextAdded,
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
     from odin.engine.crash_recovery import DanglingEvents
     from odin.engine.loop_mode import LoopMode
     from odin.engine.session_ops import SessionOps
+
+
+MAX_TEMPERATURE = 2.0
 
 
 class Checkpoints(Protocol):
@@ -231,6 +234,7 @@ class LocalClient:
         async with self._start.lock:
             if not op.text.strip() and not op.attachments:
                 raise EmptyPrompt
+            _check_options(op)
             text, shown = await self._deps.expander.expand(op.text, op.display_text)
             op = await self._deps.attachments.accept(msgspec.structs.replace(op, text=text, display_text=shown))
             self._start.open()
@@ -447,6 +451,13 @@ class LocalClient:
         deps.recorder.bus.close()
         deps.recorder.close()
         await self._host.close()
+
+
+def _check_options(op: Prompt) -> None:
+    if op.temperature is not None and not 0 <= op.temperature <= MAX_TEMPERATURE:
+        raise UsageError(f"The temperature must be from 0 to {MAX_TEMPERATURE:g}, not {op.temperature:g}.")
+    if op.max_tokens < 0:
+        raise UsageError(f"max_tokens must be positive, not {op.max_tokens}.")
 
 
 _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {

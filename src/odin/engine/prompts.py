@@ -193,8 +193,11 @@ class PromptQueue:
     def find_injectable(
         self, fits: Callable[[Mode], bool], deliveries: tuple[Delivery, ...] = ("merge", "steer")
     ) -> Prompt | None:
-        """Return the next prompt to inject into the running turn; its mode must fit the turn."""
-        return next((item for item in self._list_due() if item.delivery in deliveries and fits(item.mode)), None)
+        """Return the next prompt to inject into the running turn; its mode must fit, and it must have no options."""
+        for item in self._list_due():
+            if item.delivery in deliveries and fits(item.mode) and not item.has_options:
+                return item
+        return None
 
     @property
     def paused_ids(self) -> frozenset[str]:
@@ -231,6 +234,8 @@ def _prompt_of(item: QueuedPrompt) -> Prompt:
         delivery=item.delivery,
         display_text=shown,
         attachments=item.attachments,
+        temperature=item.temperature,
+        max_tokens=item.max_tokens,
     )
 
 

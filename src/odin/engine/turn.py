@@ -431,10 +431,11 @@ class AgentTurn:
 
     def _build_request(self, template: RequestTemplate) -> Request:
         limits, options = self._deps.limits, template.info.options
+        heats = self._started.temperature, options.temperature, limits.temperature
         thread = self._deps.recorder.state.thread_of(self._scope.agent)
         thinking = limits.thinking if template.info.thinking else 0
         thinking = thinking if options.thinking is None else options.thinking
-        max_tokens = options.max_tokens or limits.max_tokens
+        max_tokens = self._started.max_tokens or options.max_tokens or limits.max_tokens
         max_tokens = min(max_tokens, template.info.max_output or max_tokens)
         room = self._deps.compaction.reply_room_of(template)
         if room:
@@ -445,7 +446,7 @@ class AgentTurn:
             system=(*template.system, thread.summary) if thread.summary else template.system,
             tools=template.tools,
             max_tokens=max_tokens,
-            temperature=limits.temperature if options.temperature is None else options.temperature,
+            temperature=next((heat for heat in heats if heat is not None), None),
             thinking=thinking,
             images=template.info.images,
             agent=self._scope.agent,

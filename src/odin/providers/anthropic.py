@@ -88,7 +88,7 @@ def encode_request(
     version = _parse_claude_version(request.model)
     body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
     if request.temperature is not None and not request.thinking and version < (4, 7):
-        body["temperature"] = request.temperature
+        body["temperature"] = min(request.temperature, 1.0)
     body |= _encode_thinking(request, version)
     if request.service_tier:
         body["service_tier"] = request.service_tier

@@ -227,7 +227,15 @@ class _ActionReader:
             self._add_action(item, Continue(event.id, event.mode))
         elif event.id not in self._queued and event.id not in self._spawned and event.id not in event.mail:
             self._add_action(
-                item, Prompt(event.id, event.text, event.mode, display_text=event.display_text or event.text)
+                item,
+                Prompt(
+                    event.id,
+                    event.text,
+                    event.mode,
+                    display_text=event.display_text or event.text,
+                    temperature=event.temperature,
+                    max_tokens=event.max_tokens,
+                ),
             )
         self._running = event.id
 
@@ -247,7 +255,13 @@ class _ActionReader:
         if isinstance(event, PromptQueued):
             self._queued.add(event.id)
             return Prompt(
-                event.id, event.text, event.mode, delivery=event.delivery, display_text=event.display_text or event.text
+                event.id,
+                event.text,
+                event.mode,
+                delivery=event.delivery,
+                display_text=event.display_text or event.text,
+                temperature=event.temperature,
+                max_tokens=event.max_tokens,
             )
         if isinstance(event, PromptChanged):
             return ChangePrompt(event.id, event.text, event.mode, event.delivery, event.display_text or event.text)

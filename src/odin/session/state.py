@@ -223,6 +223,8 @@ def _queued_prompt_of(event: PromptQueued | PromptChanged, queued_at: float, age
         expanded,
         event.attachments,
         agent=agent,
+        temperature=event.temperature,
+        max_tokens=event.max_tokens,
     )
 
 

@@ -126,6 +126,8 @@ class _InputLine(Struct):
     message: "_InputContent | None" = None
     uuid: str | None = None
     mode: str | None = None
+    temperature: float | None = None
+    max_tokens: int = 0
 
 
 class _InputContent(Struct):
@@ -379,7 +381,9 @@ class _StreamServer:
         except UsageError as error:
             self._refuse(prompt_id, error)
             return
-        await self._submit_prompt(Prompt(prompt_id, content.text, mode, delivery="queue", attachments=content.attached))
+        prompt = Prompt(prompt_id, content.text, mode, delivery="queue", attachments=content.attached)
+        options = {"temperature": line.temperature, "max_tokens": line.max_tokens}
+        await self._submit_prompt(msgspec.structs.replace(prompt, **options))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
         if not self._prompts:
