@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import inspect
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -10,7 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from msgspec import Struct
 
 from odin.app import build_standard_registry, open_session
 from odin.config import Options
@@ -28,13 +26,34 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, SessionBusy, UsageError
 from odin.core.event import AnyEvent, Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
 from odin.core.event_values import ExitReason
-from odin.core.message import ToolCall, Usage
-from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Prompt, QueuePolicy, RemoveRule
+from odin.core.message import Usage
+from odin.core.op import (
+    AddRule,
+    CancelCompaction,
+    Compact,
+    DropPrompt,
+    Interrupt,
+    Prompt,
+    QueuePolicy,
+    RemoveRule,
+    SetSystemPrompt,
+    SetTools,
+)
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.core.tool import Registry, Tool
 from odin.policy.modes import mode_of, split_plan_alias
-from odin.ui.callbacks import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
+from odin.ui.callbacks import (
+    Allow,
+    Callbacks,
+    CanUseTool,
+    Deny,
+    Hook,
+    HookTable,
+    decide,
+    invoke_callback,
+    make_callback_hooks,
+)
 from odin.ui.exit import describe_ending
 from odin.ui.stream_json.agent_messages import list_agent_types
 from odin.ui.stream_json.translator import StreamTranslator
@@ -60,20 +79,6 @@ _UNOPENED_INFO = SessionInfo("", "", "", "", "edit_mode", "", ())
 """Stands for a session that was aborted before it was open."""
 
 
-class Callbacks(Struct, frozen=True, kw_only=True):
-    """Functions, sync or async, that are called in stream order while a prompt runs.
-
-    At the end either `on_complete` or `on_error` is called, exactly once.
-    """
-
-    on_text_delta: Callable[[str], Any] | None = None
-    on_tool_call: Callable[[ToolCall], Any] | None = None
-    on_tool_result: Callable[[ToolEnded], Any] | None = None
-    on_usage: Callable[[UsageRecorded], Any] | None = None
-    on_complete: Callable[[ResultMessage], Any] | None = None
-    on_error: Callable[[OdinError], Any] | None = None
-
-
 def query(
     prompt: str,
     options: Options | None = None,
@@ -86,7 +91,7 @@ def query(
 ) -> "Query":
     """Start a prompt in its own session and return at once. Requires a running event loop."""
     session = new(provider, options, tools=tools, can_use_tool=can_use_tool, hooks=hooks)
-    return Query(session, prompt, "", callbacks or Callbacks(), owns_session=True)
+    return Query(session, _make_prompt(prompt), "", callbacks or Callbacks(), owns_session=True)
 
 
 def new(
@@ -117,6 +122,10 @@ def default_registry(cwd: str = "", *, read_before_edit: bool = True) -> Registr
     Without `read_before_edit` the edit tools accept files that were not read.
     """
     return build_standard_registry(cwd, read_before_edit=read_before_edit)
+
+
+def _make_prompt(text: str, temperature: float | None = None, max_tokens: int = 0) -> Prompt:
+    return Prompt(os.urandom(6).hex(), text, delivery="queue", temperature=temperature, max_tokens=max_tokens)
 
 
 class CrossThreadResult:
@@ -162,17 +171,38 @@ class Session:
         self.can_use_tool = can_use_tool
         self.include_partial = options.include_partial
 
-    def query(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
-        """Start the next prompt and return at once; it is queued behind running ones."""
-        return Query(self, prompt, mode, callbacks or Callbacks(), owns_session=False)
+    def query(
+        self,
+        prompt: str,
+        *,
+        mode: str = "",
+        callbacks: Callbacks | None = None,
+        temperature: float | None = None,
+        max_tokens: int = 0,
+    ) -> "Query":
+        """Start the next prompt and return at once; it is queued behind running ones.
 
-    def send(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
+        `temperature` and `max_tokens`, the most tokens of one reply, are for this prompt only.
+        """
+        op = _make_prompt(prompt, temperature, max_tokens)
+        return Query(self, op, mode, callbacks or Callbacks(), owns_session=False)
+
+    def send(
+        self,
+        prompt: str,
+        *,
+        mode: str = "",
+        callbacks: Callbacks | None = None,
+        temperature: float | None = None,
+        max_tokens: int = 0,
+    ) -> "Query":
         """Like `query`, but never queued: raise SessionBusy while another prompt runs, or EmptyPrompt."""
         if not prompt.strip():
             raise EmptyPrompt
         if self._queries:
             raise SessionBusy
-        return Query(self, prompt, mode, callbacks or Callbacks(), owns_session=False, waits=False)
+        op = msgspec.structs.replace(_make_prompt(prompt, temperature, max_tokens), wait=False)
+        return Query(self, op, mode, callbacks or Callbacks(), owns_session=False)
 
     async def steer(self, text: str) -> bool:
         """Send a message to the running turn; tool calls that have not started are skipped. Return False if idle."""
@@ -214,6 +244,20 @@ class Session:
     async def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
         """Call a function at once when the activity changes. It must not block; a new one replaces it."""
         (await self.open()).observe_activity(observer)
+
+    async def set_system_prompt(self, text: str | None) -> None:
+        """Replace the main text of the system prompt, from the next request on; None restores the usual one."""
+        await (await self.open()).submit(SetSystemPrompt(text))
+
+    async def set_tools(self, tools: Sequence[str | Tool[Any]] | None) -> None:
+        """Offer the model only these tools, from the next request on; None offers the usual ones again.
+
+        A tool is named, or is one of the program's own, which is added. Raise UsageError for an unknown name.
+        """
+        client = await self.open()
+        client.add_tools([tool for tool in tools or () if not isinstance(tool, str)])
+        names = [tool if isinstance(tool, str) else tool.name for tool in tools or ()]
+        await client.submit(SetTools(None if tools is None else tuple(names)))
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """Return the permission rules in display order."""
@@ -277,7 +321,7 @@ class Query:
     """
 
     def __init__(
-        self, session: Session, prompt: str, mode: str, callbacks: Callbacks, *, owns_session: bool, waits: bool = True
+        self, session: Session, prompt: Prompt, mode: str, callbacks: Callbacks, *, owns_session: bool
     ) -> None:
         try:
             loop = asyncio.get_running_loop()
@@ -285,7 +329,7 @@ class Query:
             raise UsageError("A query needs a running event loop.", "Call it from async code.") from None
         self._session = session
         self._loop = loop
-        self._prompt = Prompt(os.urandom(6).hex(), prompt, wait=waits, delivery="queue")
+        self._prompt = prompt
         self._turn = self._prompt.id
         self._mode = mode_of(mode) if mode else None
         self._callbacks = callbacks
@@ -405,7 +449,7 @@ class Query:
             self._aborted = True
         except OdinError as error:
             self.exit_reason, self.last_error = "error", error
-            await _invoke_callback(self._callbacks.on_error, error)
+            await invoke_callback(self._callbacks.on_error, error)
             raise
         await self._ensure_result(StreamTranslator(_UNOPENED_INFO))
 
@@ -489,30 +533,30 @@ class Query:
         elif isinstance(event, UsageRecorded):
             self.total_usage += event.usage
             self.total_cost_usd += event.cost_usd
-            await _invoke_callback(self._callbacks.on_usage, event)
+            await invoke_callback(self._callbacks.on_usage, event)
         elif not envelope.agent:
             await self._handle_event(event)
 
     async def _handle_event(self, event: AnyEvent) -> None:
         calls = self._callbacks
         if isinstance(event, TextStreamed):
-            await _invoke_callback(calls.on_text_delta, event.text)
+            await invoke_callback(calls.on_text_delta, event.text)
         elif isinstance(event, Replied):
             self.turn_count += 1
             for call in event.message.calls:
-                await _invoke_callback(calls.on_tool_call, call)
+                await invoke_callback(calls.on_tool_call, call)
         elif isinstance(event, ToolEnded):
-            await _invoke_callback(calls.on_tool_result, event)
+            await invoke_callback(calls.on_tool_result, event)
         elif isinstance(event, TurnEnded) and event.id in (self._turn, self._prompt.id):
             await self._finish(event)
 
     async def _finish(self, ended: TurnEnded) -> None:
         self.exit_reason, self.turn_count = ended.reason, ended.steps
         if ended.reason == "end_turn":
-            await _invoke_callback(self._callbacks.on_complete, self.result)
+            await invoke_callback(self._callbacks.on_complete, self.result)
         else:
             self.last_error = error_of(ended)
-            await _invoke_callback(self._callbacks.on_error, self.last_error)
+            await invoke_callback(self._callbacks.on_error, self.last_error)
 
     async def _decide(self, ask: AskEvent) -> None:
         """Answer in a separate task: the reader must keep running to see when a request is answered elsewhere."""
@@ -551,13 +595,5 @@ def _apply_permission_defaults(options: Options, can_use_tool: CanUseTool | None
 
 def _close_events(events: AsyncIterator[Envelope]) -> None:
     """Stop the event stream, so that a session that lives on does not buffer events for it."""
-    close = getattr(events, "close", None)
-    if close is not None:
+    if (close := getattr(events, "close", None)) is not None:
         close()
-
-
-async def _invoke_callback(callback: Callable[[Any], Any] | None, value: Any) -> None:
-    if callback is not None:
-        done = callback(value)
-        if inspect.isawaitable(done):
-            await done

@@ -32,6 +32,7 @@ from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import Usage
 from odin.core.op import CancelCompaction, Interrupt, Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine
+from odin.core.tool import Tool
 
 START = 1_700_000_000.0
 """The timestamp of all played events."""
@@ -188,6 +189,9 @@ class PlayedClient:
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:
         return self.plan
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        return None
 
     def add_hook(self, hook: CallbackHook) -> None:
         return None

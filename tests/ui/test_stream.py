@@ -321,9 +321,18 @@ def test_a_client_defines_agents_and_switches_the_role(workspace: Path) -> None:
         refused, switched = talk.hear("control_response")["response"], talk.hear("control_response")["response"]
         assert refused["error"] == "There is no role 'bulider'. Did you mean builder? The roles are: builder, planner."
         assert switched["response"] == {"role": "builder"}
-        talk.say(user("Two."))
+        talk.say(control("set_tools", tools=["Read"]) + control("set_tools", tools="x"))
+        talk.say(control("set_system_prompt", system_prompt="Rhyme.") + control("set_system_prompt", system_prompt=7))
+        answers = [talk.hear("control_response")["response"] for _ in range(4)]
+        assert [answer["subtype"] for answer in answers] == ["success", "error", "success", "error"]
+        assert answers[0]["response"] == {"tools": ["Read"]}
+        talk.say(user("Two.", temperature=0.5, max_tokens=99) + user("Three.", temperature=9))
+        assert "temperature must be from 0 to 2" in str([talk.hear("result"), talk.hear("result")])
         talk.end()
-    assert ["# Role: planner" in str(request.json["system"]) for request in server.requests] == [True, False]
+    first, second = (request.json for request in server.requests)
+    assert ["# Role: planner" in str(body["system"]) for body in (first, second)] == [True, False]
+    assert [tool["name"] for tool in second["tools"]] == ["Read"] and "Rhyme." in str(second["system"])
+    assert (second["max_tokens"], second.get("temperature", 0.5)) == (99, 0.5)
 
 
 def test_an_unknown_role_or_wrong_agents_on_the_command_line_are_usage_errors(workspace: Path) -> None:

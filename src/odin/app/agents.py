@@ -1,7 +1,7 @@
 """What each agent of a session gets: the request template of each mode, web access, tools, hooks and file cache."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,12 @@ from odin.context.system_prompt import (
     load_instructions,
     reload_odin_md,
 )
-from odin.core.errors import ConfigError
+from odin.core.errors import ConfigError, UsageError
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode
 from odin.core.op import AnswerPlan
 from odin.core.provider import ModelInfo
-from odin.core.text import to_valid_unicode
+from odin.core.text import suggest_similar, to_valid_unicode
 from odin.core.tool import FetchResponse, PlanProposal, Question, Registry, ResolvedPath, SearchEngine, Tool
 from odin.core.write_scope import WriteScope
 from odin.engine.call import CallDeps, CallSteps
@@ -83,9 +83,16 @@ class RequestTemplates:
         self._templates: dict[tuple[str, Mode, tuple[str, ...], tuple[object, ...]], RequestTemplate] = {}
 
     def get(
-        self, mode: Mode, registry: Registry, models: ModelSelector, agent: "AgentDefinition | None" = None
+        self,
+        mode: Mode,
+        registry: Registry,
+        models: ModelSelector,
+        agent: "AgentDefinition | None" = None,
+        base: str | None = None,
     ) -> RequestTemplate:
         """Return the template of a mode, with the prompt and the tools of the agent's definition.
+
+        `base` replaces the main text of the system prompt.
 
         It is made once, so that the cached prefix of requests never changes.
         """
@@ -99,7 +106,7 @@ class RequestTemplates:
             offered = _offer_patches(offered, registry)
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
-        own = () if agent is None else (agent.name, agent.prompt, agent.instructions)
+        own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, base)
         key = (models.ref, mode, tuple(tool.name for tool in offered), own)
         known = self._templates.get(key)
         if known is None or known.provider is not provider:
@@ -108,13 +115,22 @@ class RequestTemplates:
                 from odin.providers.tool_adapters import fit_tools_to_window
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
-            system = self._prompt.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
+            system = self._get_prompt(base).build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
             if agent is not None:
                 system = (*system, *self._build_own_blocks(agent))
             self._templates[key] = RequestTemplate(provider, info, system, specs)
         elif known.info.options != info.options:
             self._templates[key] = replace(known, info=info)
         return self._templates[key]
+
+    def _get_prompt(self, base: str | None) -> SystemPromptSource:
+        if base is None:
+            return self._prompt
+        return replace(self._prompt if isinstance(self._prompt, SystemPrompt) else SystemPrompt(), base=base)
+
+    def forget(self) -> None:
+        """Make all templates again: a tool was replaced."""
+        self._templates.clear()
 
     def _build_own_blocks(self, agent: "AgentDefinition") -> tuple[str, ...]:
         """Return what the system prompt of this agent has beyond that of others: its prompt and its instructions."""
@@ -217,6 +233,7 @@ class AgentParts:
         self._scope = scope or WriteScope()
         self._type = definition
         self.models = models or composition.models
+        self.system_prompt: str | None = None
         self.limits: AgentLimits | None = None
         self.turn_limits = composition.limits
         config = composition.config
@@ -350,7 +367,32 @@ class AgentParts:
         return self._type if self._agent else self._composition.roles.definition
 
     def get_template(self, mode: Mode) -> RequestTemplate:
-        return self._composition.templates.get(mode, self.registry, self.models, self._definition)
+        return self._composition.templates.get(
+            mode, self.registry, self.models, self._definition, base=self.system_prompt
+        )
+
+    def offer_only(self, names: Collection[str] | None) -> tuple[str, ...] | None:
+        """Offer only these tools from the next request on, None: the usual ones. Return their full names.
+
+        Raise UsageError for an unknown tool.
+        """
+        found = [self._find_tool(name) for name in names or ()]
+        only = None if names is None else tuple(dict.fromkeys(tool.name for tool in found))
+        self.registry.offer_only(only)
+        return only
+
+    def _find_tool(self, name: str) -> Tool[Any]:
+        tool = self.registry.get(name)
+        if tool is None:
+            names = self.registry.list_names()
+            raise UsageError(f"There is no tool {name!r}.{suggest_similar(name, names)}", f"Tools: {', '.join(names)}.")
+        return tool
+
+    def add_tools(self, tools: Iterable[Tool[Any]]) -> None:
+        """Add tools, in place of those that have the same name."""
+        for tool in tools:
+            self.registry.register(tool)
+        self._composition.templates.forget()
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
         seen = self.take_new_files()

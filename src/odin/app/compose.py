@@ -1,7 +1,7 @@
 """Composes one session: creates its parts in order and connects them."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +258,10 @@ class SessionComposition:
         self.main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
         state = self.recorder.state
         self.main_agent.restore(state.files, state.conversation.files_out_of_view)
+        if self.options.system_prompt is None:
+            self.main_agent.system_prompt = state.system_prompt
+        if self.options.tools is None:
+            self.main_agent.registry.offer_only(state.tools)
         self._has_hinted = False
         self._file_finder: FileFinder | None = None
         self._verification: SessionVerification | None = None
@@ -384,7 +388,7 @@ class SessionComposition:
         return self.main_agent.make_deps(mode)
 
     def get_template(self, mode: Mode) -> RequestTemplate:
-        return self.templates.get(mode, self.main_agent.registry, self.models, self.roles.definition)
+        return self.main_agent.get_template(mode)
 
     def restrict_mode(self, mode: Mode) -> Mode:
         """Return the mode that the role permits."""
@@ -425,6 +429,15 @@ class SessionComposition:
             self.initial_model = InitialModel(chosen=bool(name))
             models.remember()
         return ModelChanged(models.selected, pool=models.selection.pool)
+
+    def set_system_prompt(self, text: str | None, agent: str = "") -> None:
+        self._get_parts(agent).system_prompt = text
+
+    def set_tools(self, names: Collection[str] | None, agent: str = "") -> tuple[str, ...] | None:
+        return self._get_parts(agent).offer_only(names)
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        self._get_parts(agent).add_tools(tools)
 
     async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
         changed = await self.roles.switch(name)
@@ -483,10 +496,13 @@ class SessionComposition:
             self._verification = SessionVerification(self.config, self.env, self.recorder, self.approvals)
         return self._verification.make_verifier(pipeline, turn, scope, calls)
 
+    def _get_parts(self, agent: str) -> AgentParts:
+        return self._team_factory.get_parts(agent) if agent else self.main_agent
+
     def make_loop_mode(self, agent: str) -> "LoopMode":
         from odin.engine.loop_mode import DoneTool, LoopMode
 
-        registry = self._team_factory.get_parts(agent).registry if agent else self.main_agent.registry
+        registry = self._get_parts(agent).registry
 
         def kind_of(name: str) -> Kind | None:
             tool = registry.get(name)

@@ -374,6 +374,7 @@ class Options(Struct, frozen=True, kw_only=True):
     usual_max_turns: int = 0
     max_budget_usd: float | None = None
     max_tokens: int | None = None
+    temperature: float | None = None
     thinking: int | None = None
     effort: str = ""
     system_prompt: str | None = None

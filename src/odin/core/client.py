@@ -27,6 +27,7 @@ from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine
 from odin.core.team import TaskRecord, TaskState
+from odin.core.tool import Tool
 
 
 class ToolUse(Struct, frozen=True):
@@ -367,6 +368,10 @@ class Client(Protocol):
 
     def add_hook(self, hook: CallbackHook) -> None:
         """Register a callback hook. Raise UsageError for an unknown event."""
+        ...
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        """Add a program's own tools, in place of those that have the same name. Raise UsageError for no such agent."""
         ...
 
     async def close(self, timeout: float | None = None) -> bool:

@@ -113,6 +113,18 @@ class EffortChanged(Event, frozen=True):
     effort: str
 
 
+class SystemPromptChanged(Event, frozen=True):
+    """The main text of an agent's system prompt was replaced, from its next request on; None: the usual one."""
+
+    text: str | None
+
+
+class ToolsChanged(Event, frozen=True):
+    """An agent is offered only these tools, from its next request on; None: the usual ones."""
+
+    tools: tuple[str, ...] | None
+
+
 class PermissionModeChanged(Event, frozen=True):
     mode: str
 
@@ -486,6 +498,8 @@ AnyEvent = (
     | InstructionsChanged
     | ModelChanged
     | EffortChanged
+    | SystemPromptChanged
+    | ToolsChanged
     | PermissionModeChanged
     | RoleChanged
     | BudgetSet

@@ -256,6 +256,26 @@ class SetEffort(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+class SetSystemPrompt(Struct, frozen=True, tag=True):
+    """Replace the main text of an agent's system prompt, from its next request on; None restores the usual one.
+
+    The rules of the mode, the project's instructions and the prompt of the agent's role stay.
+    """
+
+    text: str | None = None
+    agent: str = ""
+
+
+class SetTools(Struct, frozen=True, tag=True):
+    """Offer an agent only these tools, from its next request on; None offers the usual ones again.
+
+    Calls of other tools are refused. Modes, rules and `--tools` still apply. An unknown tool raises UsageError.
+    """
+
+    tools: tuple[str, ...] | None = None
+    agent: str = ""
+
+
 class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
@@ -316,6 +336,8 @@ Op = (
     | Redo
     | SetModel
     | SetEffort
+    | SetSystemPrompt
+    | SetTools
     | SetPermissionMode
     | SetRole
     | DefineAgents

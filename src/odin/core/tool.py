@@ -523,6 +523,7 @@ class Registry:
         self._allowed = {canonical_name_of(name) for name in allowed}
         self._disabled = {canonical_name_of(name) for name in disabled}
         self._opted_in = {canonical_name_of(name) for name in opted_in}
+        self._only: frozenset[str] | None = None
         for tool in tools:
             self.register(tool)
 
@@ -540,7 +541,12 @@ class Registry:
         return canonical_name_of(name) in self._allowed
 
     def is_disabled(self, name: str) -> bool:
-        return canonical_name_of(name) in self._disabled
+        name = canonical_name_of(name)
+        return name in self._disabled or (self._only is not None and name not in self._only)
+
+    def offer_only(self, names: Iterable[str] | None) -> None:
+        """Disable all other tools from now on; None enables them again. A tool that was disabled before stays so."""
+        self._only = None if names is None else frozenset(map(canonical_name_of, names))
 
     def list_safe_tools(self) -> tuple[str, ...]:
         """Return the tools that change nothing and send nothing, for programs that ask before all others."""
@@ -551,7 +557,8 @@ class Registry:
         return tuple(tool for tool in self._tools.values() if self._is_offered(tool) and visible(tool))
 
     def _is_offered(self, tool: Tool[Any]) -> bool:
-        return not self.is_disabled(tool.name) and (tool.is_offered() or tool.name in self._opted_in)
+        wanted = self._opted_in if self._only is None else self._opted_in | self._only
+        return not self.is_disabled(tool.name) and (tool.is_offered() or tool.name in wanted)
 
     def build_openai_definitions(self) -> list[dict[str, Any]]:
         """Return the offered tools in the OpenAI function format."""

@@ -1,7 +1,7 @@
 """A session in this process, as front ends see it: the implementation of `core.client.Client`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -50,6 +50,7 @@ from odin.core.op import (
 )
 from odin.core.policy import CallbackHook, Redact, RuleLine
 from odin.core.text import to_valid_unicode_all
+from odin.core.tool import Tool
 from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.event_bus import replay_log, stream_named, validate_names
 from odin.engine.hooks import TurnHooks
@@ -131,6 +132,18 @@ class SessionHost(Protocol):
 
     def set_permission_mode(self, mode: str) -> str:
         """Switch the permission mode and return its full name."""
+        ...
+
+    def set_system_prompt(self, text: str | None, agent: str = "") -> None:
+        """Replace the main text of an agent's system prompt; None restores it."""
+        ...
+
+    def set_tools(self, names: Collection[str] | None, agent: str = "") -> tuple[str, ...] | None:
+        """Offer an agent only these tools, or the usual ones again. Return their full names. Raise UsageError."""
+        ...
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        """Add tools to those of an agent, in place of those that have the same name."""
         ...
 
     async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
@@ -423,6 +436,10 @@ class LocalClient:
 
     def add_hook(self, hook: CallbackHook) -> None:
         self._host.add_hook(hook)
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        self._team.get(agent)
+        self._host.add_tools(tools, agent)
 
     # --- end ---
 

@@ -50,7 +50,9 @@ from odin.core.event import (
     RoleChanged,
     SessionOpened,
     SessionSwitched,
+    SystemPromptChanged,
     TitleSet,
+    ToolsChanged,
     TurnEnded,
     TurnStarted,
     Warned,
@@ -71,7 +73,9 @@ from odin.core.op import (
     SetLoop,
     SetModel,
     SetRole,
+    SetSystemPrompt,
     SetTitle,
+    SetTools,
 )
 
 BusName = Literal[
@@ -133,6 +137,8 @@ EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] 
     RoleChanged: "session_control",
     ModelChanged: "model_pool_switch",
     EffortChanged: "session_control",
+    SystemPromptChanged: "session_control",
+    ToolsChanged: "session_control",
     PromptQueued: "pending_draft_upsert",
     PromptChanged: "pending_draft_upsert",
     PromptDropped: "pending_draft_remove",
@@ -178,6 +184,8 @@ OP_NAMES: dict[type[Op], BusName] = {
     SetLoop: "session_control",
     SetModel: "model_pool_switch",
     SetEffort: "session_control",
+    SetSystemPrompt: "session_control",
+    SetTools: "session_control",
     SetRole: "session_control",
     SetTitle: "session_control",
 }

@@ -4,7 +4,16 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from odin.core.errors import SessionBusy, UsageError
-from odin.core.event import AnyEvent, MessageRemoved, PermissionModeChanged, RoleChanged, TitleSet, Warned
+from odin.core.event import (
+    AnyEvent,
+    MessageRemoved,
+    PermissionModeChanged,
+    RoleChanged,
+    SystemPromptChanged,
+    TitleSet,
+    ToolsChanged,
+    Warned,
+)
 from odin.core.op import (
     AddRule,
     Compact,
@@ -21,7 +30,9 @@ from odin.core.op import (
     SetModel,
     SetPermissionMode,
     SetRole,
+    SetSystemPrompt,
     SetTitle,
+    SetTools,
 )
 
 if TYPE_CHECKING:
@@ -116,6 +127,15 @@ class SessionOps:
         self._team.get(op.agent)
         return self._record(self._deps.set_effort(op.effort, op.agent), op.agent)
 
+    async def _set_system_prompt(self, op: SetSystemPrompt) -> bool:
+        self._team.get(op.agent)
+        self._host.set_system_prompt(op.text, op.agent)
+        return self._record(SystemPromptChanged(op.text), op.agent)
+
+    async def _set_tools(self, op: SetTools) -> bool:
+        self._team.get(op.agent)
+        return self._record(ToolsChanged(self._host.set_tools(op.tools, op.agent)), op.agent)
+
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
         return self._record(PermissionModeChanged(self._host.set_permission_mode(op.mode)))
 
@@ -162,6 +182,8 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     RemoveRule: SessionOps._remove_rule,
     SetModel: SessionOps._set_model,
     SetEffort: SessionOps._set_effort,
+    SetSystemPrompt: SessionOps._set_system_prompt,
+    SetTools: SessionOps._set_tools,
     SetPermissionMode: SessionOps._set_permission_mode,
     SetRole: SessionOps._set_role,
     DefineAgents: SessionOps._define_agents,

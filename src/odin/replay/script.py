@@ -54,7 +54,9 @@ from odin.core.event import (
     Rewound,
     RoleChanged,
     SessionOpened,
+    SystemPromptChanged,
     TitleSet,
+    ToolsChanged,
     TurnEnded,
     TurnStarted,
 )
@@ -77,6 +79,8 @@ from odin.core.op import (
     SetMode,
     SetPermissionMode,
     SetRole,
+    SetSystemPrompt,
+    SetTools,
 )
 from odin.core.small_jobs import COMPACTION_JOB
 from odin.core.team import TaskCreated
@@ -160,6 +164,10 @@ def _setting_op_of(event: AnyEvent) -> Op | None:
             return SetRole(role)
         case EffortChanged(effort=effort):
             return SetEffort(effort)
+        case SystemPromptChanged(text=text):
+            return SetSystemPrompt(text)
+        case ToolsChanged(tools=tools):
+            return SetTools(tools)
         case ModeChanged(mode=mode):
             return SetMode(mode)
         case _:

@@ -44,7 +44,9 @@ from odin.core.event import (
     Rewound,
     RoleChanged,
     SessionOpened,
+    SystemPromptChanged,
     TitleSet,
+    ToolsChanged,
     TurnEnded,
     TurnStarted,
 )
@@ -344,14 +346,6 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
     match event:
         case SessionOpened() if event.resumed:
             return f"Resumed with {event.model}.", ""
-        case ModelChanged():
-            return f"Model: {event.model}.", ""
-        case EffortChanged():
-            return f"Effort: {event.effort or 'default'}.", ""
-        case PermissionModeChanged():
-            return f"Permission mode: {event.mode}.", ""
-        case RoleChanged():
-            return f"Role: {event.role}.", ""
         case PermissionAnswered():
             reason = f": {event.reason}" if event.reason else "."
             return f"{'Allowed' if event.allowed else 'Denied'} by {event.by}{reason}", ""
@@ -395,6 +389,25 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
         case LoopChanged() if event.state in ("idle", "completed", "blocked", "budget_exhausted"):
             state = "off" if event.state == "idle" else event.state.replace("_", " ")
             return f"Loop mode: {state}{f'. {event.reason}' if event.reason else '.'}", ""
+        case _:
+            return _describe_setting(event)
+
+
+def _describe_setting(event: AnyEvent) -> tuple[str, str]:
+    """The text and detail of a remark about a setting that changed; empty for other events."""
+    match event:
+        case ModelChanged():
+            return f"Model: {event.model}.", ""
+        case EffortChanged():
+            return f"Effort: {event.effort or 'default'}.", ""
+        case SystemPromptChanged():
+            return f"System prompt: {'the usual one' if event.text is None else 'replaced'}.", event.text or ""
+        case ToolsChanged():
+            return f"Tools: {'the usual ones' if event.tools is None else ', '.join(event.tools) or 'none'}.", ""
+        case PermissionModeChanged():
+            return f"Permission mode: {event.mode}.", ""
+        case RoleChanged():
+            return f"Role: {event.role}.", ""
         case _:
             return "", ""
 

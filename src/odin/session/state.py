@@ -48,7 +48,9 @@ from odin.core.event import (
     PromptQueued,
     RoleChanged,
     SessionOpened,
+    SystemPromptChanged,
     TitleSet,
+    ToolsChanged,
     TurnEnded,
     TurnStarted,
 )
@@ -377,6 +379,8 @@ class SessionState:
             InstructionsChanged,
             ModelChanged,
             RoleChanged,
+            SystemPromptChanged,
+            ToolsChanged,
         )
     )
 
@@ -388,6 +392,8 @@ class SessionState:
         self.title = ""
         self.mode: Mode = "edit_mode"
         self.role = DEFAULT_ROLE
+        self.system_prompt: str | None = None
+        self.tools: tuple[str, ...] | None = None
         self.instructions = ""
         self.config: dict[str, Any] = {}
         self.file_history = FileHistory()
@@ -465,6 +471,10 @@ class SessionState:
                 self.model = event.model
             case RoleChanged():
                 self.role = event.role
+            case SystemPromptChanged() if not envelope.agent:
+                self.system_prompt = event.text
+            case ToolsChanged() if not envelope.agent:
+                self.tools = event.tools
             case _:
                 pass
 

@@ -8,15 +8,20 @@ ExitPlanMode.
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked
+from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked, ToolEnded, UsageRecorded
+from odin.core.errors import OdinError
 from odin.core.event_values import Question
+from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.policy import CallbackHook, HookPayload, RememberScope
 from odin.ui.plan_text import SDK_PLAN_TOOL, make_plan_answer, to_plan_input
+
+if TYPE_CHECKING:
+    from odin.ui.stream_json.types import ResultMessage
 
 SDK_TOOL = "AskUserQuestion"
 
@@ -203,3 +208,25 @@ def _make_plan_answer(ask: PlanAsked, verdict: Permission) -> Op:
     return make_plan_answer(
         ask, allow=allow, message=denial.message, changed=changed, interrupt=denial.interrupt, by="api"
     )
+
+
+class Callbacks(Struct, frozen=True, kw_only=True):
+    """Functions, sync or async, that are called in stream order while a prompt runs.
+
+    At the end either `on_complete` or `on_error` is called, exactly once.
+    """
+
+    on_text_delta: Callable[[str], Any] | None = None
+    on_tool_call: Callable[[ToolCall], Any] | None = None
+    on_tool_result: Callable[[ToolEnded], Any] | None = None
+    on_usage: Callable[[UsageRecorded], Any] | None = None
+    on_complete: "Callable[[ResultMessage], Any] | None" = None
+    on_error: Callable[[OdinError], Any] | None = None
+
+
+async def invoke_callback(callback: Callable[[Any], Any] | None, value: Any) -> None:
+    """Call it, if there is one, and wait for it if it is async."""
+    if callback is not None:
+        done = callback(value)
+        if inspect.isawaitable(done):
+            await done

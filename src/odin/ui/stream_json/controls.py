@@ -12,7 +12,7 @@ from typing import Any, cast
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
-from odin.core.op import DefineAgents, SetMode, SetModel, SetPermissionMode, SetRole
+from odin.core.op import DefineAgents, SetMode, SetModel, SetPermissionMode, SetRole, SetSystemPrompt, SetTools
 from odin.core.policy import CallbackHook
 from odin.ui.plan_text import SDK_PLAN_MODE
 from odin.ui.stream_json.permissions import apply_update
@@ -139,6 +139,8 @@ class ControlRequests:
             "set_permission_mode": self._set_permission_mode,
             "set_model": self._set_model,
             "set_role": self._set_role,
+            "set_system_prompt": self._set_system_prompt,
+            "set_tools": self._set_tools,
             "get_context_usage": self._get_context_usage,
             "mcp_status": self._get_mcp_status,
         }
@@ -220,6 +222,22 @@ class ControlRequests:
         """Switch the role; the response has the active one. An unknown role is an error and changes nothing."""
         await self._client.submit(SetRole(str(request.get("role") or "")))
         return {"role": (await self._client.get_info()).role}
+
+    async def _set_system_prompt(self, request: Raw) -> Raw:
+        """Replace the main text of the system prompt; null restores the usual one."""
+        text = request.get("system_prompt")
+        if text is not None and not isinstance(text, str):
+            raise UsageError("system_prompt must be a text or null.")
+        await self._client.submit(SetSystemPrompt(text))
+        return {}
+
+    async def _set_tools(self, request: Raw) -> Raw:
+        """Offer only these tools; null offers the usual ones. The response has those that are offered now."""
+        names: Any = request.get("tools")
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):  # pyright: ignore[reportUnknownVariableType]
+            raise UsageError("tools must be a list of names or null.")
+        await self._client.submit(SetTools(None if names is None else tuple(cast("list[str]", names))))
+        return {"tools": list((await self._client.get_info()).tools)}
 
     async def _get_context_usage(self, request: Raw) -> Raw:
         report = await self._client.report_context()
