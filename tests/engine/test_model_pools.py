@@ -13,9 +13,9 @@ import pytest
 from odin.app import open_session
 from odin.config import Options, load
 from odin.core.call_events import Replied, ReplyRolledBack, RetryScheduled, TextStreamed, UsageRecorded
-from odin.core.errors import ConfigError, Overloaded, RateLimited
+from odin.core.errors import ConfigError, Overloaded, RateLimited, UsageError
 from odin.core.event import AnyEvent, ModelChanged
-from odin.core.op import SetModel
+from odin.core.op import SetModel, SetRole
 from odin.models.catalog import PRESETS, lookup_model
 from odin.models.connector import ModelConnector
 from odin.models.model_lists import find_small_ref
@@ -219,6 +219,43 @@ async def test_an_agent_type_names_a_pool(start: Start) -> None:
     talk = await begin(start, play, agent_definitions=json.dumps(types))
     await talk.say("go")
     assert {seen.model for seen in talk.server.requests} == {"one", "three"}
+
+
+async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, home: Path) -> None:
+    """A sub-agent and a role; what they may not use is refused, and the default is restored when the role is left."""
+    folder = home / ".config/odin/agents"
+    folder.mkdir(parents=True)
+    (folder / "iso.md").write_text("---\ndescription: d\npools: spare\n---\nWork.")
+    (folder / "thrifty.md").write_text("---\nmode: main\npools: [spare, mian]\n---\nSave.")
+    (folder / "lost.md").write_text("---\nname: lost\npools: [nothing]\n---\nLost.")
+
+    def play(seen: SeenRequest) -> Any:
+        if "Work." in str(seen.json["system"]):
+            return say("It works.").stall()
+        return say("ok") if seen.results else call("Delegate", {"description": "d", "agent_type": "iso"})
+
+    talk = await begin(start, play)
+    warnings = " ".join((await talk.client.get_info()).warnings)
+    assert f"{folder}/thrifty.md:3: There is no model pool 'mian'. Did you mean main?" in warnings
+    assert f"{folder}/lost.md:3: There is no model pool 'nothing'. This agent is ignored." in warnings
+    limit = f"The limit is set in {folder}/thrifty.md."
+    await talk.client.submit(SetRole("thrifty"))
+    assert ((await talk.client.get_info()).model, (await talk.client.get_info()).pool) == (THREE, "spare")
+    for name in ("main", ONE, "offline"):
+        with pytest.raises(UsageError, match="The role thrifty may only use the model pool spare, not ") as refused:
+            await talk.client.submit(SetModel(name))
+        assert refused.value.hint == limit
+    await talk.client.submit(SetModel(THREE))
+    await talk.client.submit(SetModel(""))
+    assert (await talk.client.get_info()).pool == "spare"
+    await talk.client.submit(SetRole("builder"))
+    assert ((await talk.client.get_info()).model, (await talk.client.get_info()).pool) == (ONE, "main")
+    await talk.say("go")
+    (agent,) = (item.id for item in (await talk.client.snapshot()).sub_agents)
+    with pytest.raises(UsageError, match="The sub-agent type iso may only use the model pool spare"):
+        await talk.client.submit(SetModel(TWO, agent=agent))
+    await talk.client.submit(SetModel("", agent=agent))
+    assert {seen.model for seen in talk.server.requests if "Work." in str(seen.json["system"])} <= {"three"}
 
 
 # --- mistakes ---

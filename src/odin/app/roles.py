@@ -19,7 +19,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.policy import RuleLine
-from odin.models.selection import ModelSelector
+from odin.models.selection import ModelSelector, PoolLimit
 from odin.policy.policy import AgentLimits, Policy
 from odin.policy.rules.rule import Rule, RuleSet
 from odin.policy.rules.rule_file import RuleReader
@@ -44,7 +44,13 @@ def load_agents(
         is_project = folder in list_project_agent_folders(config.root)
         place = AgentFolder(folder, "project", config.root) if is_project else AgentFolder(folder, "user")
         found.setdefault(os.path.realpath(folder), place)
-    return load_agent_catalog(found.values(), given=given, known_tools=known_tools, check_rules=find_rule_problems)
+    return load_agent_catalog(
+        found.values(),
+        given=given,
+        known_tools=known_tools,
+        known_pools=config.model_pools,
+        check_rules=find_rule_problems,
+    )
 
 
 def list_project_files(root: str) -> list[str]:
@@ -176,7 +182,7 @@ class SessionRoles:
             self.warning = f"The role {earlier} no longer exists. The role is now {DEFAULT_ROLE}."
             definition = self.load_agents().find_role(DEFAULT_ROLE)
         self._activate(definition)
-        if definition.model and not keep_model:
+        if (definition.model and not keep_model) or not self._models.is_permitted:
             self._session_model = self._models.choice
             await self._use_model(definition)
 
@@ -188,14 +194,14 @@ class SessionRoles:
         definition = self.load_agents().find_role(name)
         if definition.name == self.name:
             return "", None
-        before, had_own = self._models.choice, self.definition is not None and bool(self.definition.model)
+        before, had_own = self._models.choice, self.definition is not None and _has_own_model(self.definition)
         if had_own:
             self._own_models[self.name] = before
         else:
             self._session_model = before
         self._activate(definition)
         self.warning = ""
-        if definition.model or had_own:
+        if definition.model or had_own or not self._models.is_permitted:
             await self._use_model(definition)
         if self._models.choice == before:
             return definition.name, None
@@ -220,23 +226,36 @@ class SessionRoles:
         is_plain = definition.name == DEFAULT_ROLE and definition.source == "built-in"
         self.definition = None if is_plain else definition
         self._models.role = definition.name
+        self._models.limit = pool_limit_of(definition, "role")
         self._limits = None if is_plain else limits_of(definition, "role")
         self._restricted = None
 
     async def _use_model(self, definition: "AgentDefinition") -> None:
         """Connect to the model of a role, or to the session's. If that fails, `warning` says why."""
         wanted = self._session_model
-        if definition.model:
+        if _has_own_model(definition):
             wanted = self._own_models.get(definition.name) or self._models.find_named(definition.model)
+            wanted = wanted or (self._models.choose_permitted(self._session_model) if definition.pools else "")
             if not wanted:
                 return
-        if self._models.is_fixed or wanted == self._models.choice:
+        if self._models.is_fixed or (wanted == self._models.choice and self._models.is_permitted):
             return
         try:
             await self._models.choose(wanted)
         except OdinError as error:
             about = f"The model {wanted} of the role {definition.name} cannot be used: {error.describe()}"
             self.warning = f"{about} Continuing with {self._models.selected}."
+
+
+def pool_limit_of(definition: "AgentDefinition", kind: str) -> PoolLimit | None:
+    """Return the model pools that a definition permits, None if it permits all. `kind` is as in `limits_of`."""
+    if not definition.pools:
+        return None
+    return PoolLimit(f"The {kind} {definition.name}", definition.pools, definition.path or definition.source)
+
+
+def _has_own_model(definition: "AgentDefinition") -> bool:
+    return bool(definition.model or definition.pools)
 
 
 def _is_planning_only(definition: "AgentDefinition") -> bool:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from odin.app.agent_places import AgentPlace
 from odin.app.agents import AgentParts
-from odin.app.roles import limits_of
+from odin.app.roles import limits_of, pool_limit_of
 from odin.core.event import ContextAdded, TurnEnded, Warned
 from odin.core.team import DelegationLimits, TaskRecord
 from odin.core.text import to_valid_unicode
@@ -89,7 +89,7 @@ class TeamFactory:
     async def make_agent(self, spec: AgentSpec, on_idle: Callable[[TurnEnded], None]) -> Agent:
         composition = self._composition
         definition = composition.load_agents().find_type(spec.type or DEFAULT_TYPE)
-        models = await self._choose_model(spec.name, definition.model)
+        models = await self._choose_model(spec.name, definition)
         owns = spec.depth < self._limit_delegation(definition).max_depth
         tools = self.make_tools(spec.name, owns=owns) if spec.task_id else ()
         scope = spec.scope
@@ -214,7 +214,7 @@ class TeamFactory:
         as_owner = (DelegateTool(desk), NotifyTool(desk), CancelTool(desk), ApplyTool(desk)) if owns else ()
         return (*as_owner, ReportTool(desk), CompleteTool(desk), EscalateTool(desk)) if agent else as_owner
 
-    async def _choose_model(self, agent: str, name: str) -> ModelSelector:
+    async def _choose_model(self, agent: str, definition: "AgentDefinition") -> ModelSelector:
         """Return the model of an agent: the one or the pool that its type names, else that of the main agent.
 
         It fails over by itself.
@@ -222,7 +222,9 @@ class TeamFactory:
         composition = self._composition
         models = composition.models.make_follower()
         models.emit = lambda event: composition.recorder.emit(event, agent)
-        if name := composition.models.find_named(name):
+        models.limit = pool_limit_of(definition, "sub-agent type")
+        name = composition.models.find_named(definition.model)
+        if name or not models.is_permitted:
             await models.choose(name)
         return models
 

@@ -45,14 +45,15 @@ _TASK_TOOLS = frozenset({"Report", "Complete", "Escalate", "Done"})
 class AgentDefinition(Struct, frozen=True, kw_only=True):
     """One agent. `prompt` is added to the system prompt. `tools` None means every tool of the mode.
 
-    `model` "" means the model of the session. `rules` are permission rules in any form that `odinconfig.json`
-    accepts; they only restrict. `permission_mode` limits the user's permission mode. A `read_only` agent never gets
-    edit mode. `write_scope` are the paths that a sub-agent may change by default; () means no limit. `idle_s` is how
-    long a sub-agent may be silent before it is reminded; 0 means the default. `max_turns` limits the requests per
-    prompt; 0 means the session's limit. `cwd` is the folder a sub-agent starts in, `venv` the virtual environment of
-    its commands, `instructions` are files that are added to its prompt; all are relative to the project. `skills`
-    are in its prompt with their full text, and it has no others; None means all skills on demand. `delegation` are the
-    limits that differ from the session's, by the names of `DelegationLimits`. `path` is the file it comes from.
+    `model` "" means the model of the session. `pools` are the only model pools it may use; () means no limit. `rules`
+    are permission rules in any form that `odinconfig.json` accepts; they only restrict. `permission_mode` limits the
+    user's permission mode. A `read_only` agent never gets edit mode. `write_scope` are the paths that a sub-agent may
+    change by default; () means no limit. `idle_s` is how long a sub-agent may be silent before it is reminded; 0 means
+    the default. `max_turns` limits the requests per prompt; 0 means the session's limit. `cwd` is the folder a
+    sub-agent starts in, `venv` the virtual environment of its commands, `instructions` are files that are added to its
+    prompt; all are relative to the project. `skills` are in its prompt with their full text, and it has no others; None
+    means all skills on demand. `delegation` are the limits that differ from the session's, by the names of
+    `DelegationLimits`. `path` is the file it comes from.
     """
 
     name: str
@@ -62,6 +63,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
     denied_tools: tuple[str, ...] = ()
     model: str = ""
+    pools: tuple[str, ...] = ()
     rules: Any = None
     permission_mode: str = ""
     read_only: bool = False

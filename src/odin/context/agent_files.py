@@ -44,6 +44,8 @@ _KEYS = {
     "disallowed-tools": "denied_tools",
     "disallowedtools": "denied_tools",
     "model": "model",
+    "pools": "pools",
+    "model-pools": "pools",
     "mode": "use",
     "type": "use",
     "rules": "rules",
@@ -111,15 +113,23 @@ def load_agent_catalog(
     *,
     given: str = "",
     known_tools: Collection[str] = (),
+    known_pools: Collection[str] = (),
     check_rules: CheckRules = lambda rules: (),
 ) -> AgentCatalog:
     """Return the built-in agents, those of the folders, weakest first, and those of `--agents` in JSON (`given`)."""
-    reader = _AgentReader({*ALIASES, *known_tools}, check_rules)
+    reader = _AgentReader(_KnownNames(frozenset((*ALIASES, *known_tools)), tuple(known_pools)), check_rules)
     for folder in folders:
         reader.read_folder(folder)
     if given:
         reader.read_json(given)
     return AgentCatalog(reader.definitions.values(), reader.problems)
+
+
+class _KnownNames(Struct, frozen=True):
+    """What definitions may name: tools, and the configured model pools."""
+
+    tools: frozenset[str]
+    pools: tuple[str, ...]
 
 
 class _WrongValue(Exception):
@@ -134,10 +144,10 @@ class _WrongValue(Exception):
 class _AgentReader:
     """Collects definitions by name, and what is wrong with the files."""
 
-    def __init__(self, known_tools: Collection[str], check_rules: CheckRules) -> None:
+    def __init__(self, known: _KnownNames, check_rules: CheckRules) -> None:
         self.definitions = {definition.name: definition for definition in BUILTIN_AGENTS}
         self.problems: list[AgentProblem] = []
-        self._known_tools = known_tools
+        self._known = known
         self._check_rules = check_rules
 
     def read_folder(self, folder: AgentFolder) -> None:
@@ -165,7 +175,7 @@ class _AgentReader:
             return
         for line, text in front.errors:
             self.problems.append(AgentProblem(page.path, line, text))
-        fields = _FieldReader(front, page.path, self._known_tools, self._check_rules)
+        fields = _FieldReader(front, page.path, self._known, self._check_rules)
         if "prompt" in front.values:
             fields.report("prompt", "prompt is ignored: the text below the front matter is the prompt.")
         values = {"name": stem, **front.values, "prompt": front.body}
@@ -192,7 +202,7 @@ class _AgentReader:
                 continue
             written = cast("dict[str, Any]", value)
             values = {key.casefold().replace("_", "-"): item for key, item in written.items()}
-            fields = _FieldReader(FrontMatter(values), at, self._known_tools, self._check_rules)
+            fields = _FieldReader(FrontMatter(values), at, self._known, self._check_rules)
             for definition in self._finish(fields.read({**values, "name": name}), fields, "flag", "", 0):
                 self._add(definition)
 
@@ -229,11 +239,11 @@ def _first_line_of(text: str) -> str:
 class _FieldReader:
     """Turns the values of one definition into fields."""
 
-    def __init__(self, front: FrontMatter, path: str, known_tools: Collection[str], check_rules: CheckRules) -> None:
+    def __init__(self, front: FrontMatter, path: str, known: _KnownNames, check_rules: CheckRules) -> None:
         self.path = path
         self.problems: list[AgentProblem] = []
         self._front = front
-        self._known_tools = known_tools
+        self._known = known
         self._check_rules = check_rules
 
     def report(self, at: str, text: str) -> None:
@@ -296,6 +306,8 @@ class _FieldReader:
                 return _read_paths(key, value, fatal=name == "write_scope")
             case "skills":
                 return _read_skills(key, value)
+            case "pools":
+                return self._read_pools(key, value)
             case "cwd" | "venv":
                 return _read_path(key, value)
             case "delegation":
@@ -336,16 +348,30 @@ class _FieldReader:
             at = f"{key}[{number}]"
             match = re.fullmatch(_TOOL, item)
             name = canonical_name_of(match[1]) if match else ""
-            if name in self._known_tools:
+            if name in self._known.tools:
                 if match and match[2] and name != "AgentTool":
                     pattern = to_plain_line(item)
                     self.report(at, f"{pattern} is ignored: a tool has no pattern here. Use rules for that.")
                 else:
                     names.append(name)
             elif name.casefold() not in _CLAUDE_TOOLS and not name.startswith("mcp__"):
-                hint = suggest_similar(item, (*self._known_tools, *map(user_name_of, self._known_tools)))
+                hint = suggest_similar(item, (*self._known.tools, *map(user_name_of, self._known.tools)))
                 self.report(at, f"Unknown tool {to_plain_line(item)!r} is ignored.{hint}")
         return tuple(dict.fromkeys(names))
+
+    def _read_pools(self, key: str, value: Any) -> tuple[str, ...]:
+        """Return the model pools. Unknown ones are left out; if there is no other, the agent is unusable."""
+        items = split_names(value) if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
+            raise _WrongValue(f"{key} must be a list of model pools.", fatal=True)
+        names = dict.fromkeys(item.strip() for item in cast("list[str]", items))
+        for name in [name for name in names if name not in self._known.pools]:
+            problem = f"There is no model pool {to_plain_line(name)!r}.{suggest_similar(name, self._known.pools)}"
+            del names[name]
+            if not names:
+                raise _WrongValue(problem, fatal=True)
+            self.report(key, problem)
+        return tuple(names)
 
     def _read_rules(self, key: str, value: Any) -> Any:
         rules = {"*": value} if value in ("allow", "ask", "deny") else value

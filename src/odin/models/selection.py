@@ -58,6 +58,18 @@ RETURN_WITHIN_TURN_S = 300.0
 _FAILOVER_ERRORS = (AuthFailed, QuotaExhausted, ModelNotFound, BadReply, TlsFailed)
 
 
+class PoolLimit(Struct, frozen=True):
+    """The only model pools that an agent may use. `owner` is whose limit this is, `place` where it is written."""
+
+    owner: str
+    pools: tuple[str, ...]
+    place: str
+
+    def make_error(self, name: str) -> UsageError:
+        pools = f"model pool{'s' if len(self.pools) > 1 else ''} {', '.join(self.pools)}"
+        return UsageError(f"{self.owner} may only use the {pools}, not {name}.", f"The limit is set in {self.place}.")
+
+
 class Selection(Struct, frozen=True):
     """A selected model. `candidates` are the models that may answer for it, in order, itself included."""
 
@@ -103,6 +115,7 @@ class ModelSelector:
         self.notice = ""
         self.role = DEFAULT_ROLE
         self.emit: Callable[[AnyEvent], object] = lambda event: None
+        self.limit: PoolLimit | None = None
         self._parent = parent
         self._clock = clock
         self._choices = choices
@@ -208,6 +221,8 @@ class ModelSelector:
         """
         connector, self.notice = self.connector, ""
         connector.reload_keys()
+        name = name or self.choose_permitted("")
+        pool = self._find_own_pool(name)
         if name in connector.config.model_pools:
             self._own = await self._open_pool(name)
             return self.ref
@@ -219,7 +234,6 @@ class ModelSelector:
         provider, info = await connector.connect(name or "offline", warm=warm, again=True)
         if info.variant:
             self._effort = None
-        pool = self._own.pool if self._own is not None else ""
         models = connector.pools.list_models(pool) if pool else ()
         if info.ref in models:
             self._own = Selection(info.ref, provider, info, pool, models)
@@ -227,12 +241,45 @@ class ModelSelector:
             self._own = Selection(info.ref, provider, info, "", self._list_fallbacks(info.ref))
         return self.ref
 
+    def _find_own_pool(self, name: str) -> str:
+        """Return the pool that a model is chosen from: the selected one, or one that the agent may use.
+
+        Raise UsageError if the agent may use neither the model nor the pool of this name.
+        """
+        if self.limit is None:
+            return self._own.pool if self._own is not None else ""
+        pool = self._find_permitted_pool(name, self.limit)
+        if not pool:
+            raise self.limit.make_error(name)
+        return pool
+
+    def _find_permitted_pool(self, name: str, limit: PoolLimit) -> str:
+        if name in limit.pools:
+            return name
+        ref, pools = self.connector.normalize(name), self.connector.pools
+        return next((pool for pool in limit.pools if ref in pools.list_models(pool)), "")
+
+    def choose_permitted(self, name: str) -> str:
+        """Return this model or pool if the agent may use it, else the first pool that it may use."""
+        if self.limit is None or (name and self._find_permitted_pool(name, self.limit)):
+            return name
+        return self.limit.pools[0]
+
+    @property
+    def is_permitted(self) -> bool:
+        """True if the agent may use the selection that it has, or that it follows now and later."""
+        if self.limit is None or self.is_fixed:
+            return True
+        return self._own is not None and self._own.pool in self.limit.pools
+
     async def choose_usual(self, remembered: str = "") -> str:
         """Select the pool remembered for the project, the configured model or pool, the first pool, or the first model.
 
         An agent with a parent follows it again.
         """
         if self._parent is not None:
+            if self.limit is not None:
+                return await self.choose("")
             self._own = None
             return self.ref
         config = self.connector.config
@@ -240,7 +287,7 @@ class ModelSelector:
         for name in [*first, *(() if config.model else config.model_pools)]:
             with suppress(OdinError):  # `ModelConnector.warning` says what is wrong with it
                 return await self.choose(name)
-        return await self.choose(config.model)
+        return await self.choose(self.choose_permitted(config.model))
 
     def find_named(self, name: str) -> str:
         """Return the model or pool that an agent file names; "" if the provider in use has no such model."""
