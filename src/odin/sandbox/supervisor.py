@@ -152,7 +152,7 @@ class SandboxSupervisor:
         return self._request(COUNT, [], [])[1]
 
     def _request(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> tuple[int, int, list[int]]:
-        body = b"\0".join([kind, *(os.fsencode(word) for word in words)])
+        body = kind + b"\0" + os.fsencode("\0".join(words)) if words else kind
         try:
             message = len(body).to_bytes(4, "big") + body
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
