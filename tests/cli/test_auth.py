@@ -16,7 +16,7 @@ from odin.config.paths import locate_key_states
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
 from odin.core.path_names import is_secret_path
-from odin.models.key_states import KeyState, KeyStates, fingerprint_of
+from odin.models.key_states import KeyLimits, KeyState, KeyStates, fingerprint_of
 from odin.testing import ScriptedServer, say
 from tests.conftest import Here, Run
 from tests.ui.pseudo import screen
@@ -87,12 +87,15 @@ def test_the_state_of_each_key_is_listed(run_odin: Run, auth: Path) -> None:
     known = (KeyState("anthropic", rejected="invalid."), KeyState("anthropic", until=time.time() + 10_830, failures=1))
     for key, state in zip(keys, (*known, KeyState("anthropic", failures=1)), strict=False):
         states.set(fingerprint_of("anthropic", key), state)
+    for at, until in ((2, time.time() - 1), (3, time.time() + 99)):
+        states.set_limits(fingerprint_of("anthropic", keys[at]), "anthropic", "", KeyLimits(until, 40, 50, 9000))
+    states.save()
     printed = run_odin("auth").stdout.replace(str(auth), "auth.json").splitlines()
     assert printed == [
         "  anthropic  sk-ant-…irst  auth.json  rejected: invalid.",
         "  anthropic  sk-ant-…cond  auth.json  cooling down, 3 h 0 min left",
         "* anthropic  sk-ant-…hird  auth.json  failed before, not tried again yet",
-        "  anthropic  sk-ant-…urth  auth.json",
+        "  anthropic  sk-ant-…urth  auth.json  40 of 50 requests, 9,000 tokens left",
         "",
         "* in use",
         "anthropic: 1 of 4 keys healthy, the next one in 3 h 0 min",

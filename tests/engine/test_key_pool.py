@@ -11,13 +11,14 @@ from odin.api import error_of
 from odin.config.files import lock_file
 from odin.core import errors
 from odin.core.call_events import ActivityChanged, ReplyRolledBack, RetryScheduled, UsageRecorded
-from odin.core.event import KeyPoolChanged, Warned
+from odin.core.event import KeyPoolChanged, RateLimitUpdated, Warned
 from odin.core.provider import RateLimitChunk
 from odin.models.key_pool import KeyPool
 from odin.models.key_states import KeyState, KeyStates, fingerprint_of
 from odin.providers.wire import ApiKey
 from odin.testing import call, fault, say
 from odin.testing.script import SeenRequest
+from odin.ui.slash_commands.reports import gather_status
 from tests.table import each
 
 from .conftest import Start, Talk
@@ -295,3 +296,25 @@ async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: P
     other = KeyStates(path)
     other.refresh()
     assert (other.find("a"), other.find("b")) == (None, KeyState("p", failures=2))
+
+
+@pytest.mark.usefixtures("stored")
+async def test_the_rate_limits_of_each_key_are_shown_and_kept(start: Start, home: Path) -> None:
+    limits = {"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "40"}
+    reset = {"anthropic-ratelimit-requests-reset": "2099-01-01T00:00:00Z"}
+    api = Api(first=[say("ok").with_headers({**limits, **reset}), fault(401)], second=[say("ok").with_headers(limits)])
+    talk = await begin(start, api)
+    await talk.say("one")
+    (shown,) = (await talk.client.get_info()).rate_limits
+    assert (shown.provider, shown.key, shown.requests_left, shown.reset_s > 10_000) == ("anthropic", "irst", 40, True)
+    status = dict(await gather_status(talk.client))
+    assert status["rate limit of anthropic"].startswith("…irst: 40 of 50 requests left, reset in ")
+    await talk.say("two")
+    assert [event.key for event in talk.all(RateLimitUpdated)] == ["irst", "cond"]
+    assert dict(await gather_status(talk.client))["rate limit of anthropic"] == "…cond: 40 of 50 requests left"
+    await talk.client.close()
+    later = KeyStates(home / ".local/state/odin/key-states.json")
+    later.refresh()
+    first, second = (later.find(fingerprint_of("anthropic", key)) for key in (FIRST, SECOND))
+    assert first is not None and first.rejected and first.limits is not None and first.limits.requests_left == 40
+    assert second is not None and second.limits is not None and later.is_healthy(fingerprint_of("anthropic", SECOND))

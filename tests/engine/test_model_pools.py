@@ -206,6 +206,26 @@ async def test_a_switch_while_busy_applies_to_the_next_request(start: Start, wor
     assert asked[-1] == "three"
 
 
+async def test_the_other_models_of_a_pool_are_connected_in_the_background(workspace: Path, home: Path) -> None:
+    """Before the first request, and without a word about those that cannot be connected."""
+    connected = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        work = {"type": "anthropic", "base_url": url, "api_key": "k", "models": {"m": {"context": 9_000}}}
+        write_config(home, providers={"w": work}, model_pools={"p": ["offline", "openai/gpt-5", "w/m"]})
+        environ = {**os.environ, "ODIN_LOCAL_PORTS": ""}
+        models = ModelSelector(ModelConnector(load(str(workspace), environ), environ))
+        assert (await models.choose("p"), models.notice) == ("offline/planner", "")
+        async with asyncio.timeout(10):
+            await connected.wait()
+        await models.connector.close()
+
+
 async def test_an_agent_type_names_a_pool(start: Start) -> None:
     types = {"iso": {"description": "d", "prompt": "Work.", "model": "spare"}}
 

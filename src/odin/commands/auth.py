@@ -60,7 +60,7 @@ def _list_keys(args: argparse.Namespace) -> int:
     shown = max(len(line.shown) for line in lines)
     rows = "".join(
         f"{'*' if line.used else ' '} {escape_hidden(line.provider):{width}}  {escape_hidden(line.shown):{shown}}  "
-        f"{escape_hidden(line.place)}{_describe_state(line)}\n"
+        f"{escape_hidden(line.place)}{_describe_state(line)}{_describe_limits(line)}\n"
         for line in lines
     )
     return write_output(f"{rows}\n* in use\n{_describe_pools(lines)}")
@@ -80,6 +80,13 @@ def _describe_state(line: "KeyEntry") -> str:
             return "  failed before, not tried again yet"
         case _:
             return ""
+
+
+def _describe_limits(line: "KeyEntry") -> str:
+    from odin.core.format import describe_limits
+
+    text = "" if line.limits is None else describe_limits(line.limits)
+    return f"  {text}" if text else ""
 
 
 def _describe_pools(lines: "list[KeyEntry]") -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct, field
 
 from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageTotals
-from odin.core.event import Envelope, KeyPoolChanged
+from odin.core.event import Envelope, KeyPoolChanged, RateLimitUpdated
 from odin.core.event_values import (
     DEFAULT_ROLE,
     CachedFile,
@@ -176,6 +176,7 @@ class SessionInfo(Struct, frozen=True):
     pool: str = ""
     pools: tuple[str, ...] = ()
     keys: tuple[KeyPoolChanged, ...] = ()
+    rate_limits: tuple[RateLimitUpdated, ...] = ()
     effort: str = ""
 
 

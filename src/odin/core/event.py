@@ -459,7 +459,10 @@ class Warned(Event, frozen=True):
 
 
 class RateLimitUpdated(Event, frozen=True):
-    """The provider's remaining rate limits; -1 if not reported. They reset in `reset_s` seconds."""
+    """The provider's remaining rate limits; -1 if not reported. They reset in `reset_s` seconds.
+
+    `key` is the end of the key that they are about.
+    """
 
     durable = False
     provider: str
@@ -468,6 +471,7 @@ class RateLimitUpdated(Event, frozen=True):
     tokens_left: int = -1
     tokens_limit: int = -1
     reset_s: float = 0.0
+    key: str = ""
 
 
 class KeyPoolChanged(Event, frozen=True):

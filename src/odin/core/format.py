@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import Protocol
 
 _AGE_UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -85,3 +86,26 @@ def permission_mode_label_of(mode: str) -> str:
 def model_name_of(ref: str) -> str:
     """Return a model ref without its provider: `claude-x@high` for `anthropic/claude-x@high`."""
     return ref.rsplit("/", 1)[-1] or ref
+
+
+class RateLimits(Protocol):
+    """What is left of the requests and tokens that a provider allows; -1 if not reported."""
+
+    @property
+    def requests_left(self) -> int: ...
+    @property
+    def requests_limit(self) -> int: ...
+    @property
+    def tokens_left(self) -> int: ...
+    @property
+    def tokens_limit(self) -> int: ...
+
+
+def describe_limits(limits: RateLimits) -> str:
+    """Return `40 of 50 requests, 9,000 of 10,000 tokens left`, or "" if nothing is known."""
+    pairs = (
+        (limits.requests_left, limits.requests_limit, "requests"),
+        (limits.tokens_left, limits.tokens_limit, "tokens"),
+    )
+    parts = [f"{left:,}{f' of {limit:,}' if limit > 0 else ''} {name}" for left, limit, name in pairs if left >= 0]
+    return f"{', '.join(parts)} left" if parts else ""

@@ -178,13 +178,20 @@ class RollbackChunk(Struct, frozen=True, tag="rollback"):
 
 
 class RateLimitChunk(Struct, frozen=True, tag="limits"):
-    """The remaining rate limits from the response headers; -1 if not reported."""
+    """The remaining rate limits from the response headers; -1 if not reported. `key` is the end of the key they are
+    about."""
 
     requests_left: int = -1
     requests_limit: int = -1
     tokens_left: int = -1
     tokens_limit: int = -1
     reset_s: float = 0.0
+    key: str = ""
+
+    @property
+    def known_for_s(self) -> float:
+        """The seconds until they say nothing any more; a minute if the server does not say when they are reset."""
+        return self.reset_s or 60.0
 
 
 Chunk = TextChunk | ThinkingChunk | CallChunk | UsageChunk | StopChunk | WaitChunk | RollbackChunk | RateLimitChunk

@@ -1,9 +1,10 @@
 """Connects to models: addresses, keys, lists and properties, shared by all agents of a session."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from odin.config.auth import read_auth_file
 from odin.config.paths import locate_key_states, locate_model_catalog
 from odin.core.client import AvailableModel, ServerScope
 from odin.core.errors import OdinError, ProviderError
-from odin.core.event import KeyPoolChanged
+from odin.core.event import KeyPoolChanged, RateLimitUpdated
 from odin.core.provider import ModelInfo, Provider, RateLimitChunk
 from odin.core.text import suggest_similar
 from odin.models.catalog import (
@@ -56,8 +57,15 @@ _LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
 class SingleKey:
     """The only key of a provider, or none. Its pool is loaded when there is something to record."""
 
-    def __init__(self, key: ApiKey, load_pool: "Callable[[], KeyPool]", states: Path) -> None:
+    def __init__(
+        self,
+        key: ApiKey,
+        load_pool: "Callable[[], KeyPool]",
+        states: Path,
+        note_limits: Callable[[RateLimitChunk], object],
+    ) -> None:
         self._key = key
+        self._note_limits = note_limits
         self._load_pool = load_pool
         self._states = states
 
@@ -70,7 +78,7 @@ class SingleKey:
         return self._load_pool().record(key, error)
 
     def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
-        return
+        self._note_limits(limits)
 
 
 class ModelConnector:
@@ -88,11 +96,13 @@ class ModelConnector:
         self._open: dict[str, tuple[Provider, ModelInfo]] = {}
         self._fixed_small: tuple[Provider, ModelInfo] | None = None
         self._key_pools: dict[str, KeyPool] = {}
+        self._limits: dict[str, tuple[RateLimitChunk, float]] = {}
         self._states_path = locate_key_states(env)
         self.list_problems: tuple[str, ...] = ()
         self.on_warning: Callable[[str], object] = lambda text: None
         self.on_keys_changed: Callable[[KeyPoolChanged], object] = lambda event: None
         self._stop_listening: Callable[[], None] = lambda: None
+        self._preparing: asyncio.Task[None] | None = None
 
     @cached_property
     def _lists(self) -> "ModelLists":
@@ -286,7 +296,24 @@ class ModelConnector:
         suggestion = suggest_similar(model, self._table.list_models(provider), f"{provider}/{{}}")
         return f"Odin does not know {provider}/{model}, and its server provides no list of models.{suggestion}"
 
+    def prepare(self, refs: Sequence[str]) -> None:
+        """Connect to these models in the background, so that a failover does not wait for it.
+
+        What cannot be connected now is tried again, and reported, when it is needed.
+        """
+        missing = [ref for ref in refs if ref not in self._open]
+        if missing and self.is_eager and not self.is_fixed and (self._preparing is None or self._preparing.done()):
+            self._preparing = asyncio.create_task(self._prepare(missing))
+
+    async def _prepare(self, refs: Sequence[str]) -> None:
+        for ref in refs:
+            with suppress(OdinError):
+                await self.connect(ref)
+
     async def close(self) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.wait([self._preparing])
         for provider, _ in self._open.values():
             await provider.close()
         for http in (self._http, *self._proxied.values()):
@@ -334,7 +361,12 @@ class ModelConnector:
     def _get_keys(self, place: Endpoint) -> KeySource:
         """Return the keys of a provider, one pool for all its models."""
         if len(place.keys) < 2:
-            return SingleKey(next(iter(place.keys), ApiKey()), lambda: self._load_key_pool(place), self._states_path)
+            return SingleKey(
+                next(iter(place.keys), ApiKey()),
+                lambda: self._load_key_pool(place),
+                self._states_path,
+                partial(self._note_limits, place.provider),
+            )
         return self._load_key_pool(place)
 
     def _load_key_pool(self, place: Endpoint) -> "KeyPool":
@@ -355,7 +387,21 @@ class ModelConnector:
                 rotation=own.key_rotation,
                 order=own.key_order,
             )
+            pool.on_limits = partial(self._note_limits, place.provider)
         return pool
+
+    def _note_limits(self, provider: str, limits: RateLimitChunk) -> None:
+        self._limits[provider] = limits, time.time()
+
+    def list_rate_limits(self) -> tuple[RateLimitUpdated, ...]:
+        """Return what the keys that were used last have left of their rate limits, as far as that is known."""
+        now = time.time()
+        found: list[RateLimitUpdated] = []
+        for provider, (limits, at) in self._limits.items():
+            if now - at < limits.known_for_s:
+                left = msgspec.structs.replace(limits, reset_s=round(max(0.0, limits.reset_s - (now - at)), 1))
+                found.append(RateLimitUpdated(provider, **msgspec.structs.asdict(left)))
+        return tuple(found)
 
     def _report_keys(self, provider: str) -> None:
         """Report a change to the keys of a provider that this session uses, whichever session caused it."""

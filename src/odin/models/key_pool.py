@@ -13,7 +13,7 @@ from odin.config.auth import mask_key
 from odin.core.errors import AllKeysCooling, AuthFailed, EmptyReply, ProviderError, QuotaExhausted, RateLimited
 from odin.core.event import KeyPoolChanged
 from odin.core.provider import RateLimitChunk
-from odin.models.key_states import KeyState, KeyStates, fingerprint_of, tail_of
+from odin.models.key_states import KeyLimits, KeyState, KeyStates, fingerprint_of
 from odin.providers.settings import KeyOrder, KeyRotation
 from odin.providers.wire import ApiKey
 
@@ -64,6 +64,7 @@ class KeyPool:
         self.keys = tuple(keys)
         self._states = states
         self._warn = warn
+        self.on_limits: Callable[[RateLimitChunk], object] = lambda limits: None
         self._rotation = rotation
         self._order = order
         self._keys = list(keys) or [ApiKey()]
@@ -122,6 +123,15 @@ class KeyPool:
 
     def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
         self._limits[key] = limits
+        known = KeyLimits(
+            round(self._states.clock() + limits.known_for_s, 3),
+            limits.requests_left,
+            limits.requests_limit,
+            limits.tokens_left,
+            limits.tokens_limit,
+        )
+        self._states.set_limits(self._name_of(key), self.provider, key.tail, known)
+        self.on_limits(limits)
 
     # --- for displays ---
 
@@ -133,7 +143,7 @@ class KeyPool:
         waits = [self._states.cooling_time_of(name) for name in names if not self._states.is_rejected(name)]
         key = self._current or next(filter(self._is_usable, self._keys), self._keys[0])
         return KeyPoolChanged(
-            self.provider, healthy, len(names), tail_of(key.value), round(min(filter(None, waits), default=0.0), 1)
+            self.provider, healthy, len(names), key.tail, round(min(filter(None, waits), default=0.0), 1)
         )
 
     # --- helpers ---
@@ -172,7 +182,7 @@ class KeyPool:
             wait = wait or REFUSED_COOLING_S
         state = KeyState(
             provider=self.provider,
-            tail=tail_of(key.value),
+            tail=key.tail,
             until=round(states.clock() + wait, 3),
             failures=before.failures + 1,
             rejected=str(error) or error.kind if verdict == "rejected" else "",

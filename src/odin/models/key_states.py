@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.config.files import lock_file, write_atomically
 from odin.core.errors import OdinError
@@ -20,13 +21,23 @@ SAVE_DELAY_S = 0.1
 """Changes are written together: a storm of failures must not write the file for each."""
 
 MAX_ENTRIES = 500
-_MIN_TAIL_LENGTH = 12
+
+
+class KeyLimits(Struct, frozen=True, omit_defaults=True):
+    """What a key has left of its rate limits, -1 if not reported; known until `until`, in seconds since 1970."""
+
+    until: float
+    requests_left: int = -1
+    requests_limit: int = -1
+    tokens_left: int = -1
+    tokens_limit: int = -1
 
 
 class KeyState(Struct, frozen=True, omit_defaults=True):
-    """The state of a key that has failed. `until` is when it may be used again, in seconds since 1970.
+    """The state of a key. `until` is when one that has failed may be used again, in seconds since 1970.
 
-    `failures` counts those since the last success. `rejected` is why the key is not used any more, or "".
+    `failures` counts those since the last success. `rejected` is why the key is not used any more, or "". `limits` are
+    those of its last reply.
     """
 
     provider: str
@@ -34,6 +45,7 @@ class KeyState(Struct, frozen=True, omit_defaults=True):
     until: float = 0.0
     failures: int = 0
     rejected: str = ""
+    limits: KeyLimits | None = None
 
 
 _FILE_DECODER = msgspec.json.Decoder(dict[str, KeyState])
@@ -86,8 +98,10 @@ class KeyStates:
         return 0.0 if state is None else max(0.0, state.until - self.clock())
 
     def set(self, fingerprint: str, state: KeyState | None) -> None:
-        """Change the state of a key; None forgets it, after a success."""
+        """Change the state of a key; None forgets its failures, after a success."""
         before = self._states.get(fingerprint)
+        if before is not None and before.limits is not None:
+            state = replace(state or KeyState(before.provider, before.tail), limits=before.limits)
         if before == state:
             return
         if state is None:
@@ -99,6 +113,11 @@ class KeyStates:
         provider = (state or before or KeyState("")).provider
         for listener in tuple(self._listeners):
             listener(provider)
+
+    def set_limits(self, fingerprint: str, provider: str, tail: str, limits: KeyLimits) -> None:
+        """Remember the rate limits of a key. They are written with the next change, or when the session ends."""
+        state = replace(self._states.get(fingerprint, KeyState(provider, tail)), limits=limits)
+        self._states[fingerprint] = self._unsaved[fingerprint] = state
 
     def refresh(self) -> None:
         """Read what other processes have written since the last call."""
@@ -181,8 +200,3 @@ def fingerprint_of(provider: str, key: str) -> str:
     import hashlib
 
     return hashlib.sha256(f"{provider}\0{key}".encode()).hexdigest()[:20]
-
-
-def tail_of(key: str) -> str:
-    """Return the last four characters of a key, or "" for one that they would give away."""
-    return key[-4:] if len(key) >= _MIN_TAIL_LENGTH else ""

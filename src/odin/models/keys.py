@@ -30,14 +30,14 @@ from odin.models.catalog import (
 from odin.providers.settings import ProviderSettings
 
 if TYPE_CHECKING:
-    from odin.models.key_states import KeyStates
+    from odin.models.key_states import KeyLimits, KeyStates
 
 
 class KeyEntry(Struct, frozen=True):
     """A key as shown to the user, never the key itself. `kind` is where it is stored, `used` whether it is in use.
 
     `state` is `healthy`, `unproven` after a failure, `cooling` for `cooldown_s` more seconds, `rejected` because of
-    `reason`, or `unset` if its variable has no value.
+    `reason`, or `unset` if its variable has no value. `limits` are its rate limits, while they are known.
     """
 
     provider: str
@@ -48,6 +48,7 @@ class KeyEntry(Struct, frozen=True):
     state: str = "healthy"
     cooldown_s: float = 0.0
     reason: str = ""
+    limits: "KeyLimits | None" = None
 
     @property
     def is_usable(self) -> bool:
@@ -96,6 +97,10 @@ def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
     name = fingerprint_of(entry.provider, key)
     known, cooldown = states.find(name), states.cooling_time_of(name)
     if known is None:
+        return entry
+    if known.limits is not None and known.limits.until > states.clock():
+        entry = replace(entry, limits=known.limits)
+    if not known.failures and not known.rejected:
         return entry
     if known.rejected:
         return replace(entry, state="rejected", reason=known.rejected)

@@ -314,6 +314,7 @@ class ModelSelector:
                 failure = failure or error
                 self.notice = f"{ref} cannot be used: {error.describe()}"
                 continue
+            self.connector.prepare(models)
             return Selection(info.ref, provider, info, name, models)
         assert failure is not None
         raise failure

@@ -183,6 +183,14 @@ class ApiKey(Struct, frozen=True):
     value: str = ""
     bearer: bool = False
 
+    @property
+    def tail(self) -> str:
+        """The last four characters, or "" for a key that they would give away."""
+        return self.value[-4:] if len(self.value) >= _MIN_TAIL_LENGTH else ""
+
+
+_MIN_TAIL_LENGTH = 12
+
 
 class KeySource(Protocol):
     """The keys of one provider. Each request asks for one and reports how it ended."""
@@ -344,6 +352,7 @@ class WireProvider:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)
                         if isinstance(chunk, RateLimitChunk):
+                            chunk = msgspec.structs.replace(chunk, key=key.tail)
                             self._keys.record_limits(key, chunk)
                         yield chunk
             except ProviderError as error:

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from odin.core.call_events import RetryScheduled, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.core.client import AvailableModel, ChangedFile, Client, ContextReport, SessionInfo, Snapshot
-from odin.core.event import Envelope, KeyPoolChanged, TurnEnded, Warned
+from odin.core.event import Envelope, KeyPoolChanged, RateLimitUpdated, TurnEnded, Warned
 from odin.core.event_values import Event
-from odin.core.format import count_of, format_count, format_seconds, format_usd, shorten_home
+from odin.core.format import count_of, describe_limits, format_count, format_seconds, format_usd, shorten_home
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten, width_of
 
@@ -419,6 +419,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("effort", info.effort),
         ("provider", f"{provider}{address}"),
         *((f"keys of {keys.provider}", ", ".join(filter(None, describe_keys(keys)))) for keys in info.keys),
+        *((f"rate limit of {item.provider}", _describe_rate_limit(item)) for item in info.rate_limits),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),
         ("directory", shorten_home(info.cwd)),
         ("branch", info.branch),
@@ -429,6 +430,12 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("usage", _describe_usage(shot)),
         ("warnings", f"{count_of(len(info.warnings), 'warning')}; /diagnostics shows them" if info.warnings else ""),
     ]
+
+
+def _describe_rate_limit(limits: RateLimitUpdated) -> str:
+    key = f"…{limits.key}: " if limits.key else ""
+    reset = f", reset in {format_seconds(limits.reset_s)}" if limits.reset_s else ""
+    return f"{key}{describe_limits(limits)}{reset}"
 
 
 def _find_model(ref: str, models: Iterable[AvailableModel]) -> AvailableModel | None:
