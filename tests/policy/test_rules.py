@@ -130,7 +130,7 @@ def test_what_a_session_put_away_may_be_read_and_nothing_else_of_the_state(
             (session / name).write_text("x\n")
     (mine / "outputs" / "way").symlink_to(other)
     (mine / "outputs" / "log.txt").symlink_to(mine / "main.jsonl")
-    judge = Judge(root, restrict_to_workspace=restricted, readable=str(mine))
+    judge = Judge(root, restrict_to_workspace=restricted, readable=[str(mine)])
     refused = "deny" if restricted else "ask"
     assert [judge.read(f"{mine}/{name}") for name in ("history-1.md", "outputs/result-1.txt", "outputs")] == [
         "allow"

@@ -45,6 +45,7 @@ from odin.tools.plans import HandoffRoles
 
 if TYPE_CHECKING:
     from odin.app.compose import SessionComposition
+    from odin.app.skills import SessionSkills
     from odin.context.agent_definition import AgentDefinition
     from odin.providers.web import WebFetcher
 
@@ -68,6 +69,7 @@ class RequestTemplates:
     ) -> None:
         self.instructions = load_instructions(config.root, cwd, open_for_reading)
         self.on_warning: Callable[[str], object] = lambda text: None
+        self.skills: SessionSkills | None = None
         self._is_stale = False
         self._root = config.root
         self._edit_format = config.edit_format
@@ -106,7 +108,7 @@ class RequestTemplates:
             offered = _offer_patches(offered, registry)
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
-        own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, base)
+        own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, agent.skills, base)
         key = (models.ref, mode, tuple(tool.name for tool in offered), own)
         known = self._templates.get(key)
         if known is None or known.provider is not provider:
@@ -116,6 +118,8 @@ class RequestTemplates:
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
             system = self._get_prompt(base).build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
+            if self.skills is not None:
+                system = (*system, *self._build_skill_blocks(self.skills, agent, offered, info))
             if agent is not None:
                 system = (*system, *self._build_own_blocks(agent))
             self._templates[key] = RequestTemplate(provider, info, system, specs)
@@ -131,6 +135,17 @@ class RequestTemplates:
     def forget(self) -> None:
         """Make all templates again: a tool was replaced."""
         self._templates.clear()
+
+    def _build_skill_blocks(
+        self, skills: "SessionSkills", agent: "AgentDefinition | None", offered: Iterable[Tool[Any]], info: ModelInfo
+    ) -> tuple[str, ...]:
+        """Return what the prompt says about skills. A system prompt of the caller's own stays as it is."""
+        if not isinstance(self._prompt, SystemPrompt):
+            return ()
+        if missing := skills.describe_missing(agent):
+            self.on_warning(missing)
+        has_tool = any(tool.name == "Skill" for tool in offered)
+        return skills.build_blocks(agent, offered=has_tool, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
 
     def _build_own_blocks(self, agent: "AgentDefinition") -> tuple[str, ...]:
         """Return what the system prompt of this agent has beyond that of others: its prompt and its instructions."""
@@ -270,6 +285,8 @@ class AgentParts:
             hooks=hooks,
         )
         tools = [*build_standard_tools(deps), *composition.custom.tools, *more]
+        if composition.skills is not None:
+            tools.append(composition.skills.make_tool(composition.recorder, agent, lambda: self._definition))
         wanted = composition.options.tools
         disabled = find_hidden_tools(tools, composition.rule_set.deny_rules, wanted)
         return Registry(tools, disabled=disabled, opted_in=wanted or ())
@@ -299,6 +316,8 @@ class AgentParts:
     def make_policy(self) -> Policy:
         """Return the session's policy, limited by the role, for the folder this agent works in and its write scope."""
         policy, place = self._composition.roles.restrict(self._composition.policy), self.place
+        if rules := self._composition.recorder.state.skills.rules_of(self._agent):
+            policy = policy.with_skill_rules(rules)
         if place is not self._composition.places.main:
             policy = policy.with_root(place.root, place.cwd, place.sandbox)
         if self.limits is not None:

@@ -95,10 +95,10 @@ def policy_of(
     cwd: str,
     rule_set: RuleSet,
     chosen: str = "",
-    readable: str = "",
+    readable: Sequence[str] = (),
     confinement: "Confinement | None" = None,
 ) -> Policy:
-    """Return the policy of a session. `readable` is the session's folder, `confinement` its sandbox.
+    """Return the policy of a session. `readable` are folders of the session and of skills, `confinement` its sandbox.
 
     `chosen` is the permission mode set in an earlier run; it is restored unless this run sets one, except for
     bypassPermissions, which must be set again each time.

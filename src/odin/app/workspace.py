@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -25,7 +26,7 @@ from odin.config import (
     make_private_folder,
     resolve_folder,
 )
-from odin.config.paths import find_worktree_origin
+from odin.config.paths import expand_home, find_worktree_origin
 from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode
@@ -116,6 +117,33 @@ def list_agent_folders(config: Config, env: Mapping[str, str]) -> tuple[str, ...
     user = (str(get_home_dir(env) / ".claude/agents"), str(get_config_dir(env) / "agents"))
     project = list_project_agent_folders(config.root) if config.trust.trusted else ()
     return tuple(folder for folder in (*user, *project) if Path(folder).is_dir())
+
+
+PROJECT_SKILL_FOLDERS = (".odin/skills", ".agents/skills", ".claude/skills")
+"""Folders of a project's skills, strongest first."""
+
+
+def list_skill_folders(
+    config: Config, env: Mapping[str, str]
+) -> tuple[tuple[str, Literal["project", "user", "extra"]], ...]:
+    """Return the folders of skills that are used, strongest first, each with its source.
+
+    They are the existing ones of a trusted project and of the user, and those of the setting `skills.paths`.
+    """
+    if not config.skills.enabled:
+        return ()
+    home, trusted = get_home_dir(env), config.trust.trusted
+    project = (str(Path(config.root, name)) for name in PROJECT_SKILL_FOLDERS if trusted)
+    user = (get_config_dir(env) / "skills", home / ".agents/skills", home / ".claude/skills")
+    found: list[tuple[str, Literal["project", "user", "extra"]]] = []
+    found += ((folder, "project") for folder in project if Path(folder).is_dir())
+    found += ((str(folder), "user") for folder in user if folder.is_dir())
+    for declared in config.declared.get("skills", ()) if config.skills.paths else ():
+        is_project = declared.layer == "project"
+        for path in declared.value.get("paths", ()):
+            place = Path(config.root, path) if is_project else Path(config.root, expand_home(path, env))
+            found.append((str(place), "project" if is_project else "extra"))
+    return tuple(found)
 
 
 _MAX_HEAD_CHARS = 1024

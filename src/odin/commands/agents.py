@@ -2,19 +2,15 @@
 
 import argparse
 import os
-import sys
-from collections.abc import Sequence
-from typing import Any
 
 from odin.app.roles import describe_unused_files, list_project_files, load_agents
-from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_table
 from odin.config import load, resolve_folder
 
 _ABOUT = """\
 List agents: roles (main), types of sub-agents (subagent) and both (all). Mistakes in agent files are reported with file
 and line; the exit code is then 1."""
 
-_REDIRECTED_COLUMNS = 1000
 _HEADINGS = ("NAME", "TYPE", "MODEL", "SOURCE", "DESCRIPTION")
 
 
@@ -36,7 +32,7 @@ def run_agents(argv: list[str]) -> int:
         unused = [] if config.trust.trusted else list_project_files(config.root)
         write_json({"agents": rows, "problems": catalog.problems, "untrusted": unused})
     else:
-        write_output(_format_table([_HEADINGS, *(tuple(row.values()) for row in rows)]))
+        write_table([_HEADINGS, *(tuple(row.values()) for row in rows)])
         for problem in catalog.problems:
             write_message(problem.describe())
         if unused := describe_unused_files(config):
@@ -51,13 +47,3 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("--cwd", default="", metavar="DIR", help="project folder")
     add("--trust", action="store_true", help="trust this folder's agent files for this run")
     return parser.parse_args(argv)
-
-
-def _format_table(lines: Sequence[tuple[Any, ...]]) -> str:
-    from odin.ui.terminal import escape_hidden, shorten, size_of
-
-    columns = size_of(sys.stdout)[0] if sys.stdout.isatty() else _REDIRECTED_COLUMNS
-    cells = [[escape_hidden(cell) for cell in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    texts = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
-    return "".join(f"{shorten(text.rstrip(), columns - 1)}\n" for text in texts)

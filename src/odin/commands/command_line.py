@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +13,8 @@ from odin.core.text import list_choices, suggest_similar
 
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
+
+_REDIRECTED_COLUMNS = 1000
 
 SHUTDOWN_TIMEOUT = "odin: running work did not stop in time."
 
@@ -36,6 +38,17 @@ def write_json(value: Any) -> int:
     return write_output((escape_json(data) if is_terminal else data).decode() + "\n")
 
 
+def write_table(lines: Sequence[Sequence[str]]) -> int:
+    """Write lines of cells as columns, on a terminal cut at its width."""
+    from odin.ui.terminal import escape_hidden, shorten, size_of
+
+    columns = size_of(sys.stdout)[0] if sys.stdout is not None and sys.stdout.isatty() else _REDIRECTED_COLUMNS  # pyright: ignore[reportUnnecessaryComparison]
+    cells = [[escape_hidden(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    texts = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+    return write_output("".join(f"{shorten(text.rstrip(), columns - 1)}\n" for text in texts))
+
+
 def write_message(text: str) -> None:
     """Write a message to standard error, with hidden and control characters escaped."""
     from odin.ui.terminal import escape_hidden
@@ -57,6 +70,7 @@ commands:
   odin replay SESSION    replay a recorded session and compare the results
   odin rules             list, add or remove permission rules
   odin agents            list agents: roles and types of sub-agents
+  odin skills            list the skills of the model, or check a folder of skills
   odin explain COMMAND   explain whether a command would run, and which rule decides
   odin trust             show, add, remove or list trusted folders
   odin doctor            check the installation, the settings or the models

@@ -43,6 +43,7 @@ COMMANDS = {
     "trust": "trust",
     "rules": "rules",
     "agents": "agents",
+    "skills": "skills",
     "explain": "explain",
     "doctor": "doctor",
     "auth": "auth",

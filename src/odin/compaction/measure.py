@@ -179,8 +179,8 @@ class ContextWindows:
         return True
 
 
-_INSTRUCTIONS_HEADING = "# Instructions of this project"
-"""The start of the system blocks with project instructions."""
+_HEADINGS = {"# Instructions of this project": "project instructions", "# Skill": "skills", "# Memory": "memory"}
+"""How system blocks start that are not part of the system prompt itself."""
 
 
 def build_context_report(
@@ -209,7 +209,7 @@ def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:
 
 def _measure_fixed(template: RequestTemplate) -> Iterator[ContextPart]:
     for block in template.system:
-        source = "project instructions" if block.startswith(_INSTRUCTIONS_HEADING) else "system prompt"
+        source = next((name for start, name in _HEADINGS.items() if block.startswith(start)), "system prompt")
         yield ContextPart(source, tokens_of(block))
     for tool in template.tools:
         size = tokens_of(tool.name) + tokens_of(tool.description) + tokens_of(encode_json_text(tool.schema))

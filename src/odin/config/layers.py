@@ -43,6 +43,7 @@ DECLARED_KEYS = (
     "disallowed_tools",
     "hooks",
     "commands",
+    "skills",
 )
 """Keys for which the value of each layer is kept."""
 
@@ -82,6 +83,10 @@ def _merge_hooks(before: Any, new: Any) -> Any:
     return {**before, **{event: _concatenate(before.get(event, []), hooks) for event, hooks in new.items()}}
 
 
+def _merge_skills(before: Any, new: Any) -> Any:
+    return {**before, **new, "paths": _append_unique(before.get("paths", ()), new.get("paths", ()))}
+
+
 MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "ForbiddenCommands": _append_unique,
     "disallowed_tools": _append_unique,
@@ -94,6 +99,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "commands": _merge_objects,
     "rules": _concatenate,
     "hooks": _merge_hooks,
+    "skills": _merge_skills,
 }
 """Keys to which a later layer adds, instead of replacing the value."""
 
@@ -163,6 +169,7 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "cache": _is_stricter_cache,
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
     "verify": _starts_no_check,
+    "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
     "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""

@@ -168,6 +168,19 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
     ] = 10
 
 
+class SkillSettings(Struct, frozen=True, kw_only=True):
+    """Which skills the model may use."""
+
+    enabled: Annotated[bool, describe("Use skills.")] = True
+    paths: Annotated[
+        NonEmptyTexts,
+        describe(
+            "Further folders of skills, after the project's and the user's. Those of a project lie in it. "
+            "Merged across files."
+        ),
+    ] = ()
+
+
 class ConfigKeys(Struct, frozen=True, kw_only=True):
     """All keys of `odinconfig.json`."""
 
@@ -284,6 +297,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         VerifySettings, describe("Whether the project's checks run before a turn that changed files ends.")
     ] = VerifySettings()
     loop: Annotated[LoopSettings, describe("Loop mode.")] = LoopSettings()
+    skills: Annotated[SkillSettings, describe("Skills: instructions that the model reads when a task needs them.")] = (
+        SkillSettings()
+    )
     tui: Annotated[TuiSettings, describe("The terminal app. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],

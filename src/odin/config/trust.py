@@ -23,7 +23,10 @@ from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
 PINNED_FILES = (CONFIG_NAME, ".mcp.json")
-PINNED_FOLDERS = (".odin/commands", ".claude/commands", ".odin/agents", ".claude/agents", ".odin/skills")
+PINNED_FOLDERS = (
+    *(".odin/commands", ".claude/commands", ".odin/agents", ".claude/agents"),
+    *(".odin/skills", ".agents/skills", ".claude/skills"),
+)
 MAX_PINNED_FILES = 2_000
 MAX_PINNED_BYTES = 10_000_000
 
@@ -47,7 +50,7 @@ def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
     found: dict[str, str] = {}
     if config_text is not None:
         found[CONFIG_NAME] = _hash_bytes(config_text)
-    for name in _list_pinned_files(folder):
+    for name in _list_pinned_files(folder, config_text):
         found[name] = _hash_bytes(_read_pinned(Path(folder, name)))
     return found | {name: digest for name, digest in hash_hook_programs(folder, config_text).items() if digest}
 
@@ -59,7 +62,7 @@ def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]
     otherwise a hook that writes a log would make its folder untrusted.
     """
     found: dict[str, str] = {}
-    for text in _collect_texts(_read_hooks(config_text)):
+    for text in _collect_texts(_read_key(config_text, "hooks")):
         for word in _find_programs(_PROJECT_VARIABLE.sub(lambda _: folder, text)):
             path = Path(os.path.normpath(Path(folder, word)))
             if path.is_relative_to(folder) and path not in (Path(folder), Path(folder, CONFIG_NAME)):
@@ -71,28 +74,40 @@ def hash_program(path: Path) -> str:
     return _hash_bytes(_read_pinned(path)) if path.is_file() else ""
 
 
-def _list_pinned_files(folder: str) -> Iterator[str]:
+def _list_pinned_files(folder: str, config_text: bytes | None) -> Iterator[str]:
     for name in PINNED_FILES:
         if name != CONFIG_NAME and os.path.lexists(Path(folder, name)):
             yield name
-    found = chain.from_iterable(_walk_files(Path(folder, name)) for name in PINNED_FOLDERS)
-    for count, path in enumerate(found):
+    skills: Any = _read_key(config_text, "skills")
+    paths = _collect_texts(cast("dict[str, Any]", skills).get("paths") if isinstance(skills, dict) else None)
+    inside = (path for path in paths if Path(os.path.normpath(Path(folder, path))).is_relative_to(folder))
+    folders = dict.fromkeys(Path(folder, name) for name in (*PINNED_FOLDERS, *inside))
+    for count, path in enumerate(dict.fromkeys(chain.from_iterable(_walk_files(top, folder) for top in folders))):
         if count >= MAX_PINNED_FILES:
             where = "in its command, agent and skill folders"
             raise ConfigError(f"{folder} holds more than {MAX_PINNED_FILES:,} files {where}.", "Remove some.")
         yield str(path.relative_to(folder))
 
 
-def _walk_files(top: Path) -> Iterator[Path]:
-    """Yield every file in a folder. A link to a folder cannot be pinned, because its target may change."""
+def _walk_files(top: Path, root: str, depth: int = 5) -> Iterator[Path]:
+    """Yield every file in a folder, also through links to other folders of the project.
+
+    A link to a folder elsewhere is yielded as it is: it cannot be pinned, because its content may change.
+    """
     if not os.path.lexists(top):
         return
-    if top.is_symlink() or not top.is_dir():
+    if not top.is_dir():
         yield top
+        return
+    if top.is_symlink():
+        target = Path(os.path.realpath(top))
+        yield from _walk_files(target, root, depth - 1) if depth and target.is_relative_to(root) else (top,)
         return
     for where, folders, files in os.walk(top, onerror=_raise_unreadable):
         folders.sort()
-        yield from (Path(where, name) for name in folders if Path(where, name).is_symlink())
+        for name in folders:
+            if Path(where, name).is_symlink():
+                yield from _walk_files(Path(where, name), root, depth)
         yield from (Path(where, name) for name in sorted(files))
 
 
@@ -134,7 +149,7 @@ def _split_words(command: str) -> list[str]:
         return [word for word in re.split(r"[\s\"'`;|&()]+", command) if word]
 
 
-def _read_hooks(config_text: bytes | None) -> Any:
+def _read_key(config_text: bytes | None, key: str) -> Any:
     if not config_text:
         return None
     import json
@@ -143,7 +158,7 @@ def _read_hooks(config_text: bytes | None) -> Any:
         value: Any = json.loads(config_text.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
-    return cast("dict[str, Any]", value).get("hooks") if isinstance(value, dict) else None
+    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
 
 
 def _collect_texts(value: Any) -> Iterator[str]:

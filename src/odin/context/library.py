@@ -6,7 +6,7 @@ model: nothing in them is executed.
 
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -14,6 +14,9 @@ from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, is_typable, 
 from odin.core.client import CommandSource, CustomCommand
 from odin.core.slash_commands import is_reserved
 from odin.core.text import to_valid_unicode
+
+if TYPE_CHECKING:
+    from odin.context.skills import Skill, SkillCatalog
 
 _INIT = """\
 Write instructions for coding agents that will work in this repository, in AGENTS.md at its root.
@@ -113,9 +116,12 @@ class CommandText(Struct, frozen=True):
 
 
 class CommandLibrary:
-    """The sources of commands, strongest first. It reads files, so call it in a thread."""
+    """The sources of commands, strongest first, and weaker than those, skills. It reads files: call it in a thread."""
 
-    def __init__(self, sources: Iterable[CommandFolder | ConfiguredCommands]) -> None:
+    def __init__(
+        self, sources: Iterable[CommandFolder | ConfiguredCommands], skills: "SkillCatalog | None" = None
+    ) -> None:
+        self._skills = skills
         self._sources = tuple(
             (source, MarkdownFolder(source.folder, source.within) if isinstance(source, CommandFolder) else None)
             for source in sources
@@ -126,14 +132,31 @@ class CommandLibrary:
 
     def list_commands(self) -> tuple[CustomCommand, ...]:
         """Return all commands, sorted by name."""
-        found = self._read_all()
-        return tuple(found[name].command for name in sorted(found))
+        found = {name: text.command for name, text in self._read_all().items()}
+        for skill in self._skills.list_skills() if self._skills is not None else ():
+            if skill.for_user and not is_reserved(skill.name):
+                command = CustomCommand(skill.name, to_plain_line(skill.description), skill.hint, "skill")
+                found.setdefault(skill.name.casefold(), command)
+        return tuple(found[name] for name in sorted(found))
 
     def find(self, typed: str) -> tuple[CommandText, str] | None:
         """Return the command a line starts with and the rest of the line, or None."""
         name, arguments = split_command(typed)
         text = self._read_all().get(name.casefold()) if name else None
         return None if text is None else (text, arguments)
+
+    def expand_skill(self, typed: str, session: str = "") -> "tuple[Skill, str] | None":
+        """Return the skill a line calls, and its text with the rest of the line as arguments; None if it calls none.
+
+        Raise UsageError if the skill cannot be used. A command of the same name is stronger: use `find` first.
+        """
+        name, arguments = split_command(typed)
+        skill = self._skills.find(name) if self._skills is not None and name else None
+        if skill is None or not skill.for_user:
+            return None
+        from odin.context.skill_files import fill_skill
+
+        return skill, fill_skill(skill, arguments, {"CLAUDE_SESSION_ID": session})
 
     def take_warnings(self) -> list[str]:
         """Return what was skipped and why, each warning once."""

@@ -78,7 +78,9 @@ class _SkillWalk:
         self._is_full = False
 
     def walk(self) -> Iterator[str]:
-        if os.path.isdir(self._top.folder) and self._is_inside(self._top.folder):  # noqa: PTH112
+        if not os.path.isdir(self._top.folder):  # noqa: PTH112
+            self._report(self._top.folder, "It is not a folder, so it has no skills.")
+        elif self._is_inside(self._top.folder):
             yield from self._walk_folder(self._top.folder, _MAX_DEPTH)
 
     def _walk_folder(self, folder: str, depth: int) -> Iterator[str]:
@@ -101,7 +103,7 @@ class _SkillWalk:
             return
         self._found += 1
         if self._found > MAX_SKILLS:
-            self._stop(f"holds more than {MAX_SKILLS:,} skills; the rest is ignored.")
+            self._stop(f"It holds more than {MAX_SKILLS:,} skills; the rest is ignored.")
         else:
             yield path
 
@@ -110,11 +112,11 @@ class _SkillWalk:
             with os.scandir(folder) as entries:
                 names = {entry.name for _, entry in zip(range(_MAX_SCANNED), entries, strict=False)}
         except OSError as error:
-            self._report(folder, f"cannot be read: {error.strerror or error}.")
+            self._report(folder, f"It cannot be read: {error.strerror or error}.")
             return set()
         self._scanned += len(names)
         if self._scanned > _MAX_SCANNED:
-            self._stop(f"holds more than {_MAX_SCANNED:,} files outside of skills; the rest is ignored.")
+            self._stop(f"It holds more than {_MAX_SCANNED:,} files outside of skills; the rest is ignored.")
         return names
 
     def _stop(self, text: str) -> None:
@@ -126,7 +128,7 @@ class _SkillWalk:
         if not self._within or Path(os.path.realpath(path)).is_relative_to(self._within):
             return True
         owner = "plugin" if self._top.plugin else "project"
-        self._report(path, f"points outside the {owner} and is ignored.")
+        self._report(path, f"It points outside the {owner} and is ignored.")
         return False
 
     def _report(self, path: str, text: str) -> None:

@@ -109,7 +109,7 @@ class ContextItem(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """A copy of the whole state at one event number."""
+    """A copy of the whole state at one event number. `used_skills` are by agent."""
 
     session: str
     seq: int
@@ -140,6 +140,22 @@ class Snapshot(Struct, frozen=True):
     tasks: tuple[TaskRecord, ...] = ()
     unread_mail: int = 0
     team_working: bool = False
+    used_skills: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+class SkillSummary(Struct, frozen=True):
+    """A skill as shown in a list. `source` is project, user, extra or the name of a plugin; `path` its SKILL.md.
+
+    `for_model`: the model may use it by itself; `for_user`: it is also the slash command `/name`.
+    """
+
+    name: str
+    description: str
+    source: str
+    path: str
+    for_model: bool = True
+    for_user: bool = True
+    allowed_tools: tuple[str, ...] = ()
 
 
 class SessionInfo(Struct, frozen=True):
@@ -150,7 +166,8 @@ class SessionInfo(Struct, frozen=True):
     limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of
     the main agent. `model` is the selected model; `running_model` is another one while that cannot answer. `pool` is
     the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
-    `effort` is the reasoning effort of the model that runs, empty for the model's own.
+    `effort` is the reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main
+    agent.
     """
 
     session: str
@@ -178,6 +195,7 @@ class SessionInfo(Struct, frozen=True):
     keys: tuple[KeyPoolChanged, ...] = ()
     rate_limits: tuple[RateLimitUpdated, ...] = ()
     effort: str = ""
+    skills: tuple[SkillSummary, ...] = ()
 
 
 class ContextPart(Struct, frozen=True):
@@ -245,7 +263,7 @@ class RewindPlan(Struct, frozen=True):
     kept: tuple[SkippedFile, ...] = ()
 
 
-CommandSource = Literal["project", "user", "project config", "user config", "built-in"]
+CommandSource = Literal["project", "user", "project config", "user config", "skill", "plugin", "built-in"]
 """Where a custom command is defined, strongest first; `built-in` ones are part of Odin."""
 
 

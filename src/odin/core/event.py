@@ -314,6 +314,18 @@ class ContextAdded(Event, frozen=True):
         return f"{self.source}:\n{self.content}"
 
 
+class SkillUsed(Event, frozen=True, omit_defaults=True):
+    """An agent read the text of a skill. `prompt` is the prompt with which the user called it as a slash command.
+
+    `rules` are the tool calls that the skill allows until the turn ends.
+    """
+
+    name: str
+    path: str = ""
+    prompt: str = ""
+    rules: tuple[str, ...] = ()
+
+
 class ContextSummarized(Event, frozen=True):
     """A summary replaced all context items and the results of `calls`."""
 
@@ -519,6 +531,7 @@ AnyEvent = (
     | LoopPrompted
     | NoteAdded
     | ContextAdded
+    | SkillUsed
     | ContextSummarized
     | MessageRemoved
     | ResultsPruned

@@ -29,6 +29,8 @@ class SlashCommand(Struct, frozen=True):
 SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "Show commands and keys.", "[COMMAND]", ("?",)),
     SlashCommand("commands", "List custom commands."),
+    SlashCommand("skills", "List skills and which were used, or show one.", "[NAME]"),
+    SlashCommand("use", "Use a skill, with TEXT as its arguments; the same as /SKILL TEXT.", "SKILL [TEXT]"),
     # mode of the next prompt
     SlashCommand("ask", "Switch to ask mode, which only answers questions, or send TEXT in it.", "[TEXT]"),
     SlashCommand(
@@ -93,7 +95,9 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("diagnostics", "Show warnings, the session's setup and the number of errors."),
     SlashCommand("errors", "Show recent warnings and errors."),
     SlashCommand("show", "Show one setting.", "[model|mode|role|sandbox|rules|context]"),
-    SlashCommand("list", "List models, sessions, rules, commands or tools.", "[models|sessions|rules|commands|tools]"),
+    SlashCommand(
+        "list", "List models, sessions, rules, commands, skills or tools.", "[models|sessions|…|skills|tools]"
+    ),
     SlashCommand("switch", "Switch the model, the mode or the role.", "model|mode|role NAME"),
     # screen
     SlashCommand("diff", "Show the uncommitted changes in git, new files included.", "[PATH]"),

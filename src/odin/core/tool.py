@@ -57,7 +57,7 @@ class ResolvedPath(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """What a tool call acts on, for permission rules: paths, a command, or a URL.
+    """What a tool call acts on, for permission rules: paths, a command, a URL, or something with a `name`: a skill.
 
     Relative paths start at the working directory. `on_links`: the tool acts on a link, not on what it leads to.
     `resolved` are the paths as resolved when the call was judged (`Policy.resolve`). `removes` are those of the paths
@@ -70,10 +70,17 @@ class Subject(Struct, frozen=True):
     on_links: bool = False
     resolved: tuple[ResolvedPath, ...] = ()
     removes: tuple[str, ...] = ()
+    name: str = ""
 
     @property
     def text(self) -> str:
-        return self.command or self.url or ", ".join(item.text for item in self.resolved) or ", ".join(self.paths)
+        return (
+            self.command
+            or self.url
+            or self.name
+            or ", ".join(item.text for item in self.resolved)
+            or ", ".join(self.paths)
+        )
 
     def split_paths(self) -> "tuple[Subject, ...]":
         """Return one subject for each path."""
@@ -473,6 +480,8 @@ ALIASES: dict[str, str] = {
     "SaveArtifact": "save_artifact",
     "ReadArtifact": "read_artifact",
     "Handoff": "handoff ExitPlanMode exit_plan_mode PresentPlan present_plan",
+    "Skill": "skill use_skill activate_skill load_skill",
+    "Memory": "memory save_memory remember",
     "Question": "AskUserQuestion ask_user question ask_user_question",
 }
 """For each tool, the names other agents and their models use."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 from odin.core.call_events import FileCached
 from odin.core.client import CustomCommand, QueuedPrompt
 from odin.core.errors import OdinError, QueueFull
-from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
+from odin.core.event import AnyEvent, PromptDropped, PromptInjected, SkillUsed, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy
@@ -80,8 +80,16 @@ class NoAttachments:
         return
 
 
+class ExpandedPrompt(Struct, frozen=True):
+    """A prompt for the model, the text to display if that differs, and the skill it calls."""
+
+    text: str
+    display_text: str = ""
+    skill: SkillUsed | None = None
+
+
 class CommandExpander:
-    """Expands custom commands. `library` is loaded on first use.
+    """Expands custom commands and skills. `library` is loaded on first use.
 
     In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own.
     """
@@ -92,23 +100,28 @@ class CommandExpander:
         self._recorder = recorder
         self._trusted = trusted
 
-    async def expand(self, text: str, shown: str = "") -> tuple[str, str]:
-        """Return the text for the model, and the text to display if that differs. Unknown commands are plain text.
+    async def expand(self, prompt_id: str, text: str, shown: str = "") -> ExpandedPrompt:
+        """Return the text for the model. Unknown commands are plain text. Raise UsageError if a skill cannot be used.
 
         A text that comes with its display text is not expanded again, so a replay sends the same bytes.
         """
         if shown:
-            return text, "" if shown == text else shown
+            return ExpandedPrompt(text, "" if shown == text else shown)
         if not text.lstrip().startswith("/"):
-            return text, ""
+            return ExpandedPrompt(text)
         library = self._get_library()
         match = await asyncio.to_thread(library.find, text)
         self._warn(library.take_warnings())
-        if match is None:
-            return text, ""
-        command, arguments = match
-        self._warn_if_overridden(command)
-        return command.fill(arguments), text.strip()
+        if match is not None:
+            command, arguments = match
+            self._warn_if_overridden(command)
+            return ExpandedPrompt(command.fill(arguments), text.strip())
+        filled = await asyncio.to_thread(library.expand_skill, text, self._recorder.state.session)
+        if filled is None:
+            return ExpandedPrompt(text)
+        skill, body = filled
+        used = SkillUsed(skill.name, skill.path, prompt_id, skill.allowed_tools)
+        return ExpandedPrompt(body, text.strip(), used)
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         library = self._get_library()

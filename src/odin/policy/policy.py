@@ -13,16 +13,17 @@ Each call is checked in this order; the first check that applies decides, and th
  7. `--yes` and bypassPermissions: allow, except a WebFetch of a private address that no allow rule names: deny
  8. the ask and allow rules; in ask and plan mode no rule allows a command
  9. protected files, and files that hold secrets: ask
-10. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
+10. the rules of the skills that the turn uses: allow
+11. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
     project, and auto in addition commands that the sandbox confines to the project (see `effects`)
-11. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
+12. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
     never allow more. Their ask rules do not count under `--yes` and bypassPermissions
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
 one ask is enough. Under dontAsk, ask becomes deny.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ from odin.policy.modes import ASK, PermissionMode, permission_mode_of, spec_of
 from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import is_private_url
-from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
+from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, parse_skill_rules, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,
     candidate_rules_of,
@@ -57,6 +58,7 @@ from odin.policy.rules.ruling import (
     is_allowed_by,
     is_folder_search,
 )
+from odin.policy.write_scope import find_outside_redirect
 
 if TYPE_CHECKING:
     from odin.policy.effects import Confinement, Effect
@@ -135,12 +137,12 @@ class Policy:
         yes: bool = False,
         restrict_to_workspace: bool = False,
         rule_set: RuleSet | None = None,
-        readable: str = "",
+        readable: Sequence[str] = (),
         confinement: "Confinement | None" = None,
     ) -> None:
-        """`readable` is a folder whose files may be read like the project's: the session stores large outputs there.
+        """`readable` are folders whose files may be read like the project's: the session stores large outputs in one.
 
-        Session logs (`.jsonl`) in it stay closed, because they contain text that was hidden from the model.
+        Session logs (`.jsonl`) in them stay closed, because they contain text that was hidden from the model.
         """
         self.root = paths.resolve_path(root, "/") or root
         self.cwd = paths.resolve_path(cwd or root, "/") or self.root
@@ -150,7 +152,8 @@ class Policy:
         self._limits: tuple[AgentLimits, ...] = ()
         self._restricted = restrict_to_workspace
         self._confinement = confinement
-        self._readable = paths.resolve_path(readable, "/") or readable if readable else ""
+        self._readable = tuple(paths.resolve_path(folder, "/") or folder for folder in readable)
+        self._skill_rules: tuple[Rule, ...] = ()
 
     def with_permission_mode(self, mode: str) -> "Policy":
         """Return a policy with the same rules under another permission mode, as far as its limits permit."""
@@ -174,6 +177,10 @@ class Policy:
     def with_write_scope(self, scope: WriteScope) -> "Policy":
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
         return self._with(write_scope=scope)
+
+    def with_skill_rules(self, rules: Sequence[str]) -> "Policy":
+        """Return a policy with what skills in use allow. Other rules, protected files and the mode are stronger."""
+        return self._with(_skill_rules=parse_skill_rules(rules))
 
     def _with(self, **changed: Any) -> "Policy":
         other = object.__new__(Policy)
@@ -298,7 +305,10 @@ class Policy:
             allowed = Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
             return self._check_private_address(call) or allowed
         return self._apply_dont_ask(
-            self._check_rules(call) or self._check_protected(call) or self._decide_default(call)
+            self._check_rules(call)
+            or self._check_protected(call)
+            or self._check_skill_rules(call)
+            or self._decide_default(call)
         )
 
     def _allows_everything(self) -> bool:
@@ -420,7 +430,7 @@ class Policy:
         what = f"this agent's write scope: {scope.describe()}"
         hint = "Change only files in the scope, and report what else needs to be changed."
         if call.kind == "execute":
-            outside = self._find_outside_redirect(call)
+            outside = find_outside_redirect(call, scope)
         elif call.list_paths():
             items = call.list_paths()
             outside = next((item.shown for item in items if not self._is_in_scope(item)), "")
@@ -431,26 +441,6 @@ class Policy:
 
     def _is_in_scope(self, item: ResolvedPath) -> bool:
         return all(self.write_scope.allows(path, self.root) for path in {item.path, item.target})
-
-    def _find_outside_redirect(self, call: PolicyCall) -> str:
-        """Return the first project file outside the scope to which the command redirects output, or "".
-
-        The sandbox blocks other writes outside the scope.
-        """
-        script = call.analysis.script if call.analysis is not None else None
-        for simple in script.commands if script is not None else ():
-            folder = None if simple.folder is None else paths.resolve_path(simple.folder, self.cwd)
-            for item in simple.redirects if folder is not None else ():
-                path = paths.resolve_path(item.target.text, folder or "/")
-                if (
-                    not item.op.startswith("<")
-                    and item.target.literal
-                    and path is not None
-                    and contains(self.root, path)
-                    and not self.write_scope.allows(path, self.root)
-                ):
-                    return item.target.text
-        return ""
 
     def _find_outside_path(self, call: PolicyCall) -> str:
         """Return the first path of the call that lies outside the project, or ""."""
@@ -465,9 +455,9 @@ class Policy:
     def _is_open(self, path: str, kind: Kind) -> bool:
         if contains(self.root, path):
             return True
-        if kind != "read" or not self._readable or path == self._readable or path.endswith(_LOG_SUFFIX):
+        if kind != "read" or path.endswith(_LOG_SUFFIX):
             return False
-        return contains(self._readable, path)
+        return any(path != folder and contains(folder, path) for folder in self._readable)
 
     # --- rules and defaults ---
 
@@ -480,6 +470,9 @@ class Policy:
             return Verdict("ask", f"The rule {rule.text!r} asks for approval.", self._suggest_hint(call), rule.label)
         if call.kind == "execute" and not call.spec.allows_changes:
             return None
+        return self._allow_by(rule, call)
+
+    def _allow_by(self, rule: Rule, call: PolicyCall) -> Verdict:
         exact = call.analysis is None or rule.is_exactly(call)
         amended = None if exact else call.leave_out_secrets()
         return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label, amended=amended)
@@ -494,6 +487,12 @@ class Policy:
         reads = call.kind == "read"
         name, hint = ("secret files", self._suggest_hint(call)) if reads else ("protected files", _YES_HINT)
         return Verdict("ask", f"{item.text} {explain_sensitivity(item, call)}.", hint, name)
+
+    def _check_skill_rules(self, call: PolicyCall) -> Verdict | None:
+        rule = find_deciding_rule(call, self._skill_rules)
+        if rule is None or (call.kind == "execute" and not call.spec.allows_changes):
+            return None
+        return replace(self._allow_by(rule, call), rule="allowed-tools of a skill")
 
     def _decide_default(self, call: PolicyCall) -> Verdict:
         if call.kind == "talk":

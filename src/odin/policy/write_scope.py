@@ -13,6 +13,7 @@ from odin.core.errors import UsageError
 from odin.core.path_names import contains
 from odin.core.write_scope import WriteScope
 from odin.policy.paths import resolve_path
+from odin.policy.policy_call import PolicyCall
 
 _PATTERN_ENDS = ("/**/*", "/**", "/*")
 _WILDCARDS = frozenset("*?[]{}")
@@ -68,3 +69,24 @@ def _find_module(text: str, root: str) -> str:
             if path and os.path.exists(os.path.join(root, f"{folder}{path}{end}")):  # noqa: PTH110, PTH118
                 return _name_of(f"{folder}{path}{end}", root)
     raise UsageError(f"There is no module {text!r} in the project.", "Name its files or folders in path_prefixes.")
+
+
+def find_outside_redirect(call: PolicyCall, scope: WriteScope) -> str:
+    """Return the first project file outside the scope to which a command redirects output, or "".
+
+    The sandbox blocks other writes outside the scope.
+    """
+    script = call.analysis.script if call.analysis is not None else None
+    for simple in script.commands if script is not None else ():
+        folder = None if simple.folder is None else resolve_path(simple.folder, call.cwd)
+        for item in simple.redirects if folder is not None else ():
+            path = resolve_path(item.target.text, folder or "/")
+            if (
+                not item.op.startswith("<")
+                and item.target.literal
+                and path is not None
+                and contains(call.root, path)
+                and not scope.allows(path, call.root)
+            ):
+                return item.target.text
+    return ""

@@ -44,6 +44,7 @@ from odin.core.event import (
     Rewound,
     RoleChanged,
     SessionOpened,
+    SkillUsed,
     SystemPromptChanged,
     TitleSet,
     ToolsChanged,
@@ -346,6 +347,16 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
     match event:
         case SessionOpened() if event.resumed:
             return f"Resumed with {event.model}.", ""
+        case ModelChanged():
+            return f"Model: {event.model}.", ""
+        case EffortChanged():
+            return f"Effort: {event.effort or 'default'}.", ""
+        case PermissionModeChanged():
+            return f"Permission mode: {event.mode}.", ""
+        case RoleChanged():
+            return f"Role: {event.role}.", ""
+        case SkillUsed():
+            return f"Skill: {event.name}.", ""
         case PermissionAnswered():
             reason = f": {event.reason}" if event.reason else "."
             return f"{'Allowed' if event.allowed else 'Denied'} by {event.by}{reason}", ""

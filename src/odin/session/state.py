@@ -48,6 +48,7 @@ from odin.core.event import (
     PromptQueued,
     RoleChanged,
     SessionOpened,
+    SkillUsed,
     SystemPromptChanged,
     TitleSet,
     ToolsChanged,
@@ -230,6 +231,44 @@ def _queued_prompt_of(event: PromptQueued | PromptChanged, queued_at: float, age
     )
 
 
+class UsedSkills:
+    """The skills that each agent has used, and the rules they bring to its running turn.
+
+    A skill called as a slash command applies to the turn of its prompt, any other one to the turn in which it is used.
+    """
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset((SkillUsed, TurnStarted, PromptInjected, PromptDropped, TurnEnded))
+
+    def __init__(self) -> None:
+        self.by_agent: dict[str, dict[str, None]] = {}
+        self._rules: dict[str, tuple[str, ...]] = {}
+        self._waiting: dict[str, tuple[str, ...]] = {}
+
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        match event:
+            case SkillUsed():
+                self.by_agent.setdefault(agent, {})[event.name] = None
+                if event.prompt:
+                    self._waiting[event.prompt] = event.rules
+                elif event.rules:
+                    self._rules[agent] = (*self._rules.get(agent, ()), *event.rules)
+            case TurnStarted():
+                self._rules[agent] = self._waiting.pop(event.id, ())
+            case PromptInjected() if event.id in self._waiting:
+                self._rules[agent] = (*self._rules.get(agent, ()), *self._waiting.pop(event.id))
+            case PromptDropped():
+                self._waiting.pop(event.id, None)
+            case TurnEnded():
+                self._rules.pop(agent, None)
+            case _:
+                pass
+
+    def rules_of(self, agent: str) -> tuple[str, ...]:
+        """Return the rules that the skills of an agent's running turn bring."""
+        return self._rules.get(agent, ())
+
+
 LOOP_ENDED_BY_RESUME = "The session ended while loop mode was on. Loop mode does not restart by itself."
 
 _LOOP_OFF = LoopChanged("idle")
@@ -406,12 +445,14 @@ class SessionState:
         self.permissions = SessionPermissions()
         self.totals = SessionTotals()
         self._queued_prompts = PromptQueueState()
+        self.skills = UsedSkills()
         self._parts: tuple[StatePart, ...] = (
             self.open_work,
             self.conversation,
             self.board,
             self._queued_prompts,
             self.permissions,
+            self.skills,
             self.loop,
         )
         self._parts_by_event: dict[type, tuple[Callable[[Envelope], None], ...]] = {}
@@ -555,6 +596,7 @@ class SessionState:
             role=self.role,
             tasks=tuple(self.board.tasks.values()),
             unread_mail=len(self.board.list_mail("")),
+            used_skills={agent: tuple(names) for agent, names in self.skills.by_agent.items()},
         )
 
     def _describe_sub_agents(self) -> tuple[SubAgentRecord, ...]:

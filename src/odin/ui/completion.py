@@ -61,7 +61,7 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "effort": (*EFFORTS, "default"),
     "compact": ("cancel",),
     "show": ("model", "mode", "role", "sandbox", "rules", "context"),
-    "list": ("models", "sessions", "rules", "commands", "tools"),
+    "list": ("models", "sessions", "rules", "commands", "skills", "tools"),
     "switch": ("model", "mode", "role"),
 }
 

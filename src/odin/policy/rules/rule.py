@@ -23,6 +23,7 @@ from odin.policy.commands.syntax import ExtractedCommand
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import (
     CommandPattern,
+    compile_wildcard,
     has_wildcard,
     is_exact,
     matches_path_loosely,
@@ -121,7 +122,9 @@ class Rule(Struct, frozen=True):
 
     def covers_all(self, call: PolicyCall) -> bool:
         """True if the rule allows a call without a command, path or URL."""
-        return self.bare and self.matches_tool(call.name) and canonical_name_of(call.name) != "Delete"
+        name = call.subject.name
+        covers = self.bare or (bool(name) and compile_wildcard(self.pattern, flat=True)(name))
+        return covers and self.matches_tool(call.name) and canonical_name_of(call.name) != "Delete"
 
     # --- deny and ask rules ---
 
@@ -139,6 +142,8 @@ class Rule(Struct, frozen=True):
             return not call.analysis.is_complete and self.command.is_mentioned_in(call.command)
         if call.subject.url:
             return names_tool and matches_url_loosely(self.pattern, call.subject.url)
+        if call.subject.name:
+            return names_tool and compile_wildcard(self.pattern, loose=True, flat=True)(call.subject.name)
         return self._matches_paths(call)
 
     def matches_part(self, part: ExtractedCommand, call: PolicyCall) -> bool:
@@ -205,6 +210,17 @@ def find_objection(rule: Rule) -> str:
     if rule.tool == "Delete" and (rule.bare or has_wildcard(rule.pattern)):
         return f"{rule.text} would allow any deletion. Delete takes exact paths only, such as Delete(build/old.log)."
     return ""
+
+
+def parse_skill_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
+    """Return the allow rules among the `allowed-tools` of skills. A command tool without a pattern allows nothing."""
+    rules: list[Rule] = []
+    for text in texts:
+        with suppress(UsageError):  # `odin skills check` reports it
+            rule = rule_of(text, source="a skill")
+            if not (rule.everything and rule.tool in ("ExecuteCommand", "Spawn", "*")) and not find_objection(rule):
+                rules.append(rule)
+    return tuple(rules)
 
 
 LAYERS: tuple[RuleLayer, ...] = get_args(RuleLayer)

@@ -26,6 +26,7 @@ from odin.ui.slash_commands.actions import (
     is_model_choice,
 )
 from odin.ui.slash_commands.agents import describe_working, find_focus, format_agents
+from odin.ui.slash_commands.extensions import format_skills
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -84,6 +85,7 @@ class PlainCommands:
             **{name: partial(self._print_unavailable, name) for name in views.UNAVAILABLE_SENTENCES},
             "help": self._print_help,
             "commands": self._print_custom_commands,
+            "skills": self._print_skills,
             "keys": self._print_keys,
             "queue": self._run_queue,
             "agents": self._run_agents,
@@ -175,6 +177,9 @@ class PlainCommands:
     async def _print_custom_commands(self, rest: str) -> None:
         columns = size_of(self._err)[0] if self._err.isatty() else 1000
         write_text(self._err, views.format_custom_commands(await self._client.list_commands(), columns))
+
+    async def _print_skills(self, rest: str) -> None:
+        write_text(self._err, await format_skills(self._client, rest, self._columns))
 
     async def _print_keys(self, rest: str) -> None:
         for line in views.KEY_LINES:

@@ -39,6 +39,7 @@ from odin.ui.plain.turn_output import TurnView
 from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.agents import describe_working
+from odin.ui.slash_commands.extensions import make_skill_prompt
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
 
@@ -426,6 +427,8 @@ class _PlainRepl:
         name, rest = resolve_synonym(known.name, rest) if known is not None else ("stats" if line == "$" else "", rest)
         if name in MODES:
             self._commands.mode, text = MODES[name], rest
+        elif name == "use":
+            text = await make_skill_prompt(self._client, rest.strip())
         elif name == "editor":
             await self._edit_draft(rest or " ", outside=True)
             return

@@ -425,7 +425,14 @@ async def change_rules(ctx: CommandContext, rest: str) -> str:
 
 _SYNONYMS = {
     "show": {"": "diagnostics", "rules": "rules", "context": "context", "role": "role"},
-    "list": {"": "help", "models": "models", "sessions": "sessions", "rules": "rules", "commands": "commands"},
+    "list": {
+        "": "help",
+        "models": "models",
+        "sessions": "sessions",
+        "rules": "rules",
+        "commands": "commands",
+        "skills": "skills",
+    },
     "switch": {"model": "model", "role": "role", "mode ask": "ask", "mode plan": "plan", "mode edit": "edit"},
 }
 

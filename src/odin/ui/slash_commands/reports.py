@@ -310,6 +310,7 @@ def list_facts(info: SessionInfo) -> list[tuple[str, str]]:
         ("sandbox", info.sandbox or "none"),
         ("budget", f"${info.budget_usd:g}" if info.budget_usd else "no limit"),
         ("tools", f"{len(info.tools)}"),
+        *([("skills", f"{len(info.skills)}")] if info.skills else []),
         *([("log file", info.log_file)] if info.log_file else []),
     ]
 

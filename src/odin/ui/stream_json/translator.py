@@ -309,7 +309,7 @@ class StreamTranslator:
             mcp_servers=[],
             slash_commands=[],
             agents=list(self.agent_types),
-            skills=[],
+            skills=[skill.name for skill in info.skills],
             plugins=[],
             apiKeySource="none",
             output_style="default",

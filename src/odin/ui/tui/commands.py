@@ -25,6 +25,7 @@ from odin.ui.slash_commands.actions import (
     save_choice,
     split_session_option,
 )
+from odin.ui.slash_commands.extensions import format_skills
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
@@ -79,6 +80,7 @@ class ReportCommands:
             "help": self._show_help,
             "commands": lambda rest: self._show_help(f"custom {rest}".strip()),
             "keys": lambda rest: self._show_help(f"key {rest}".strip()),
+            "skills": self._show_skills,
             "model": self._set_model,
             "models": self._choose_model,
             "setup": self._open_setup,
@@ -102,6 +104,12 @@ class ReportCommands:
                 self._commands.navigation.edit_prompt(command)
 
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
+
+    async def _show_skills(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.reports import make_list_report
+
+        await format_skills(self._app.client, rest, 80)  # an unknown name is refused before the window opens
+        self._app.push_screen(make_list_report("Skills", lambda width: format_skills(self._app.client, rest, width)))
 
     async def _choose_model(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker

@@ -15,6 +15,7 @@ from odin.core.slash_commands import make_usage_error
 from odin.ui.plan_text import format_execution, parse_execution
 from odin.ui.slash_commands.actions import delete_session, find_fork_turn
 from odin.ui.slash_commands.agents import MAIN, find_focus
+from odin.ui.slash_commands.extensions import make_skill_prompt
 from odin.ui.slash_commands.sessions import (
     describe_loop_status,
     describe_rewind,
@@ -244,7 +245,11 @@ class TurnCommands:
             "plan": lambda rest, attached: self._send_in_mode("plan_mode", rest, attached),
             "edit": lambda rest, attached: self._send_in_mode("edit_mode", rest, attached),
             "steer": self._steer,
+            "use": self._use_skill,
         }
+
+    async def _use_skill(self, rest: str, attached: Sequence[Attachment]) -> None:
+        await self._app.send_prompt(await make_skill_prompt(self._app.client, rest), attached=attached)
 
     async def _send_in_mode(self, mode: Mode, rest: str, attached: Sequence[Attachment]) -> None:
         self._app.mode = mode

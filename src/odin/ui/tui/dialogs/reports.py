@@ -201,10 +201,19 @@ def make_status_report(app: "OdinApp") -> ReportDialog:
 
 
 def make_agents_report(app: "OdinApp") -> ReportDialog:
-    async def write(colors: Palette, columns: int) -> Text:
-        return Text(format_agents(await app.client.snapshot(), columns), colors.text)
+    async def write(columns: int) -> str:
+        return format_agents(await app.client.snapshot(), columns)
 
-    return ReportDialog("Agents and tasks", write)
+    return make_list_report("Agents and tasks", write)
+
+
+def make_list_report(title: str, write: Callable[[int], Awaitable[str]]) -> ReportDialog:
+    """Return a window for a plain text; `write` gets the columns there are."""
+
+    async def paint(colors: Palette, columns: int) -> Text:
+        return Text(await write(columns), colors.text)
+
+    return ReportDialog(title, paint)
 
 
 def make_diagnostics_report(app: "OdinApp") -> ReportDialog:

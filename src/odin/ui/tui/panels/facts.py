@@ -34,6 +34,7 @@ from odin.core.event import (
     Rewound,
     RoleChanged,
     SessionOpened,
+    SkillUsed,
     TitleSet,
     TurnEnded,
     TurnStarted,
@@ -179,7 +180,8 @@ class TodoLists:
 class SessionFacts:
     """`chosen_model` is the configured model, `running_model` the one that answers (a fallback may differ).
 
-    `context` is None until the first report. `low_limit` describes a nearly exhausted rate limit. `todos` by agent.
+    `context` is None until the first report. `low_limit` describes a nearly exhausted rate limit. `todos` and
+    `used_skills` are by agent.
     """
 
     def __init__(self, info: SessionInfo | None = None) -> None:
@@ -203,6 +205,7 @@ class SessionFacts:
         self.key_note = ""
         self.pool = info.pool if info else ""
         self._keys = _list_keys(info)
+        self.used_skills: dict[str, set[str]] = {}
         self.agents = AgentList()
         self.edited_files = EditedFiles()
 
@@ -278,6 +281,8 @@ class SessionFacts:
         match event:
             case LoopChanged():
                 self._loops[agent] = event
+            case SkillUsed():
+                self.used_skills.setdefault(agent, set()).add(event.name)
             case SpawnStarted():
                 self.processes[event.id] = event.description or event.command
             case SpawnFinished():

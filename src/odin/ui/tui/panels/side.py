@@ -8,6 +8,7 @@ from textual import events
 from odin.core.event_values import Todo, TodoStatus
 from odin.core.format import format_count, format_usd, model_name_of, shorten_home
 from odin.core.team import STATE_WORDS
+from odin.ui.slash_commands.extensions import USED_MARK
 from odin.ui.slash_commands.reports import describe_keys
 from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.palette import Palette
@@ -107,7 +108,7 @@ def _format_todo(todo: Todo, palette: Palette, width: int) -> Text:
     )
 
 
-MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS = 12, 8, 5, 10
+MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS, MAX_SKILLS = 12, 8, 5, 10, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class SideSections:
             self._build_agents(),
             self._build_files(),
             self._build_processes(),
+            self._build_skills(),
             self._build_project(),
         )
         rows: list[PanelRow] = []
@@ -297,6 +299,21 @@ class SideSections:
         rows += [self._make_line(f"• {name} {what}") for name, what in running[-MAX_PROCESSES:]]
         if len(running) > MAX_PROCESSES:
             rows.append(self._make_dim_line(f"{len(running) - MAX_PROCESSES} more"))
+        return rows
+
+    def _build_skills(self) -> list[PanelRow]:
+        """Return the skills, first those that the shown agent has used, which are green."""
+        skills = self.facts.info.skills if self.facts.info is not None else ()
+        if not skills:
+            return []
+        used = self.facts.used_skills.get(self.agent, set())
+        names = sorted((skill.name for skill in skills), key=lambda name: name not in used)
+        rows = [self._make_heading(f"Skills ({len(names)})")]
+        for name in names[:MAX_SKILLS]:
+            mark, style = (USED_MARK, self.palette.good) if name in used else ("•", self.palette.dim)
+            rows.append(PanelRow(make_text(f"{mark} {name}", style, self.width)))
+        if len(names) > MAX_SKILLS:
+            rows.append(self._make_dim_line(f"{len(names) - MAX_SKILLS} more"))
         return rows
 
     def _build_project(self) -> list[PanelRow]:
