@@ -12,10 +12,11 @@ from odin.context.library import (
     CommandLibrary,
     ConfiguredCommands,
 )
+from odin.context.skills import SkillCatalog
 
 
-def load_command_library(config: Config, env: Mapping[str, str]) -> CommandLibrary:
-    """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own."""
+def load_command_library(config: Config, env: Mapping[str, str], skills: SkillCatalog | None = None) -> CommandLibrary:
+    """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own; skills."""
     root, declared = config.root, config.declared.get("commands", ())
     project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
     user = CommandFolder(str(get_config_dir(env) / USER_FOLDER), "user")
@@ -26,4 +27,4 @@ def load_command_library(config: Config, env: Mapping[str, str]) -> CommandLibra
         if item.layer == layer
     )
     own = ConfiguredCommands(BUILTIN_COMMANDS, "built-in", "Odin")
-    return CommandLibrary((*project, user, *configured, own))
+    return CommandLibrary((*project, user, *configured, own), skills)

@@ -27,12 +27,13 @@ from odin.app.workspace import (
     GitContext,
     OpenedLog,
     Workspace,
+    list_skill_folders,
     open_log,
     workspace_of,
 )
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
-from odin.config import Options, get_home_dir
+from odin.config import Options, get_config_dir, get_home_dir
 from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AgentSummary, AvailableModel, ContextReport, ServerScope, SessionInfo
@@ -67,6 +68,7 @@ from odin.session.state import SessionState
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
+    from odin.app.skills import SessionSkills
     from odin.app.verification import SessionVerification
     from odin.context.agent_definition import AgentCatalog
     from odin.context.library import CommandLibrary
@@ -174,7 +176,8 @@ class SessionComposition:
     def _set_up_permissions(self, opened: OpenedLog) -> None:
         """Sandbox, hooks, approvals, rules, policy and redaction."""
         config, env, state = self.config, self.env, self.recorder.state
-        self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=(str(self.folder),))
+        visible = (str(self.folder), str(get_config_dir(env) / "skills"))
+        self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=visible)
         self.runner = ProcessRunner(
             self.folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
         )
@@ -190,10 +193,21 @@ class SessionComposition:
         self.grants = state.permissions.get_grants(to_valid_unicode(config.root))
         self.rule_set = load_rule_set(config, env, self.grants.rules)
         self.rules = RuleChanges(self.rule_set, self.recorder, self.roles.list_rules)
+        self.skills = self._open_skills()
+        readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
         self.policy = policy_of(
-            config, self.options, self.cwd, self.rule_set, self.grants.permission, str(self.folder), self.sandbox
+            config, self.options, self.cwd, self.rule_set, self.grants.permission, readable, self.sandbox
         )
         self.redact = build_redactor(config, env, opened.past)
+
+    def _open_skills(self) -> "SessionSkills | None":
+        """Return the skills of the session; None if there is no folder of skills."""
+        if not list_skill_folders(self.config, self.env):
+            return None
+        from odin.app.skills import SessionSkills, load_skill_catalog
+
+        catalog = load_skill_catalog(self.config, self.env)
+        return SessionSkills(catalog, self.rule_set.deny_rules, self.config.root)
 
     def _set_up_limits(self, workspace: Workspace) -> None:
         """Limits of a turn, budget of the session, retries of a request."""
@@ -235,6 +249,7 @@ class SessionComposition:
         """The main model's prompts, the small model, compaction, fallback models and web access."""
         config, connector = self.config, self.models.connector
         self.templates = RequestTemplates(config, self.options, self.cwd, self.custom.system_prompt)
+        self.templates.skills = self.skills
         self.templates.on_warning = lambda text: self.recorder.emit(Warned(text))
         self.small_model = SmallModel(self.models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
@@ -366,7 +381,8 @@ class SessionComposition:
     def _load_command_library(self) -> "CommandLibrary":
         from odin.app.command_library import load_command_library
 
-        return load_command_library(self.config, self.env)
+        skills = self.skills.catalog if self.skills is not None else None
+        return load_command_library(self.config, self.env, skills)
 
     def _report_idle(self, ended: TurnEnded) -> None:
         """Fire the idle hooks. If plan mode has ended without a plan for the first time, tell the user what to do."""

@@ -9,7 +9,7 @@ import msgspec
 from odin import __version__
 from odin.app.policy import warn_of_unknown_tools
 from odin.app.sandbox import LazySandbox
-from odin.app.workspace import branch_of, list_project_agent_folders
+from odin.app.workspace import PROJECT_SKILL_FOLDERS, branch_of, list_project_agent_folders
 from odin.config.paths import crash_log_path
 from odin.core.client import ContextReport, SessionInfo
 from odin.policy.modes import mode_of, spec_of
@@ -47,6 +47,7 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
         keys=session.models.connector.list_key_pools(),
         rate_limits=session.models.connector.list_rate_limits(),
         effort=session.models.effort,
+        skills=session.skills.summaries if session.skills is not None else (),
     )
 
 
@@ -68,6 +69,17 @@ def _list_warnings(session: "SessionComposition") -> Iterator[str]:
     rules = (line.text for line in session.rule_set.list_rules())
     yield from filter(None, warn_of_unknown_tools(tools, rules, session.options.tools or ()))
     yield from _list_agent_warnings(session)
+    yield from _list_skill_warnings(session)
+
+
+def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
+    config = session.config
+    if session.skills is not None:
+        yield from session.skills.list_warnings()
+    if not config.trust.trusted and any(Path(config.root, name).is_dir() for name in PROJECT_SKILL_FOLDERS):
+        from odin.app.skills import describe_unused_skills
+
+        yield from filter(None, [describe_unused_skills(config)])
 
 
 def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:

@@ -89,6 +89,7 @@ class SessionSkills:
         self._root = root
         self._denied = tuple(rule for rule in deny_rules if rule.matches_tool("Skill"))
         self.catalog = catalog.select(lambda skill: not self._is_denied(skill, self._denied))
+        self.summaries = summarize_skills(self.catalog)
 
     def _is_denied(self, skill: Skill, rules: Iterable[Rule]) -> bool:
         names = dict.fromkeys((skill.name, skill.qualified_name))

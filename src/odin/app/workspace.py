@@ -136,8 +136,8 @@ def list_skill_folders(
     project = (str(Path(config.root, name)) for name in PROJECT_SKILL_FOLDERS if trusted)
     user = (get_config_dir(env) / "skills", home / ".agents/skills", home / ".claude/skills")
     found: list[tuple[str, Literal["project", "user", "extra"]]] = []
-    found += ((folder, "project") for folder in project if Path(folder).is_dir())
-    found += ((str(folder), "user") for folder in user if folder.is_dir())
+    found.extend([(folder, "project") for folder in project if Path(folder).is_dir()])
+    found.extend([(str(folder), "user") for folder in user if folder.is_dir()])
     for declared in config.declared.get("skills", ()) if config.skills.paths else ():
         is_project = declared.layer == "project"
         for path in declared.value.get("paths", ()):

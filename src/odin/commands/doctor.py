@@ -14,6 +14,7 @@ from msgspec import Struct, to_builtins
 
 from odin import __version__
 from odin.app.sandbox import LazySandbox
+from odin.app.workspace import list_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_output
 from odin.config import (
     CONFIG_NAME,
@@ -29,6 +30,8 @@ from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
 from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
+from odin.core.format import count_of
+from odin.core.text import join_some
 from odin.models.catalog import PRESETS
 from odin.sandbox.probe import find_program
 from odin.sandbox.runner import ProcessRunner
@@ -38,6 +41,7 @@ from odin.tools.ripgrep import find_ripgrep
 Health = Literal["ok", "note", "broken"]
 
 _TIMEOUT_S = 10.0
+_MAX_NAMED = 10
 
 
 class Finding(Struct, frozen=True):
@@ -92,6 +96,7 @@ class _Checkup:
             self._check_sandbox(config)
             self._check_keys(config)
             self._check_trust(config)
+            self._check_skills(config)
         self._check_terminal()
         return DoctorReport(tuple(self._findings), self._facts)
 
@@ -193,6 +198,24 @@ class _Checkup:
         self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
         text = "trusted" if trust.trusted else "not trusted: its settings can only restrict; see `odin trust`"
         self._add_finding("project", f"{config.root}, {text}")
+
+    def _check_skills(self, config: Config) -> None:
+        if not list_skill_folders(config, self._env) and config.trust.trusted:
+            return
+        from odin.app.skills import describe_unused_skills, load_skill_catalog
+
+        catalog = load_skill_catalog(config, self._env)
+        names, unused = [skill.name for skill in catalog.list_skills()], describe_unused_skills(config)
+        self._facts["skills"] = {"names": names, "problems": [item.describe() for item in catalog.problems]}
+        if names:
+            self._add_finding("skills", f"{count_of(len(names), 'skill')}: {join_some(names, _MAX_NAMED)}")
+        for problem in catalog.problems[:_MAX_NAMED]:
+            self._add_finding("skills", problem.describe(), "note")
+        if len(catalog.problems) > _MAX_NAMED:
+            more = count_of(len(catalog.problems) - _MAX_NAMED, "more problem")
+            self._add_finding("skills", f"{more}; see `odin skills list`", "note")
+        if unused:
+            self._add_finding("skills", unused, "note")
 
     def _check_terminal(self) -> None:
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}

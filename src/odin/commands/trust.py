@@ -11,6 +11,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from odin.app.roles import list_project_files
+from odin.app.workspace import PROJECT_SKILL_FOLDERS
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.files import read_config_file
@@ -127,6 +128,12 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
             rules = RuleReader(declared.layer, declared.source).read(declared.value).rules
             yield from (f"rules: {rule.action} {rule.text}" for rule in rules if rule.action == "allow")
     yield from (f"agent file: {name}" for name in list_project_files(config.root))
+    if any(Path(config.root, name).is_dir() for name in PROJECT_SKILL_FOLDERS):
+        from odin.app.skills import list_project_skills
+
+        for skill in list_project_skills(config.root):
+            allowed = f", which allows {', '.join(skill.allowed_tools)}" if skill.allowed_tools else ""
+            yield f"skill: {os.path.relpath(skill.path, config.root)}{allowed}"
 
 
 _ABOUT = "Show what this folder needs trust for. Hooks, allow rules and other settings are ignored until you trust it."

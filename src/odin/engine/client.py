@@ -248,14 +248,17 @@ class LocalClient:
             if not op.text.strip() and not op.attachments:
                 raise EmptyPrompt
             _check_options(op)
-            text, shown = await self._deps.expander.expand(op.text, op.display_text)
-            op = await self._deps.attachments.accept(msgspec.structs.replace(op, text=text, display_text=shown))
+            prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
+            op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
+            op = await self._deps.attachments.accept(op)
             self._start.open()
             await self._start.recover()
             await self._host.refresh_surroundings()
             if not op.agent:
                 self._add_role_note()
             self._team.submit(op)
+            if prompt.skill is not None:
+                self._recorder.emit(prompt.skill, op.agent)
         return True
 
     def _add_role_note(self) -> None:
@@ -269,13 +272,18 @@ class LocalClient:
         if not self._recorder.state.queue:
             return False
         async with self._start.lock:
+            skill = None
             if op.text is not None:
-                text, shown = await self._deps.expander.expand(op.text, op.display_text)
-                op = msgspec.structs.replace(op, text=text, display_text=shown)
+                prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
+                op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
+                skill = prompt.skill
             op = await self._accept_attachments(op)
             self._start.open()
             await self._start.recover()
-            return self._team.get(op.agent).change_prompt(op)
+            is_changed = self._team.get(op.agent).change_prompt(op)
+            if is_changed and skill is not None:
+                self._recorder.emit(skill, op.agent)
+            return is_changed
 
     async def _accept_attachments(self, op: ChangePrompt) -> ChangePrompt:
         """A changed prompt may mention other files."""

@@ -1,4 +1,7 @@
-"""The main agent's conversation: its turns, todos, context and known files, with a rewind point for each turn."""
+"""The main agent's conversation: its turns, todos, context and known files, with a rewind point for each turn.
+
+Also the skills that the agents have used.
+"""
 
 from collections.abc import Callable, Iterable
 from sys import intern
@@ -16,10 +19,13 @@ from odin.core.event import (
     Envelope,
     MessageRemoved,
     NoteAdded,
+    PromptDropped,
+    PromptInjected,
     Redone,
     ResultsPruned,
     Rewound,
     SessionOpened,
+    SkillUsed,
     TurnEnded,
     TurnStarted,
 )
@@ -349,3 +355,41 @@ _SHORTENING_EVENTS = (Compacted, ContextSummarized, MessageRemoved, Redone, Resu
 
 def _context_event_of(item: ContextItem) -> ContextAdded:
     return ContextAdded(item.content, item.path, item.command)
+
+
+class UsedSkills:
+    """The skills that each agent has used, and the rules they bring to its running turn.
+
+    A skill called as a slash command applies to the turn of its prompt, any other one to the turn in which it is used.
+    """
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset((SkillUsed, TurnStarted, PromptInjected, PromptDropped, TurnEnded))
+
+    def __init__(self) -> None:
+        self.by_agent: dict[str, dict[str, None]] = {}
+        self._rules: dict[str, tuple[str, ...]] = {}
+        self._waiting: dict[str, tuple[str, ...]] = {}
+
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        match event:
+            case SkillUsed():
+                self.by_agent.setdefault(agent, {})[event.name] = None
+                if event.prompt:
+                    self._waiting[event.prompt] = event.rules
+                elif event.rules:
+                    self._rules[agent] = (*self._rules.get(agent, ()), *event.rules)
+            case TurnStarted():
+                self._rules[agent] = self._waiting.pop(event.id, ())
+            case PromptInjected() if event.id in self._waiting:
+                self._rules[agent] = (*self._rules.get(agent, ()), *self._waiting.pop(event.id))
+            case PromptDropped():
+                self._waiting.pop(event.id, None)
+            case TurnEnded():
+                self._rules.pop(agent, None)
+            case _:
+                pass
+
+    def rules_of(self, agent: str) -> tuple[str, ...]:
+        """Return the rules that the skills of an agent's running turn bring."""
+        return self._rules.get(agent, ())

@@ -347,16 +347,8 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
     match event:
         case SessionOpened() if event.resumed:
             return f"Resumed with {event.model}.", ""
-        case ModelChanged():
-            return f"Model: {event.model}.", ""
-        case EffortChanged():
-            return f"Effort: {event.effort or 'default'}.", ""
-        case PermissionModeChanged():
-            return f"Permission mode: {event.mode}.", ""
-        case RoleChanged():
-            return f"Role: {event.role}.", ""
         case SkillUsed():
-            return f"Skill: {event.name}.", ""
+            return f"Used the skill {event.name}.", ""
         case PermissionAnswered():
             reason = f": {event.reason}" if event.reason else "."
             return f"{'Allowed' if event.allowed else 'Denied'} by {event.by}{reason}", ""

@@ -48,7 +48,6 @@ from odin.core.event import (
     PromptQueued,
     RoleChanged,
     SessionOpened,
-    SkillUsed,
     SystemPromptChanged,
     TitleSet,
     ToolsChanged,
@@ -60,7 +59,7 @@ from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem
-from odin.session.conversation import MainConversation, ReadLog
+from odin.session.conversation import MainConversation, ReadLog, UsedSkills
 from odin.session.history import FileHistory, RecordedChange, results_of
 from odin.session.log import pause_collection
 from odin.session.team import SubAgentThreads, TaskBoard
@@ -229,44 +228,6 @@ def _queued_prompt_of(event: PromptQueued | PromptChanged, queued_at: float, age
         temperature=event.temperature,
         max_tokens=event.max_tokens,
     )
-
-
-class UsedSkills:
-    """The skills that each agent has used, and the rules they bring to its running turn.
-
-    A skill called as a slash command applies to the turn of its prompt, any other one to the turn in which it is used.
-    """
-
-    EVENTS: ClassVar[frozenset[type]] = frozenset((SkillUsed, TurnStarted, PromptInjected, PromptDropped, TurnEnded))
-
-    def __init__(self) -> None:
-        self.by_agent: dict[str, dict[str, None]] = {}
-        self._rules: dict[str, tuple[str, ...]] = {}
-        self._waiting: dict[str, tuple[str, ...]] = {}
-
-    def apply(self, envelope: Envelope) -> None:
-        event, agent = envelope.event, envelope.agent
-        match event:
-            case SkillUsed():
-                self.by_agent.setdefault(agent, {})[event.name] = None
-                if event.prompt:
-                    self._waiting[event.prompt] = event.rules
-                elif event.rules:
-                    self._rules[agent] = (*self._rules.get(agent, ()), *event.rules)
-            case TurnStarted():
-                self._rules[agent] = self._waiting.pop(event.id, ())
-            case PromptInjected() if event.id in self._waiting:
-                self._rules[agent] = (*self._rules.get(agent, ()), *self._waiting.pop(event.id))
-            case PromptDropped():
-                self._waiting.pop(event.id, None)
-            case TurnEnded():
-                self._rules.pop(agent, None)
-            case _:
-                pass
-
-    def rules_of(self, agent: str) -> tuple[str, ...]:
-        """Return the rules that the skills of an agent's running turn bring."""
-        return self._rules.get(agent, ())
 
 
 LOOP_ENDED_BY_RESUME = "The session ended while loop mode was on. Loop mode does not restart by itself."

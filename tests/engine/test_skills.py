@@ -1,0 +1,196 @@
+"""Skills in a session: what the model is told, what it gets, what they allow, and where they count."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.call_events import PermissionAsked, ToolEnded
+from odin.core.errors import UsageError
+from odin.core.event import SkillUsed, Warned
+from odin.core.op import AnswerPermission
+from odin.testing import call, say
+from tests.context.test_skills import write_skill
+
+from .conftest import Start, Talk
+
+NO = AnswerPermission("", allow=False)
+
+
+def use(tool: str, /, **args: str) -> Any:
+    return call(tool, dict(args))
+
+
+def system_of(talk: Talk, number: int = -1) -> str:
+    return str(talk.server.requests[number].json["system"])
+
+
+def results_of(talk: Talk) -> list[str]:
+    return [event.text for event in talk.all(ToolEnded)]
+
+
+@pytest.fixture
+def skills(home: Path) -> Path:
+    return home / ".config/odin/skills"
+
+
+async def test_without_skills_nothing_is_sent(start: Start) -> None:
+    talk = await start([say("a")])
+    await talk.say("hi")
+    assert "kill" not in system_of(talk) and "Skill" not in talk.server.requests[0].tool_names
+
+
+async def test_the_model_reads_a_skill_when_it_needs_it(start: Start, skills: Path) -> None:
+    write_skill(skills, "pdf", "Use pdftk on $ARGUMENTS.", description="Fill PDF forms.")
+    talk = await start([use("Skill", name="PDF", arguments="a.pdf"), use("Skill", name="pdfs"), say("done"), say("b")])
+    await talk.say("fill the form")
+    await talk.say("more")
+    assert "- pdf: Fill PDF forms." in system_of(talk, 0) and "pdftk" not in system_of(talk, 0)
+    assert system_of(talk, 0) == system_of(talk, 3)
+    good, bad = results_of(talk)
+    assert good.endswith("Use pdftk on a.pdf.") and f"Its folder is {skills}/pdf;" in good
+    assert bad.startswith("There is no skill 'pdfs'. Did you mean pdf?")
+    assert [(event.name, event.path) for event in talk.all(SkillUsed)] == [("pdf", f"{skills}/pdf/SKILL.md")]
+    assert (await talk.client.snapshot()).used_skills == {"": ("pdf",)}
+    info = await talk.client.get_info()
+    assert [(skill.name, skill.source) for skill in info.skills] == [("pdf", "user")] and "Skill" in info.tools
+
+
+async def test_a_skill_is_a_slash_command(start: Start, skills: Path) -> None:
+    write_skill(skills, "pdf", "Use pdftk on $ARGUMENTS.", argument_hint="FILE")
+    write_skill(skills, "quiet", user_invocable="false")
+    write_skill(skills, "help")
+    talk = await start([say("a"), say("b")])
+    await talk.say("/pdf a.pdf")
+    sent = talk.server.requests[0].json["messages"][-1]
+    assert "Use pdftk on a.pdf." in str(sent)
+    assert (await talk.client.snapshot()).messages[0].body == "/pdf a.pdf"
+    assert [(event.name, event.prompt) for event in talk.all(SkillUsed)] == [("pdf", "p1")]
+    own = [command for command in await talk.client.list_commands() if command.source == "skill"]
+    assert [(command.name, command.hint) for command in own] == [("pdf", "FILE")]
+    await talk.say("/quiet x")
+    assert "/quiet x" in str(talk.server.requests[1].json["messages"][-1])
+
+
+async def test_a_custom_command_is_stronger_than_a_skill(start: Start, skills: Path, home: Path) -> None:
+    write_skill(skills, "fix", "From the skill.")
+    (home / ".config/odin/commands").mkdir(parents=True)
+    (home / ".config/odin/commands/fix.md").write_text("From the command.")
+    talk = await start([say("a")])
+    await talk.say("/fix")
+    assert "From the command." in str(talk.server.requests[0].json["messages"]) and talk.all(SkillUsed) == []
+
+
+async def test_skills_of_a_project_need_trust(start: Start, workspace: Path) -> None:
+    write_skill(workspace / ".claude/skills", "a")
+    write_skill(workspace / ".odin/skills", "b")
+    talk = await start([say("x")])
+    info = await talk.client.get_info()
+    assert info.skills == () and "Skill" not in info.tools
+    (warning,) = [text for text in info.warnings if "skills" in text]
+    assert warning.startswith(f"The 2 skills of {workspace} cannot be used: this folder is not trusted.")
+    talk = await start([use("Skill", name="a"), say("y")], trust=True)
+    await talk.say("go")
+    assert "- b: about b\n- a: about a" in system_of(talk).replace("\\n", "\n")
+    (workspace / ".claude/skills/a/SKILL.md").write_text("---\nname: a\ndescription: d\n---\nEvil.")
+    talk = await start([use("Skill", name="a"), say("y")], server=talk.server, trust=True)
+    (workspace / ".claude/skills/a/SKILL.md").write_text("---\nname: a\ndescription: d\n---\nMore evil.")
+    with pytest.raises(UsageError, match="changed since this session opened"):
+        await talk.say("/a")
+
+
+async def test_what_a_skill_allows_holds_until_the_turn_ends(start: Start, skills: Path) -> None:
+    write_skill(skills, "make", "Run it.", allowed_tools="Bash(touch:*) Bash")
+    touch = use("Bash", command="touch made")
+    script = [touch, use("Skill", name="make"), touch, use("Bash", command="rm made"), say("a"), touch, say("b")]
+    talk = await start(script, yes=False, can_ask=True)
+    talk.answers = [NO, NO, NO]
+    await talk.say("one")
+    await talk.say("two")
+    assert [event.args["command"] for event in talk.all(PermissionAsked)] == ["touch made", "rm made", "touch made"]
+    assert [event.status for event in talk.all(ToolEnded)] == ["denied", "success", "success", "denied", "denied"]
+
+
+async def test_a_rule_of_the_user_is_stronger_than_a_skill(start: Start, skills: Path, workspace: Path) -> None:
+    write_skill(skills, "make", "Run it.", allowed_tools="Bash(touch:*), Edit(**)")
+    script = [use("Bash", command="touch a"), use("Write", file_path=f"{workspace}/.git/x", content="x"), say("a")]
+    talk = await start(script, yes=False, can_ask=True, config={"rules": {"Bash(touch:*)": "ask"}})
+    talk.answers = [NO, NO]
+    await talk.say("/make")
+    assert len(talk.all(PermissionAsked)) == 2
+    talk = await start([use("Bash", command="touch a"), say("a")], yes=False, can_ask=True)
+    await talk.say("/make")
+    assert talk.all(PermissionAsked) == [] and (workspace / "a").exists()
+
+
+async def test_denied_skills_are_hidden(start: Start, skills: Path) -> None:
+    write_skill(skills, "good")
+    write_skill(skills, "bad-one")
+    script = [use("Skill", name="bad-one"), say("a")]
+    talk = await start(script, config={"disallowed_tools": ["Skill(bad-*)"]})
+    await talk.say("go")
+    assert "bad-one" not in system_of(talk) and [skill.name for skill in (await talk.client.get_info()).skills] == [
+        "good"
+    ]
+    assert talk.all(ToolEnded)[0].status == "denied" and talk.all(SkillUsed) == []
+
+
+async def test_files_of_a_skill_can_be_read(start: Start, skills: Path) -> None:
+    write_skill(skills, "pdf")
+    (skills / "pdf/forms.md").write_text("How to fill.")
+    (skills.parent / "other.md").write_text("private")
+    script = [
+        use("Read", file_path=f"{skills}/pdf/forms.md"),
+        use("Read", file_path=f"{skills.parent}/other.md"),
+        use("Write", file_path=f"{skills}/pdf/forms.md", content="changed"),
+        say("a"),
+    ]
+    talk = await start(script, yes=False, can_ask=True)
+    talk.answers = [NO, NO]
+    await talk.say("go")
+    assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied", "denied"]
+
+
+async def test_an_agent_may_have_its_own_skills(start: Start, skills: Path, home: Path) -> None:
+    write_skill(skills, "pdf", "Use pdftk.")
+    write_skill(skills, "xls", "Use calc.")
+    agents = home / ".config/odin/agents"
+    agents.mkdir(parents=True)
+    (agents / "clerk.md").write_text("---\ndescription: d\nmode: all\nskills: pdf, nope\n---\nFile it.")
+    (agents / "bare.md").write_text("---\ndescription: d\nmode: all\nskills: none\n---\nJust talk.")
+    talk = await start([use("Skill", name="xls"), say("a")], role="clerk")
+    await talk.say("go")
+    assert "Use pdftk." in system_of(talk) and "xls" not in system_of(talk)
+    assert results_of(talk)[0].startswith("There is no skill 'xls'.")
+    assert "The agent clerk names skills that do not exist: nope." in [event.text for event in talk.all(Warned)]
+    talk = await start([say("a")], role="bare")
+    await talk.say("go")
+    assert "pdf" not in system_of(talk)
+
+
+async def test_skills_can_be_switched_off_and_found_elsewhere(start: Start, skills: Path, tmp_path: Path) -> None:
+    write_skill(skills, "mine")
+    write_skill(tmp_path / "more", "extra")
+    config: dict[str, Any] = {"skills": {"paths": [str(tmp_path / "more"), str(tmp_path / "gone")]}}
+    talk = await start([say("a")], config=config)
+    info = await talk.client.get_info()
+    assert [(skill.name, skill.source) for skill in info.skills] == [("mine", "user"), ("extra", "extra")]
+    assert f"{tmp_path}/gone: It is not a folder, so it has no skills." in info.warnings
+    talk = await start([say("a")], config={"skills": {"enabled": False}})
+    assert (await talk.client.get_info()).skills == ()
+
+
+async def test_too_many_skills_cost_one_warning(start: Start, skills: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.context.skill_files.MAX_SKILLS", 50)
+    monkeypatch.setattr("odin.context.skills._MAX_LISTED", 45)
+    for number in range(60):
+        write_skill(skills, f"s{number:02}")
+    talk = await start([call("Skill", {}), say("a")])
+    await talk.say("go")
+    info = await talk.client.get_info()
+    assert len(info.skills) == 50
+    assert [text for text in info.warnings if "skill" in text] == [
+        f"{skills}: It holds more than 50 skills; the rest is ignored."
+    ]
+    assert "+18 more; Skill without a name lists them" in system_of(talk)
+    assert results_of(talk)[0].endswith("- s44: about s44\n+5 more")
