@@ -10,6 +10,7 @@ from odin.core.errors import UsageError
 from odin.core.event import SkillUsed, Warned
 from odin.core.op import AnswerPermission
 from odin.testing import call, say
+from odin.ui.slash_commands.extensions import format_skills, make_skill_prompt
 from tests.context.test_skills import write_skill
 
 from .conftest import Start, Talk
@@ -54,6 +55,11 @@ async def test_the_model_reads_a_skill_when_it_needs_it(start: Start, skills: Pa
     assert (await talk.client.snapshot()).used_skills == {"": ("pdf",)}
     info = await talk.client.get_info()
     assert [(skill.name, skill.source) for skill in info.skills] == [("pdf", "user")] and "Skill" in info.tools
+    assert (await format_skills(talk.client, "", 100)).startswith("✓ pdf  user      Fill PDF forms.\n")
+    assert "file          ~/.config/odin/skills/pdf/SKILL.md" in await format_skills(talk.client, "/PDF", 100)
+    assert await make_skill_prompt(talk.client, "pdf a.pdf") == "/pdf a.pdf"
+    with pytest.raises(UsageError, match=r"There is no skill 'pdfs'\. Did you mean pdf\?"):
+        await make_skill_prompt(talk.client, "pdfs x")
 
 
 async def test_a_skill_is_a_slash_command(start: Start, skills: Path) -> None:

@@ -15,7 +15,7 @@ from odin.core.call_events import (
     ToolEnded,
     UsageRecorded,
 )
-from odin.core.client import ContextReport, SessionInfo
+from odin.core.client import ContextReport, SessionInfo, SkillSummary
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -29,6 +29,7 @@ from odin.core.event import (
     RateLimitUpdated,
     Redone,
     Rewound,
+    SkillUsed,
     TurnEnded,
     TurnStarted,
 )
@@ -370,3 +371,12 @@ def test_the_side_panel_shows_the_pool_the_running_model_and_the_keys() -> None:
         "1 of 3 keys healthy, using …cccc",
         "next key in 40 s",
     ]
+
+
+def test_the_side_panel_lists_skills_and_marks_those_the_agent_used() -> None:
+    skills = tuple(SkillSummary(f"s{number}\x1b", "d", "user", "p") for number in range(12))
+    found = facts(SkillUsed("s9\x1b"), info=replace(INFO, skills=skills))
+    shown = side(found).split("Skills (12)\n")[1].splitlines()
+    assert shown[:2] == [r"✓ s9\x1b", r"• s0\x1b"] and shown[8] == "4 more"
+    assert "✓" not in side(found, agent="agent-1")
+    assert "Skills" not in side(facts())

@@ -24,7 +24,7 @@ class _Held:
 def known() -> set[str]:
     info = SessionInfo("s", "/", "m", "1", "edit_mode", "default", ())
     table = PlainCommands(cast("Any", _Held()), info, "edit_mode", io.StringIO(), lambda: None)
-    return {*table.names, *MODES, "exit", "editor"}
+    return {*table.names, *MODES, "exit", "editor", "use"}
 
 
 def test_every_built_in_is_a_command_of_plain_mode_by_all_its_names() -> None:
