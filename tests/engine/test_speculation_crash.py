@@ -10,11 +10,17 @@ from pathlib import Path
 from threading import Event as Gate
 from typing import Any
 
+import msgspec
 import pytest
 
+from odin.checkpoints.file_state import state_of
+from odin.checkpoints.project_listing import ListingLimits, ProjectLister, hash_file
 from odin.checkpoints.rewind import OUT_OF_BOUNDS
+from odin.checkpoints.store import CheckpointStore
 from odin.core.call_events import CallDiscarded
-from odin.core.event import Envelope, Warned
+from odin.core.event import AnyEvent, CheckpointSaved, Envelope, FilesChanged, Warned
+from odin.core.event_values import FileChange
+from odin.core.op import Rewind
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 
@@ -140,6 +146,52 @@ async def test_what_somebody_else_changed_since_is_left_alone(start: Start, work
     assert (workspace / "a").read_text() == "theirs\n"
     assert [Path(file.path).name for file in talk.all(CallDiscarded)[0].skipped_files] == ["a"]
     assert any("could not be restored" in event.text for event in talk.all(Warned))
+
+
+def add_to_log(home: Path, *events: AnyEvent) -> None:
+    """Record events of another agent, as if they had happened before the kill."""
+    last = recorded(home)[-1]
+    with log_of(home).open("ab") as log:
+        for number, event in enumerate(events, 1):
+            line = Envelope(last.seq + number, last.ts, last.session, event, "agent-1")
+            log.write(msgspec.json.encode(line) + b"\n")
+
+
+async def test_what_another_agent_has_built_on_it_is_left_alone(
+    start: Start, workspace: Path, home: Path, killed: Kill
+) -> None:
+    """The end of the call is unknown, but the other agent found its change."""
+    file = workspace / "a"
+    file.write_text("old\n")
+    await killed(write(file, "new\n"))
+    (at,) = lines(home, "FilesChanged")
+    log = log_of(home)
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:at]))
+    found = state_of(str(file), hash_file)
+    file.write_text("built on it\n")
+    change = FileChange(found, state_of(str(file), hash_file))
+    add_to_log(home, CheckpointSaved("other", (found,)), FilesChanged("other", (change,)))
+    talk = await resumed(start)
+    assert file.read_text() == "built on it\n"
+    turns = (await talk.client.snapshot()).messages
+    await talk.client.submit(Rewind(turns[0].id))
+    assert file.read_text() == "old\n"
+
+
+async def test_a_killed_command_of_another_agent_has_not_done_the_rollback(
+    start: Start, workspace: Path, home: Path, killed: Kill
+) -> None:
+    file = workspace / "a"
+    file.write_text("old\n")
+    await killed(write(file, "new\n"))
+    (folder,) = (home / ".local/state/odin/checkpoints").iterdir()
+    store = CheckpointStore(folder)
+    manifest = store.keep_manifest(ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).to_manifest())
+    add_to_log(home, CheckpointSaved("command", manifest=manifest))
+    talk = await resumed(start)
+    assert file.read_text() == "old\n"
+    (event,) = talk.all(FilesChanged)
+    assert (event.call_id, event.changes) == ("command", ())
 
 
 async def test_a_command_that_ran_early_is_closed_too(start: Start, workspace: Path, killed: Kill) -> None:

@@ -227,10 +227,10 @@ class Checkpointer:
             self._recorder.emit(FilesChanged(last.saved.call_id, changes, shared_with=others), last.agent)
 
     def _find_changes_since(self, call: UnfinishedSave, stopped: Callable[[], bool]) -> tuple[FileChange, ...]:
-        """Return the changes since the checkpoint of a command, except those recorded since."""
+        """Return the changes since the checkpoint of a command, except those recorded or rolled back since."""
         before = ProjectListing.from_manifest(self.store.load_manifest(call.saved.manifest))
-        for recorded in self._recorder.state.file_history.list_since(call.mark):
-            before.set_state(recorded.change.after)
+        for state in self._recorder.state.file_history.list_states_since(call.mark):
+            before.set_state(state)
         after = self._lister.list(decode_path(before.root), keep=False, like=before, stopped=stopped)
         return self._lister.find_changes(before, after)
 

@@ -5,7 +5,7 @@ left alone and reported, unless `force` is set. The current content is saved fir
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -35,7 +35,7 @@ from odin.core.text import join_some
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
 from odin.policy.paths import find_protected_part, open_folder, resolve_given
-from odin.session.history import RecordedChange, SpeculativeChanges
+from odin.session.history import FileHistory, RecordedChange, SpeculativeChanges
 
 CHANGED_BY_OTHERS = "changed outside this session"
 CHANGED_IN_BACKGROUND = "changed while a background process ran; the change may not be from this session"
@@ -314,17 +314,20 @@ def _save_state(now: FileState, store: CheckpointStore) -> None:
 OUT_OF_BOUNDS = "outside the project or protected"
 
 
-async def rollback_files(call: SpeculativeChanges, store: CheckpointStore) -> RollbackResult:
-    return await run_in_thread(lambda stopped: _rollback(call, store))
+async def rollback_files(call: SpeculativeChanges, store: CheckpointStore, history: FileHistory) -> RollbackResult:
+    later = history.find_later_states(call) if call.changes is None else {}
+    return await run_in_thread(lambda stopped: _rollback(call, store, later))
 
 
-def _rollback(call: SpeculativeChanges, store: CheckpointStore) -> RollbackResult:
-    changes, foreign = (call.changes, ()) if call.changes is not None else _guess_changes(call)
-    outcome = restore_files(plan_restore(map(RecordedChange, changes), store, force=False), store)
-    return RollbackResult(outcome.changes, (*outcome.kept, *foreign))
+def _rollback(call: SpeculativeChanges, store: CheckpointStore, later: Mapping[str, FileState]) -> RollbackResult:
+    guess = _guess_changes(call, later) if call.changes is None else RollbackResult(call.changes)
+    outcome = restore_files(plan_restore(map(RecordedChange, guess.changes), store, force=False), store)
+    return RollbackResult(outcome.changes, (*outcome.kept, *guess.kept), guess.kept_changes)
 
 
-async def _rollback_within(call: SpeculativeChanges, store: CheckpointStore, roots: Sequence[str]) -> RollbackResult:
+async def _rollback_within(
+    call: SpeculativeChanges, store: CheckpointStore, history: FileHistory, roots: Sequence[str]
+) -> RollbackResult:
     """Roll back only unprotected files in these folders: changing any other would have required an approval."""
     files = call.saved.files if call.saved else ()
     changes = call.changes
@@ -335,10 +338,9 @@ async def _rollback_within(call: SpeculativeChanges, store: CheckpointStore, roo
         call = structs.replace(call, saved=saved)
     if changes is not None:
         call = structs.replace(call, changes=tuple(item for item in changes if item.before.path not in excluded))
-    result = await rollback_files(call, store)
-    return RollbackResult(
-        result.changes, (*result.kept, *(SkippedFile(path, OUT_OF_BOUNDS) for path in sorted(excluded)))
-    )
+    result = await rollback_files(call, store, history)
+    kept = (*result.kept, *(SkippedFile(path, OUT_OF_BOUNDS) for path in sorted(excluded)))
+    return RollbackResult(result.changes, kept, result.kept_changes)
 
 
 def _is_restorable(path: str, root: str) -> bool:
@@ -351,19 +353,28 @@ def _is_restorable(path: str, root: str) -> bool:
     )
 
 
-def _guess_changes(call: SpeculativeChanges) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
-    """The changes of a killed call whose end is not in the log, and the files that changed too late to be its own."""
+def _guess_changes(call: SpeculativeChanges, later: Mapping[str, FileState]) -> RollbackResult:
+    """Return the changes of a killed call whose end is not in the log, to be rolled back.
+
+    Files that changed too late to be its own are kept. So are those that other calls have saved `later`, and what this
+    call had changed in them by then.
+    """
     own: list[FileChange] = []
     foreign: list[SkippedFile] = []
+    built_on: list[FileChange] = []
     for before in call.saved.files if call.saved else ():
         now = state_of(decode_path(before.path), hash_file)
         if is_same_state(before, now):
             continue
-        if changed_time_of(now) <= call.saved_at + OWN_CHANGE_S:
+        if (found := later.get(before.path)) is not None:
+            foreign.append(SkippedFile(before.path, CHANGED_BY_OTHERS))
+            if not is_same_state(before, found):
+                built_on.append(FileChange(before, found))
+        elif changed_time_of(now) <= call.saved_at + OWN_CHANGE_S:
             own.append(FileChange(before, now))
         else:
             foreign.append(SkippedFile(before.path, CHANGED_BY_OTHERS))
-    return tuple(own), tuple(foreign)
+    return RollbackResult(tuple(own), tuple(foreign), tuple(built_on))
 
 
 async def rollback_crashed_calls(
@@ -376,5 +387,7 @@ async def rollback_crashed_calls(
     """
     for call in calls:
         is_own = call.seq > recorder.last_inherited_seq
-        result = await _rollback_within(call, store, roots) if call.saved is not None and is_own else NOTHING_RESTORED
+        result = NOTHING_RESTORED
+        if call.saved is not None and is_own:
+            result = await _rollback_within(call, store, recorder.state.file_history, roots)
         record_discard(recorder, call.agent, call.call, "crashed", result, completed=call.changes is not None)

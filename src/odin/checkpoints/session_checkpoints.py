@@ -82,7 +82,7 @@ class SessionCheckpoints:
         from odin.checkpoints.rewind import rollback_files
 
         checkpointer = self._load_checkpointer()
-        result = await rollback_files(call, checkpointer.store)
+        result = await rollback_files(call, checkpointer.store, self._recorder.state.file_history)
         checkpointer.note_changes(result.changes)
         return result
 

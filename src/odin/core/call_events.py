@@ -185,6 +185,7 @@ class CallDiscarded(Event, frozen=True):
     """A speculative call was rolled back.
 
     `restored` lists the file changes undone; `skipped_files` could not be, usually because something else changed them.
+    `kept_changes` are changes of a killed call that another call has built on.
     """
 
     call_id: str
@@ -195,6 +196,7 @@ class CallDiscarded(Event, frozen=True):
     completed: bool = False
     restored: tuple[FileChange, ...] = ()
     skipped_files: tuple[SkippedFile, ...] = ()
+    kept_changes: tuple[FileChange, ...] = ()
 
 
 class ToolProgressed(Event, frozen=True):

@@ -42,10 +42,11 @@ MAX_SPECULATIVE_BYTES = 4_000_000
 
 
 class RollbackResult(Struct, frozen=True):
-    """Changes that were undone, and files that were left alone with the reason."""
+    """Changes that were undone, files that were left alone with the reason, and changes another call has built on."""
 
     changes: tuple[FileChange, ...] = ()
     kept: tuple[SkippedFile, ...] = ()
+    kept_changes: tuple[FileChange, ...] = ()
 
 
 NOTHING_RESTORED = RollbackResult()
@@ -385,6 +386,7 @@ def record_discard(
         completed,
         restored=restored.changes,
         skipped_files=restored.kept,
+        kept_changes=restored.kept_changes,
     )
     recorder.emit(event, agent)
     if restored.kept:

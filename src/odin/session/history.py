@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from odin.core.call_events import CallDiscarded, CallSpeculated, ToolStarted
 from odin.core.event import CheckpointSaved, Compacted, Envelope, FilesChanged, Redone, ResultsPruned, Rewound
-from odin.core.event_values import FileChange
+from odin.core.event_values import FileChange, FileState
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.tool import CollectedItem
@@ -38,7 +38,8 @@ class RecordedChange(Struct, frozen=True):
 class SpeculativeChanges(Struct, frozen=True):
     """A speculative call that is neither committed nor discarded. `seq` is the number of its event.
 
-    `saved` is the checkpoint taken at `saved_at`; `changes` is None until the event `changes_seq` records them.
+    `saved` is the checkpoint taken at `saved_at` by the event `saved_seq`; `changes` is None until the event
+    `changes_seq` records them.
     """
 
     agent: str
@@ -46,6 +47,7 @@ class SpeculativeChanges(Struct, frozen=True):
     seq: int
     saved: CheckpointSaved | None = None
     saved_at: float = 0.0
+    saved_seq: int = 0
     changes: tuple[FileChange, ...] | None = None
     changes_seq: int = 0
 
@@ -72,6 +74,7 @@ class FileHistory:
     def __init__(self) -> None:
         self._open: dict[str, UnfinishedSave] = {}
         self._changes: list[RecordedChange] = []
+        self._restored: list[tuple[int, int, FileState]] = []  # by rollbacks: position in `_changes`, event, state
         self._speculative: dict[tuple[str, str], SpeculativeChanges] = {}
 
     @property
@@ -94,13 +97,13 @@ class FileHistory:
             case ToolStarted():
                 return self._commit_call(agent, event.call_id)
             case CheckpointSaved():
-                self._add_checkpoint(event, agent, envelope.ts)
+                self._add_checkpoint(event, envelope)
             case FilesChanged():
                 return self._add_changes(event, agent, envelope.seq)
             case CallSpeculated():
                 self._speculative[agent, event.call_id] = SpeculativeChanges(agent, event, envelope.seq)
             case CallDiscarded():
-                self._discard_call(event, agent)
+                self._discard_call(event, envelope)
             case Rewound() | Redone():
                 self._open.pop(event.id, None)
                 self._changes.extend(RecordedChange(change, seq=envelope.seq) for change in event.changes)
@@ -108,12 +111,14 @@ class FileHistory:
                 pass
         return ()
 
-    def _add_checkpoint(self, event: CheckpointSaved, agent: str, at: float) -> None:
+    def _add_checkpoint(self, event: CheckpointSaved, envelope: Envelope) -> None:
+        agent, at = envelope.agent, envelope.ts
         speculative = self._speculative.get((agent, event.call_id))
         if speculative is None:
             self._open[event.call_id] = UnfinishedSave(event, at, agent, self.mark())
         else:
-            self._speculative[agent, event.call_id] = structs.replace(speculative, saved=event, saved_at=at)
+            updated = structs.replace(speculative, saved=event, saved_at=at, saved_seq=envelope.seq)
+            self._speculative[agent, event.call_id] = updated
 
     def _add_changes(self, event: FilesChanged, agent: str, seq: int) -> tuple[FileChange, ...]:
         speculative = self._speculative.get((agent, event.call_id))
@@ -134,20 +139,22 @@ class FileHistory:
         if speculative.changes is None:
             self._open[call_id] = UnfinishedSave(speculative.saved, speculative.saved_at, agent, self.mark())
             return ()
-        self._add_speculative(speculative, speculative.changes)
+        self._add_speculative(speculative, speculative.changes, speculative.changes_seq)
         return speculative.changes
 
-    def _discard_call(self, event: CallDiscarded, agent: str) -> None:
+    def _discard_call(self, event: CallDiscarded, envelope: Envelope) -> None:
         """Record only the changes that could not be rolled back, so that a rewind can still handle them."""
-        speculative = self._speculative.pop((agent, event.call_id), None)
-        if speculative is not None and speculative.changes:
-            skipped = {file.path for file in event.skipped_files}
-            self._add_speculative(
-                speculative, [change for change in speculative.changes if change.before.path in skipped]
-            )
+        self._restored += ((self.mark(), envelope.seq, change.after) for change in event.restored)
+        speculative = self._speculative.pop((envelope.agent, event.call_id), None)
+        if speculative is None:
+            return
+        skipped = {file.path for file in event.skipped_files}
+        left = [change for change in speculative.changes or () if change.before.path in skipped]
+        self._add_speculative(speculative, left, speculative.changes_seq)
+        self._add_speculative(speculative, event.kept_changes, speculative.saved_seq)
 
-    def _add_speculative(self, call: SpeculativeChanges, changes: Iterable[FileChange]) -> None:
-        self._changes.extend(RecordedChange(change, (call.agent,), seq=call.changes_seq) for change in changes)
+    def _add_speculative(self, call: SpeculativeChanges, changes: Iterable[FileChange], seq: int) -> None:
+        self._changes.extend(RecordedChange(change, (call.agent,), seq=seq) for change in changes)
 
     def mark(self) -> int:
         """Return the current position, for `list_since`."""
@@ -159,6 +166,23 @@ class FileHistory:
         A speculative change counts later than it was made, and another agent may have changed the file in between.
         """
         return tuple(sorted(self._changes[mark:], key=lambda change: change.seq))
+
+    def list_states_since(self, mark: int) -> list[FileState]:
+        """Return the states that recorded changes and rollbacks have given to files since `mark`, in order."""
+        states = [(change.seq, change.change.after) for change in self._changes[mark:]]
+        states += ((seq, state) for position, seq, state in self._restored if position >= mark)
+        return [state for _, state in sorted(states, key=lambda item: item[0])]
+
+    def find_later_states(self, call: SpeculativeChanges) -> dict[str, FileState]:
+        """Return the state in which the first call after the checkpoint of `call` found each file it edited."""
+        later: dict[str, FileState] = {}
+        for change in self.list_since(0):
+            if change.seq > call.saved_seq:
+                later.setdefault(change.change.before.path, change.change.before)
+        for other in self._open.values():
+            if other.at >= call.saved_at:
+                later.update((state.path, state) for state in other.saved.files if state.path not in later)
+        return later
 
     def list_made_by(self, agent: str, mark: int) -> tuple[RecordedChange, ...]:
         """Return the changes since `mark` that this agent made, or may have made."""
