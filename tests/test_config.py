@@ -414,6 +414,8 @@ def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
         "hooks",
         "tui",
         "commands",
+        "mcp",
+        "mcp_limits",
     }
 
 

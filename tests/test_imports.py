@@ -26,9 +26,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoints": {"core", "config", "policy", "session", "engine"},
     "compaction": {"core", "config", "context", "session", "engine"},
     "models": {"core", "config", "providers", "session", "engine"},
+    "mcp": {"core", "config", "sandbox", "tools", "engine", ""},
     "app": {
         "core", "config", "providers", "models", "policy", "sandbox", "context", "session", "tools", "engine",
-        "compaction", "checkpoints", "",
+        "compaction", "checkpoints", "mcp", "",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
@@ -42,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 """What each package may import besides itself. `policy.modes` allows that module only; "" is the package `odin`."""
 
-LAZY_PACKAGES = {"models", "app", "replay", "commands", "api", "entry", "__init__"}
+LAZY_PACKAGES = {"models", "mcp", "app", "replay", "commands", "api", "entry", "__init__"}
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 
 SLOW_MODULES = {

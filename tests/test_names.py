@@ -20,7 +20,7 @@ answer append apply archive arm ask assemble assert assign attach audit authoriz
 blur bound branch break bring build bump bundle cache calculate calibrate call cancel capture carry catch
 change charge check choose claim clamp classify clean clear clip clone close coerce collapse collect
 combine commit compact compare compile complete compose compress compute concatenate condense configure confine
-confirm connect consume contain continue convert copy correct count cover crash create crop cut debounce decide
+confirm connect consume contain continue control convert copy correct count cover crash create crop cut debounce decide
 declare decode decompress decorate dedent deduplicate defer define delay delegate delete deliver deny derive describe
 deserialize detach detect dial diff disable discard disconnect discover dismiss dispatch display divide do
 download drain draw drop dump edit elide embed emit emulate enable encode end enforce enlarge ensure enter

@@ -95,7 +95,7 @@ def test_with_trust_for_this_run_it_counts_and_nothing_is_remembered(poisoned: P
     with ScriptedServer(touching()) as server:
         done = run_odin("-p", "go", "--trust", env=server.env("anthropic"))
     assert done.returncode == 0, done.stderr
-    assert canaries(poisoned) == ["canary-hook"]
+    assert canaries(poisoned) == ["canary-hook", "canary-mcp"]
     assert (poisoned / "made").exists()
     assert "providers is ignored in a project file" in done.stderr
     assert not (home / ".config" / "odin" / "trust.json").exists()
@@ -105,10 +105,10 @@ def test_trust_lasts_until_a_byte_changes(poisoned: Path, run_odin: Any):
     assert run_odin("trust", "add", "--yes").returncode == 0
     with ScriptedServer(touching()) as server:
         run_odin("-p", "go", env=server.env("anthropic"))
-    assert canaries(poisoned) == ["canary-hook"]
+    assert canaries(poisoned) == ["canary-hook", "canary-mcp"]
     assert (poisoned / "made").exists()
-    (poisoned / "canary-hook").unlink()
-    (poisoned / "made").unlink()
+    for name in ("canary-hook", "canary-mcp", "made"):
+        (poisoned / name).unlink()
     config = poisoned / "odinconfig.json"
     config.write_text(config.read_text() + " ")
     with ScriptedServer(touching()) as server:
@@ -157,7 +157,7 @@ def test_everything_but_yes_means_no(poisoned: Path, home: Path, answer: str):
         assert "AllowedCommands: touch" in shown
         assert "permission_mode: acceptEdits" in shown
         assert "model: anthropic/expensive" in shown
-        assert "mcp" not in shown
+        assert f"MCP server evil: touch {poisoned}/canary-mcp" in shown
         terminal.type(answer)
         terminal.see("Not trusted: its settings are ignored.")
         terminal.see("edit> ")
@@ -180,7 +180,7 @@ def test_yes_trusts_and_is_not_asked_again(poisoned: Path):
             terminal.see("Hello.")
             terminal.type("/exit\n")
             assert terminal.end()[0] == 0
-        assert canaries(poisoned) == ["canary-hook"]
+        assert canaries(poisoned) == ["canary-hook", "canary-mcp"]
         with screen(cwd=poisoned, env=server.env("anthropic"), all_of_it=True) as terminal:
             assert "[no]: " not in terminal.see("edit> ")
             terminal.type("/exit\n")

@@ -159,7 +159,7 @@ class TestAgents:
 class TestNames:
     VERBATIM = (
         "user_message append_context llm_response tool_result turn_cancelled agent_error session_control "
-        "model_pool_switch pending_draft_upsert pending_draft_remove agent_done "
+        "model_pool_switch mcp_control mcp_control_done pending_draft_upsert pending_draft_remove agent_done "
         "agent_idle agent_notify subagent_state_changed "
         "subagent_progress_updated agent_log "
         "background_object_finished continue loop_assessment compaction_ready compaction_failed "

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from odin import __version__
 from odin.app.agent_places import AgentPlace
-from odin.app.policy import find_hidden_tools
+from odin.app.policy import VisibleTools, find_hidden_tools
 from odin.config import Config, Options, WebSettings
 from odin.context.file_cache import FileCache
 from odin.context.system_prompt import (
@@ -24,9 +24,9 @@ from odin.core.errors import ConfigError, UsageError
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import CachedFile, Mode
 from odin.core.op import AnswerPlan
-from odin.core.provider import ModelInfo
+from odin.core.provider import FetchResponse, ModelInfo, SearchEngine
 from odin.core.text import suggest_similar, to_valid_unicode
-from odin.core.tool import FetchResponse, PlanProposal, Question, Registry, ResolvedPath, SearchEngine, Tool
+from odin.core.tool import PlanProposal, Question, Registry, ResolvedPath, Tool
 from odin.core.write_scope import WriteScope
 from odin.engine.call import CallDeps, CallSteps
 from odin.engine.execution import PlaceholderGuard
@@ -109,7 +109,7 @@ class RequestTemplates:
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
         own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, agent.skills, base)
-        key = (models.ref, mode, tuple(tool.name for tool in offered), own)
+        key = (models.ref, mode, tuple(tool.name for tool in offered), (*own, registry.version))
         known = self._templates.get(key)
         if known is None or known.provider is not provider:
             specs = tuple(tool.build_spec() for tool in offered)
@@ -120,6 +120,7 @@ class RequestTemplates:
             system = self._get_prompt(base).build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
             if self.skills is not None:
                 system = (*system, *self._build_skill_blocks(self.skills, agent, offered, info))
+            system = (*system, *(text for source in registry.sources if (text := source.describe_to_model())))
             if agent is not None:
                 system = (*system, *self._build_own_blocks(agent))
             self._templates[key] = RequestTemplate(provider, info, system, specs)
@@ -256,7 +257,9 @@ class AgentParts:
             config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
         )
         inbox = HookInbox(composition.recorder, composition.hooks)
-        self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source)
+        servers = composition.servers
+        prepare = None if servers is None else servers.prepare_request
+        self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source, prepare_request=prepare)
         self.registry = self._build_registry(inbox, more)
         self._compaction = composition.compaction.make_budget(agent, inbox, self.files)
         self._cache_mark = 0
@@ -289,7 +292,8 @@ class AgentParts:
             tools.append(composition.skills.make_tool(composition.recorder, agent, lambda: self._definition))
         wanted = composition.options.tools
         disabled = find_hidden_tools(tools, composition.rule_set.deny_rules, wanted)
-        return Registry(tools, disabled=disabled, opted_in=wanted or ())
+        sources = () if composition.servers is None else (VisibleTools(composition.servers, composition.rule_set),)
+        return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
         composition = self._composition

@@ -40,7 +40,8 @@ from odin.core.client import AgentSummary, AvailableModel, ContextReport, Server
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened, TurnEnded, Warned
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.policy import CallbackHook
+from odin.core.op import ControlServers
+from odin.core.policy import CallbackHook, ServerExchange
 from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Kind, Tool
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from odin.context.agent_definition import AgentCatalog
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
+    from odin.mcp.servers import SessionServers
     from odin.tools.file_finder import FileFinder
 
 NO_PLAN_HINT = "The model has presented no plan to approve. Ask it for one, or use /edit to let it work."
@@ -267,7 +269,8 @@ class SessionComposition:
         self.web = WebAccess(config.web, self.env)
 
     def _set_up_agents(self) -> None:
-        """The main agent's parts, with the files the earlier run had read."""
+        """The MCP servers, and the main agent's parts, with the files the earlier run had read."""
+        self.servers = self._make_servers() if self.config.mcp else None
         self.writers = LastWriters()
         self.hook_tasks = HookTasks()
         self.main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
@@ -280,6 +283,11 @@ class SessionComposition:
         self._has_hinted = False
         self._file_finder: FileFinder | None = None
         self._verification: SessionVerification | None = None
+
+    def _make_servers(self) -> "SessionServers":
+        from odin.app.mcp_servers import make_servers
+
+        return make_servers(self)
 
     def _make_client(self, resumed: bool) -> LocalClient:
         config, attachments = self.config, self.make_attachments(self.main_agent)
@@ -486,7 +494,18 @@ class SessionComposition:
         self.hooks.add(hook)
 
     async def refresh_surroundings(self) -> None:
+        if self.servers is not None:
+            self.servers.begin_prompt()
         await self._git_context.gather()
+
+    async def control_servers(self, op: ControlServers) -> tuple[str, ...]:
+        if self.servers is None:
+            raise UsageError("No MCP server is configured.", "Add one with `odin mcp add NAME COMMAND`.")
+        return await self.servers.control(op)
+
+    def add_server(self, name: str, exchange: ServerExchange) -> None:
+        if self.servers is not None:
+            self.servers.add_exchange(name, exchange)
 
     def take_late_warning(self, runner: ProcessRunner) -> str:
         """Return a warning about protected files that background processes changed since the last one, or ""."""
@@ -533,6 +552,8 @@ class SessionComposition:
             self._titler.cancel()
             await asyncio.wait([self._titler])
         await self._git_context.close()
+        if self.servers is not None:
+            await self.servers.close()
         if self._file_finder is not None:
             await self._file_finder.close()
         await self.runner.close()

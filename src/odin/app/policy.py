@@ -17,7 +17,7 @@ from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, RuleAction
 from odin.core.text import find_similar
-from odin.core.tool import ALIASES, Tool, canonical_name_of
+from odin.core.tool import ALIASES, Tool, ToolSource, canonical_name_of
 from odin.policy.modes import permission_mode_of
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import Rule, RuleSet, find_objection
@@ -126,6 +126,26 @@ def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], only:
         offered = {canonical_name_of(name) for name in only}
         names |= {tool.name for tool in tools if tool.name not in offered}
     return names
+
+
+class VisibleTools:
+    """The tools of a source that no rule denies by name: those are not offered. Their calls are denied anyway."""
+
+    def __init__(self, source: ToolSource, rule_set: RuleSet) -> None:
+        self._source = source
+        self._rule_set = rule_set
+
+    @property
+    def version(self) -> int:
+        return self._source.version
+
+    def list_tools(self) -> Sequence[Tool[Any]]:
+        tools = self._source.list_tools()
+        hidden = find_hidden_tools(tools, self._rule_set.deny_rules, None)
+        return [tool for tool in tools if tool.name not in hidden] if hidden else tools
+
+    def describe_to_model(self) -> str:
+        return self._source.describe_to_model()
 
 
 def warn_of_unknown_tools(tools: Iterable[Tool[Any]], *given: Iterable[str]) -> list[str]:

@@ -48,6 +48,7 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
         rate_limits=session.models.connector.list_rate_limits(),
         effort=session.models.effort,
         skills=session.skills.summaries if session.skills is not None else (),
+        servers=() if session.servers is None else session.servers.list_statuses(),
     )
 
 

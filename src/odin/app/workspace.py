@@ -47,6 +47,10 @@ def workspace_of(options: Options) -> Workspace:
     env = options.env if options.env is not None else os.environ
     cwd = resolve_folder(options.cwd)
     config = load(cwd, env, options.to_flags(), trust=options.trust)
+    if options.mcp_config or options.strict_mcp_config:
+        from odin.config.mcp_file import add_given_servers
+
+        config = add_given_servers(config, options.mcp_config, cwd, env, only=options.strict_mcp_config)
     state = make_private_folder(Path(options.state_dir) if options.state_dir else get_state_dir(env))
     return Workspace(env, cwd, config, SessionStore(state, find_worktree_origin(config.root, state)))
 

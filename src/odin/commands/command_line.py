@@ -92,20 +92,18 @@ _IGNORED_FLAGS = (
     ("--betas", 1),
     ("--include-hook-events", 0),
     ("--json-schema", 1),
-    ("--mcp-config", 1),
     ("--permission-prompt-tool", 1),
     ("--plugin-dir", 1),
     ("--session-mirror", 0),
     ("--setting-sources", 1),
     ("--settings", 1),
-    ("--strict-mcp-config", 0),
     ("--task-budget", 1),
     ("--thinking", 1),
     ("--thinking-display", 1),
 )
 """Flags that agent SDKs pass and Odin ignores; rejecting them would keep those SDKs from starting Odin."""
 
-REPORTED_FLAGS = ("--add-dir", "--json-schema", "--mcp-config", "--plugin-dir")
+REPORTED_FLAGS = ("--add-dir", "--json-schema", "--plugin-dir")
 """Those of them that a person would miss, so their absence is said."""
 
 
@@ -244,6 +242,8 @@ def _add_tool_flags(add: _AddFlag) -> None:
     )
     add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="tools to deny")
     add("--tools", default=None, metavar="LIST", help='only offer these tools; "" for none, "default" for all')
+    add("--mcp-config", action="append", default=[], metavar="FILE|JSON", help="more MCP servers, as in .mcp.json")
+    add("--strict-mcp-config", action="store_true", help="use no MCP servers but those of --mcp-config")
     add("--agents", default="", metavar="JSON", help="more agents: name → description, prompt, tools, model")
 
 

@@ -231,6 +231,8 @@ def _build_options(args: argparse.Namespace) -> Options:
         trust=args.trust,
         agent_definitions=to_valid_unicode(args.agents),
         role=to_valid_unicode(args.role),
+        mcp_config=tuple(map(to_valid_unicode, args.mcp_config)),
+        strict_mcp_config=args.strict_mcp_config,
     )
 
 

@@ -117,11 +117,16 @@ def revoke_trust(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:
 def _list_started_programs(config: Config) -> Iterator[str]:
     for hook in parse_hooks(config.wanted.get("hooks", {}), "").hooks:
         yield f"{hook.event}: {hook.text}"
+    for name, server in config.wanted.get("mcp", {}).items():
+        words = (
+            [server.get("command", ""), *server.get("args", ())] if server.get("command") else [server.get("url", "")]
+        )
+        yield f"MCP server {name}: {' '.join(words)}"
 
 
 def _list_allowed_settings(config: Config) -> Iterator[str]:
     for key, value in config.wanted.items():
-        if key != "hooks":
+        if key not in ("hooks", "mcp"):
             yield from (f"{key}: {item}" for item in (cast("list[Any]", value) if isinstance(value, list) else [value]))
     for declared in config.declared.get("rules", ()):
         if declared.layer == "project":

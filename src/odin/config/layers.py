@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from odin.config.files import ConfigProblem, ConfigValidator, VariablePolicy, parse_json_object, read_config_file
-from odin.config.paths import CONFIG_NAME, find_project_root, get_config_dir
+from odin.config.paths import CONFIG_NAME, MCP_NAME, find_project_root, get_config_dir
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, VerifySettings
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
@@ -30,6 +30,7 @@ USER_ONLY_KEYS = (
     "tui",
     "system_header",
     "env_passthrough",
+    "mcp_limits",
 )
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
@@ -73,6 +74,11 @@ def _merge_objects(before: Any, new: Any) -> Any:
     return {**before, **new}
 
 
+def _keep_earlier(before: Any, new: Any) -> Any:
+    """Return the entries of both layers. The user's MCP server keeps its name: allow rules were written for it."""
+    return {**new, **before}
+
+
 def _concatenate(before: Any, new: Any) -> Any:
     """Return both rule lists joined; a group written as an object stays together."""
     return [*(before if isinstance(before, list) else [before]), *(new if isinstance(new, list) else [new])]  # pyright: ignore[reportUnknownVariableType]
@@ -97,6 +103,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "verify": _merge_objects,
     "loop": _merge_objects,
     "commands": _merge_objects,
+    "mcp": _keep_earlier,
     "rules": _concatenate,
     "hooks": _merge_hooks,
     "skills": _merge_skills,
@@ -240,6 +247,9 @@ def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = Non
     layers.problems.extend(_describe_lost_trust(layers.trust))
     if theirs is not None:
         _add_project(layers, theirs, project, user, env)
+    if os.path.lexists(Path(layers.root, MCP_NAME)):
+        _add_mcp_file(layers, env)
+    _report_untrusted(layers, project)
     _add_environment(layers, env)
     _add_flags(layers, flags or {})
     return layers.build_config()
@@ -287,10 +297,27 @@ def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mappi
                 layers.set_value(key, value, "project", str(path), validator.unexpanded.get(key))
         else:
             layers.set_value(key, value, "project", str(path), validator.unexpanded.get(key))
+    layers.problems.extend(validator.problems)
+
+
+def _add_mcp_file(layers: _Layers, env: Mapping[str, str]) -> None:
+    """Add the servers of the project's `.mcp.json`, which count only in a trusted folder."""
+    from odin.config.mcp_file import read_mcp_file
+
+    path, trusted = Path(layers.root, MCP_NAME), layers.trust.trusted
+    found = read_mcp_file(path, env, expands=trusted)
+    layers.problems.extend(found.problems)
+    if found.servers:
+        layers.wanted["mcp"] = {**found.servers, **layers.wanted.get("mcp", {})}
+        if trusted:
+            layers.set_value("mcp", found.servers, "project", str(path), found.unexpanded)
+
+
+def _report_untrusted(layers: _Layers, path: Path) -> None:
     if layers.wanted and not layers.trust.trusted:
         names = ", ".join(layers.wanted)
-        validator.report("", f"ignored because this folder is not trusted: {names}. {TRUST_HINT}")
-    layers.problems.extend(validator.problems)
+        ignored = f"ignored because this folder is not trusted: {names}. {TRUST_HINT}"
+        layers.problems.append(ConfigProblem(ignored, str(path)))
 
 
 def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
@@ -298,7 +325,7 @@ def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
     tighter = TIGHTNESS_CHECKS.get(key)
     if tighter is not None:
         return not tighter(value, layers.current_value_of(key))
-    return key == "hooks" and bool(value)
+    return key in ("hooks", "mcp") and bool(value)
 
 
 def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:

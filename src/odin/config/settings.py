@@ -162,6 +162,62 @@ class VerifySettings(Struct, frozen=True, kw_only=True):
         return (self.commands,) if isinstance(self.commands, str) else self.commands
 
 
+McpTransport = Literal["stdio", "http", "streamable-http", "sse", "sdk"]
+
+
+class McpOAuth(Struct, frozen=True, kw_only=True):
+    """How to sign in to a server that requires it. Without these, Odin registers itself with the server."""
+
+    client_id: Annotated[str, describe("The ID of a client registered with the server.")] = ""
+    client_secret: Annotated[str, describe("Its secret, or $NAME to read it from an environment variable.")] = ""
+    scope: Annotated[str, describe("The scopes to request, separated by spaces.")] = ""
+    callback_port: Annotated[int, describe("The local port of the redirect; 0 means any.", ge=0, le=65535)] = 0
+
+
+class McpServerSettings(Struct, frozen=True, kw_only=True):
+    """An MCP server: a program that Odin starts (`command`), or an address (`url`)."""
+
+    type: Annotated[
+        McpTransport | None, describe("The transport. Unset: `stdio` with `command`, `http` with `url`.")
+    ] = None
+    command: Annotated[str, describe("The program of a stdio server.")] = ""
+    args: Annotated[tuple[str, ...], describe("Its arguments.")] = ()
+    env: Annotated[dict[str, str], describe("Environment variables for it. Odin passes none that hold secrets.")] = (
+        field(default_factory=dict[str, str])
+    )
+    cwd: Annotated[str, describe("The folder it runs in; unset: the project.")] = ""
+    url: Annotated[str, describe("The URL of an HTTP server.")] = ""
+    headers: Annotated[dict[str, str], describe("HTTP headers, for example `Authorization`.")] = field(
+        default_factory=dict[str, str]
+    )
+    oauth: Annotated[McpOAuth, describe("How to sign in.")] = McpOAuth()
+    allowed_tools: Annotated[
+        NonEmptyTexts, describe("The tools of the server to offer, with `*` for anything. Empty: all.")
+    ] = ()
+    manual: Annotated[bool, describe("Start the server only with `/mcp enable NAME`.")] = False
+    always_load: Annotated[bool, describe("Send the schemas of its tools whatever their size.")] = False
+    sampling: Annotated[bool, describe("Let the server ask the small model.")] = False
+    timeout_s: Annotated[float, describe("Seconds without progress until a call fails.", gt=0, le=86_400)] = 300.0
+
+    @property
+    def transport(self) -> str:
+        """`stdio`, `http`, `sse` or `sdk`; "" if it has neither a command nor a URL."""
+        if self.type in ("http", "streamable-http"):
+            return "http"
+        return self.type or ("stdio" if self.command else "http" if self.url else "")
+
+
+class McpLimits(Struct, frozen=True, kw_only=True):
+    max_schema_bytes: Annotated[
+        int,
+        describe("If the schemas of all tools are larger, they are not sent: the model searches for tools.", ge=0),
+    ] = 16_000
+    wait_s: Annotated[
+        float, describe("How long the first request waits for a server that was never used before.", ge=0, le=600)
+    ] = 10.0
+    connect_s: Annotated[float, describe("Time limit of one of three attempts to connect.", gt=0, le=600)] = 20.0
+
+
 class LoopSettings(Struct, frozen=True, kw_only=True):
     max_iterations: Annotated[
         int, describe("Maximum number of iterations each time loop mode is switched on.", ge=1, le=1000)
@@ -300,6 +356,11 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     skills: Annotated[SkillSettings, describe("Skills: instructions that the model reads when a task needs them.")] = (
         SkillSettings()
     )
+    mcp: Annotated[
+        dict[str, McpServerSettings],
+        describe("MCP servers by name. `.mcp.json` in the project adds to them."),
+    ] = field(default_factory=dict[str, McpServerSettings])
+    mcp_limits: Annotated[McpLimits, describe("Limits of MCP servers. User file only.")] = McpLimits()
     tui: Annotated[TuiSettings, describe("The terminal app. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],
@@ -323,7 +384,18 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, Any])
 
 
-_PRIVATE_KEYS = ("providers", "catalog_url", "web", "system_header", "env_passthrough", "hooks", "tui", "commands")
+_PRIVATE_KEYS = (
+    "providers",
+    "catalog_url",
+    "web",
+    "system_header",
+    "env_passthrough",
+    "hooks",
+    "tui",
+    "commands",
+    "mcp",
+    "mcp_limits",
+)
 
 
 class LayerDeclaration(Struct, frozen=True):
@@ -373,7 +445,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     With `reach_out=False` nothing is connected before a model is named or a prompt is sent. `usual_max_turns` is the
     limit if neither these options nor the configuration set one. `headless`: no person follows the conversation.
-    `agent_definitions` is the JSON of `--agents`.
+    `agent_definitions` is the JSON of `--agents`. `mcp_config` are files or JSON objects with MCP servers; with
+    `strict_mcp_config` there are no others.
     """
 
     cwd: str = ""
@@ -409,6 +482,8 @@ class Options(Struct, frozen=True, kw_only=True):
     env: dict[str, str] | None = None
     agent_definitions: str = ""
     role: str = ""
+    mcp_config: tuple[str, ...] = ()
+    strict_mcp_config: bool = False
 
     def to_flags(self) -> dict[str, Any]:
         """Return the configuration keys these options set, for `load`."""

@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Struct, field
 
 from odin.config.files import lock_file, write_atomically
-from odin.config.paths import CONFIG_NAME, find_worktree_origin, get_config_dir, get_state_dir
+from odin.config.paths import CONFIG_NAME, MCP_NAME, find_worktree_origin, get_config_dir, get_state_dir
 from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
-PINNED_FILES = (CONFIG_NAME, ".mcp.json")
+PINNED_FILES = (CONFIG_NAME, MCP_NAME)
 PINNED_FOLDERS = (
     *(".odin/commands", ".claude/commands", ".odin/agents", ".claude/agents"),
     *(".odin/skills", ".agents/skills", ".claude/skills"),
@@ -56,13 +56,13 @@ def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
 
 
 def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """Return the project files its hooks run, with their hashes; "" for a missing file.
+    """Return the project files its hooks and MCP servers run, with their hashes; "" for a missing file.
 
     A program that runs matters as much as the configuration. A file that a hook only reads or writes does not count:
     otherwise a hook that writes a log would make its folder untrusted.
     """
     found: dict[str, str] = {}
-    for text in _collect_texts(_read_key(config_text, "hooks")):
+    for text in _list_command_lines(folder, config_text):
         for word in _find_programs(_PROJECT_VARIABLE.sub(lambda _: folder, text)):
             path = Path(os.path.normpath(Path(folder, word)))
             if path.is_relative_to(folder) and path not in (Path(folder), Path(folder, CONFIG_NAME)):
@@ -78,7 +78,7 @@ def _list_pinned_files(folder: str, config_text: bytes | None) -> Iterator[str]:
     for name in PINNED_FILES:
         if name != CONFIG_NAME and os.path.lexists(Path(folder, name)):
             yield name
-    skills: Any = _read_key(config_text, "skills")
+    skills: Any = _parse_object(config_text).get("skills")
     paths = _collect_texts(cast("dict[str, Any]", skills).get("paths") if isinstance(skills, dict) else None)
     inside = (path for path in paths if Path(os.path.normpath(Path(folder, path))).is_relative_to(folder))
     folders = dict.fromkeys(Path(folder, name) for name in (*PINNED_FOLDERS, *inside))
@@ -136,6 +136,12 @@ def _find_programs(command: str) -> Iterator[str]:
             first = first and ("=" in word or Path(word).name.rstrip("0123456789.") in _RUNNERS)
 
 
+def _join_words(words: list[str]) -> str:
+    import shlex
+
+    return shlex.join(words)
+
+
 def _split_words(command: str) -> list[str]:
     from shlex import shlex
 
@@ -149,16 +155,31 @@ def _split_words(command: str) -> list[str]:
         return [word for word in re.split(r"[\s\"'`;|&()]+", command) if word]
 
 
-def _read_key(config_text: bytes | None, key: str) -> Any:
-    if not config_text:
-        return None
+def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]:
+    """Yield what the project's settings run: the commands of hooks, and the command lines of MCP servers."""
+    config = _parse_object(config_text)
+    yield from _collect_texts(config.get("hooks"))
+    path = Path(folder, MCP_NAME)
+    listed = _parse_object(_read_pinned(path)).get("mcpServers") if path.is_file() else None
+    for servers in (config.get("mcp"), listed):
+        for server in cast("dict[str, Any]", servers).values() if isinstance(servers, dict) else ():
+            if isinstance(server, dict):
+                fields = cast("dict[str, Any]", server)
+                args: Any = fields.get("args")
+                words: list[Any] = [fields.get("command"), *(args if isinstance(args, list) else ())]
+                yield _join_words([word for word in words if isinstance(word, str)])
+
+
+def _parse_object(raw: bytes | None) -> dict[str, Any]:
+    if not raw:
+        return {}
     import json
 
     try:
-        value: Any = json.loads(config_text.decode("utf-8-sig"))
+        value: Any = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _collect_texts(value: Any) -> Iterator[str]:

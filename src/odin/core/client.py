@@ -20,12 +20,13 @@ from odin.core.event_values import (
     FileChange,
     LoopState,
     Mode,
+    ServerStatus,
     SkippedFile,
     Todo,
 )
 from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Prompt, Rewind
-from odin.core.policy import CallbackHook, RuleLine
+from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.team import TaskRecord, TaskState
 from odin.core.tool import Tool
 
@@ -167,7 +168,7 @@ class SessionInfo(Struct, frozen=True):
     the main agent. `model` is the selected model; `running_model` is another one while that cannot answer. `pool` is
     the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
     `effort` is the reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main
-    agent.
+    agent, `servers` the MCP servers.
     """
 
     session: str
@@ -196,6 +197,7 @@ class SessionInfo(Struct, frozen=True):
     rate_limits: tuple[RateLimitUpdated, ...] = ()
     effort: str = ""
     skills: tuple[SkillSummary, ...] = ()
+    servers: tuple[ServerStatus, ...] = ()
 
 
 class ContextPart(Struct, frozen=True):
@@ -263,7 +265,7 @@ class RewindPlan(Struct, frozen=True):
     kept: tuple[SkippedFile, ...] = ()
 
 
-CommandSource = Literal["project", "user", "project config", "user config", "skill", "plugin", "built-in"]
+CommandSource = Literal["project", "user", "project config", "user config", "skill", "plugin", "mcp", "built-in"]
 """Where a custom command is defined, strongest first; `built-in` ones are part of Odin."""
 
 
@@ -391,6 +393,10 @@ class Client(Protocol):
 
     def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
         """Add a program's own tools, in place of those that have the same name. Raise UsageError for no such agent."""
+        ...
+
+    def add_server(self, name: str, exchange: ServerExchange) -> None:
+        """Connect a configured MCP server of the type `sdk`, which the front end hosts."""
         ...
 
     async def close(self, timeout: float | None = None) -> bool:

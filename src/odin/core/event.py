@@ -53,6 +53,7 @@ from odin.core.event_values import (
     FileState,
     LoopState,
     Mode,
+    ServerStatus,
     SkippedFile,
     Verification,
 )
@@ -500,6 +501,20 @@ class KeyPoolChanged(Event, frozen=True):
     next_s: float = 0.0
 
 
+class ServersToggled(Event, frozen=True):
+    """The user enabled or disabled manual MCP servers, from the next request on."""
+
+    names: tuple[str, ...]
+    enabled: bool
+
+
+class ServersChanged(Event, frozen=True):
+    """The state of MCP servers changed: all of them, as they are now."""
+
+    durable = False
+    servers: tuple[ServerStatus, ...]
+
+
 class SessionSwitched(Event, frozen=True):
     """The front end switched to `session`. Published in the old and in the new session."""
 
@@ -582,6 +597,8 @@ AnyEvent = (
     | Warned
     | RateLimitUpdated
     | KeyPoolChanged
+    | ServersToggled
+    | ServersChanged
     | SessionSwitched
 )
 

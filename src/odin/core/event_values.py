@@ -163,6 +163,31 @@ class CallAudit(Struct, frozen=True, omit_defaults=True):
     summary: str = ""
 
 
+ServerState = Literal["disabled", "pending", "connecting", "ready", "failed"]
+"""`pending`: the server connects when it is needed. `disabled`: it is manual, and the user has not enabled it."""
+
+
+class ServerStatus(Struct, frozen=True, omit_defaults=True):
+    """An MCP server. `source` is where it is configured; `detail` says why it failed.
+
+    `attempt` counts the attempts to connect, up to `attempts`. `seconds` is how long connecting took.
+    """
+
+    name: str
+    state: ServerState
+    transport: str = "stdio"
+    source: str = ""
+    manual: bool = False
+    detail: str = ""
+    tools: int = 0
+    prompts: int = 0
+    resources: int = 0
+    attempt: int = 0
+    attempts: int = 0
+    seconds: float = 0.0
+    version: str = ""
+
+
 class Event(Struct, frozen=True, tag=True):
     """Base class of all events. `durable`: the log keeps it."""
 

@@ -143,6 +143,21 @@ class CancelCompaction(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+ServerAction = Literal["enable", "disable", "reconnect"]
+
+
+class ControlServers(Struct, frozen=True, tag=True):
+    """Enable, disable or reconnect MCP servers; no names mean all manual ones. It takes effect with the next request.
+
+    Raise UsageError for an unknown server, for one that is not manual unless `force` is set, and while an earlier
+    change has not taken effect.
+    """
+
+    action: ServerAction
+    names: tuple[str, ...] = ()
+    force: bool = False
+
+
 class SetTitle(Struct, frozen=True, tag=True):
     title: str
 
@@ -344,4 +359,5 @@ Op = (
     | SetMode
     | SetBudget
     | SetTitle
+    | ControlServers
 )

@@ -123,6 +123,9 @@ NO_VERDICT = HookVerdict()
 HookPayload = dict[str, Any]
 """The JSON object a hook program reads or prints."""
 
+ServerExchange = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
+"""Gives a message to an MCP server that a front end hosts. Return its response, None for a notification."""
+
 
 class CallbackHook(Struct, frozen=True):
     """A hook implemented as a function instead of a program.

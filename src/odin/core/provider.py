@@ -1,12 +1,13 @@
 """The provider protocol: one request in, one stream of chunks out, and the builder that makes a reply of them.
 
-A pool of keys, the offline planner and a recorded session are providers, too.
+A pool of keys, the offline planner and a recorded session are providers, too. Web pages and search engines, which Odin
+reads through the same HTTP client, have their protocols here as well.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Any, Literal, Protocol, cast, get_args
 
@@ -453,3 +454,39 @@ class TimeSlice:
         if time.monotonic() >= self._deadline:
             await asyncio.sleep(0)
             self._deadline = time.monotonic() + self._after
+
+
+# --- the web ---
+
+
+class FetchResponse(Struct, frozen=True):
+    """A web server's response. `location` is a redirect to another host, which was not followed."""
+
+    url: str
+    status: int
+    content_type: str
+    body: bytes
+    complete: bool = True
+    location: str = ""
+
+
+Fetch = Callable[..., Awaitable[FetchResponse]]
+"""fetch(url, *, headers, limit): GET, following redirects within the host. Raises ProviderError."""
+
+
+class SearchHit(Struct, frozen=True):
+    title: str
+    url: str
+    snippet: str = ""
+
+
+class SearchEngine(Protocol):
+    """A web search engine."""
+
+    def address_of(self, query: str) -> str:
+        """Return the URL of the search, without secrets."""
+        ...
+
+    async def search(self, query: str, count: int) -> tuple[SearchHit, ...]:
+        """Return the best pages, at most `count`. Raises ProviderError."""
+        ...

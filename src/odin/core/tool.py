@@ -5,7 +5,7 @@ A tool's arguments are a struct whose JSON schema is shown to the model; the cla
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
@@ -220,39 +220,6 @@ AskPlan = Callable[[str, PlanProposal], Awaitable[AnswerPlan]]
 """Presents the plan of the call with this id to the user and returns the decision. Raises TimeoutError."""
 
 
-class FetchResponse(Struct, frozen=True):
-    """A web server's response. `location` is a redirect to another host, which was not followed."""
-
-    url: str
-    status: int
-    content_type: str
-    body: bytes
-    complete: bool = True
-    location: str = ""
-
-
-Fetch = Callable[..., Awaitable[FetchResponse]]
-"""fetch(url, *, headers, limit): GET, following redirects within the host. Raises ProviderError."""
-
-
-class SearchHit(Struct, frozen=True):
-    title: str
-    url: str
-    snippet: str = ""
-
-
-class SearchEngine(Protocol):
-    """A web search engine."""
-
-    def address_of(self, query: str) -> str:
-        """Return the URL of the search, without secrets."""
-        ...
-
-    async def search(self, query: str, count: int) -> tuple[SearchHit, ...]:
-        """Return the best pages, at most `count`. Raises ProviderError."""
-        ...
-
-
 class CollectedItem(Struct, frozen=True):
     """Something the model has gathered: the result of the call `call_id` or, without one, an item of context."""
 
@@ -265,12 +232,12 @@ A = TypeVar("A", bound=Args)
 
 
 class Tool(ABC, Generic[A]):
-    name: ClassVar[str]
-    kind: ClassVar[Kind]
-    short: ClassVar[str]
+    name: str
+    kind: Kind
+    short: str
     """One sentence for models with a small context window."""
     args: ClassVar[type[Args]]
-    exclusive: ClassVar[bool] = False
+    exclusive: bool = False
     """No other call of the same reply may run at the same time. Only read-only commands overlap."""
     runs_last: ClassVar[bool] = False
     """It runs after all other calls of the same reply."""
@@ -311,6 +278,10 @@ class Tool(ABC, Generic[A]):
         """Keep the alias if both names are given: then one of them is a mistake and validation rejects it."""
         own = dict(self.argument_aliases).get(name, name)
         return name if own in raw else own
+
+    def find_delegate(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return the tool and the arguments that a call stands for. That call is judged, run and recorded instead."""
+        return None
 
     def subject_of(self, args: A) -> Subject:
         """Return what permission rules match. By default the call touches nothing."""
@@ -513,11 +484,24 @@ def user_name_of(name: str) -> str:
     return _USER_NAMES.get(canonical, canonical)
 
 
+class ToolSource(Protocol):
+    """Tools that may change between two requests. `version` is another one after each change."""
+
+    @property
+    def version(self) -> int: ...
+
+    def list_tools(self) -> Sequence[Tool[Any]]: ...
+
+    def describe_to_model(self) -> str:
+        """Return a block for the system prompt, or ""."""
+        ...
+
+
 class Registry:
     """Which tools exist, which are offered to the model, and which run without approval.
 
     A disabled tool is not offered but can still be found by name, so a call to it is refused with a reason. `wanted`
-    lists tools to offer that are not offered by default.
+    lists tools to offer that are not offered by default. The tools of `sources` come after the registered ones.
     """
 
     def __init__(
@@ -527,7 +511,9 @@ class Registry:
         allowed: Iterable[str] = (),
         disabled: Iterable[str] = (),
         opted_in: Iterable[str] = (),
+        sources: Sequence[ToolSource] = (),
     ) -> None:
+        self.sources = sources
         self._tools: dict[str, Tool[Any]] = {}
         self._allowed = {canonical_name_of(name) for name in allowed}
         self._disabled = {canonical_name_of(name) for name in disabled}
@@ -540,7 +526,19 @@ class Registry:
         self._tools[tool.name] = tool
 
     def get(self, name: str) -> Tool[Any] | None:
-        return self._tools.get(name) or self._tools.get(canonical_name_of(name))
+        known = self._tools.get(name) or self._tools.get(canonical_name_of(name))
+        if known is not None or not self.sources:
+            return known
+        return next((tool for tool in self._list_changing() if tool.name == name), None)
+
+    @property
+    def version(self) -> int:
+        """Another number whenever the tools of a source have changed."""
+        return sum(source.version for source in self.sources)
+
+    def _list_changing(self) -> Iterator[Tool[Any]]:
+        for source in self.sources:
+            yield from source.list_tools()
 
     def list_names(self) -> tuple[str, ...]:
         """Return the registered tools in order of registration, which never changes."""
@@ -563,7 +561,8 @@ class Registry:
 
     def list_offered(self, visible: Callable[[Tool[Any]], bool] = lambda tool: True) -> tuple[Tool[Any], ...]:
         """Return the tools described to the model."""
-        return tuple(tool for tool in self._tools.values() if self._is_offered(tool) and visible(tool))
+        tools = (*self._tools.values(), *self._list_changing())
+        return tuple(tool for tool in tools if self._is_offered(tool) and visible(tool))
 
     def _is_offered(self, tool: Tool[Any]) -> bool:
         wanted = self._opted_in if self._only is None else self._opted_in | self._only

@@ -31,7 +31,7 @@ async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     A call that comes in judged has been started speculatively. It is not judged again, because what it has done since
     must not count against it (a file it created now exists); `is_still_allowed` repeats the rules alone.
     """
-    tool = deps.registry.get(call.request.name)
+    call, tool = _find_tool(call, deps)
     repetition = scope.guard.check_call(call.id, tool.name if tool else call.request.name, call.request.args)
     if repetition:
         return call.refuse(repetition, discard_reason="repetition")
@@ -45,12 +45,24 @@ async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     return call if call.is_refused else await _ask_until_decided(call, scope, deps)
 
 
+def _find_tool(call: Call, deps: CallDeps) -> tuple[Call, Tool[Any] | None]:
+    """Return the tool of a call, and the call that it stands for."""
+    tool = deps.registry.get(call.request.name)
+    meant = None if tool is None else tool.find_delegate(call.request.args)
+    if meant is None:
+        return call, tool
+    name, args = meant
+    return msgspec.structs.replace(
+        call, request=msgspec.structs.replace(call.request, name=name, args=args)
+    ), deps.registry.get(name)
+
+
 # --- parse → mode → rules → tool's own refusal: nothing here waits for anybody ---
 
 
 def judge_without_asking(call: Call, scope: CallScope, deps: CallDeps) -> Call | None:
     """Return the judged call if it may run without approval, otherwise None."""
-    tool = deps.registry.get(call.request.name)
+    call, tool = _find_tool(call, deps)
     if tool is None:
         return None
     call = _judge(call, tool, scope, deps)

@@ -40,6 +40,7 @@ from odin.core.op import (
     CloseAgent,
     Compact,
     Continue,
+    ControlServers,
     DropPrompt,
     Interrupt,
     Op,
@@ -48,7 +49,7 @@ from odin.core.op import (
     Rewind,
     RunUserShell,
 )
-from odin.core.policy import CallbackHook, Redact, RuleLine
+from odin.core.policy import CallbackHook, Redact, RuleLine, ServerExchange
 from odin.core.text import to_valid_unicode_all
 from odin.core.tool import Tool
 from odin.engine.approvals import Approvals, RuleChanges
@@ -157,6 +158,12 @@ class SessionHost(Protocol):
     def list_agents(self) -> tuple[AgentSummary, ...]: ...
 
     def add_hook(self, hook: CallbackHook) -> None: ...
+
+    def add_server(self, name: str, exchange: ServerExchange) -> None: ...
+
+    async def control_servers(self, op: ControlServers) -> tuple[str, ...]:
+        """Carry out an op on MCP servers and return those that were enabled or disabled."""
+        ...
 
     async def refresh_surroundings(self) -> None:
         """Called before a prompt starts: bring the git status and the like up to date."""
@@ -448,6 +455,9 @@ class LocalClient:
     def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
         self._team.get(agent)
         self._host.add_tools(tools, agent)
+
+    def add_server(self, name: str, exchange: ServerExchange) -> None:
+        self._host.add_server(name, exchange)
 
     # --- end ---
 

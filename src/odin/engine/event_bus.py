@@ -48,6 +48,8 @@ from odin.core.event import (
     Redone,
     Rewound,
     RoleChanged,
+    ServersChanged,
+    ServersToggled,
     SessionOpened,
     SessionSwitched,
     SystemPromptChanged,
@@ -61,6 +63,7 @@ from odin.core.op import (
     AddContext,
     ChangePrompt,
     Continue,
+    ControlServers,
     DropPrompt,
     Interrupt,
     Op,
@@ -87,6 +90,8 @@ BusName = Literal[
     "agent_error",
     "session_control",
     "model_pool_switch",
+    "mcp_control",
+    "mcp_control_done",
     "pending_draft_upsert",
     "pending_draft_remove",
     "agent_done",
@@ -139,6 +144,8 @@ EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] 
     EffortChanged: "session_control",
     SystemPromptChanged: "session_control",
     ToolsChanged: "session_control",
+    ServersToggled: "mcp_control",
+    ServersChanged: "mcp_control_done",
     PromptQueued: "pending_draft_upsert",
     PromptChanged: "pending_draft_upsert",
     PromptDropped: "pending_draft_remove",
@@ -188,6 +195,7 @@ OP_NAMES: dict[type[Op], BusName] = {
     SetTools: "session_control",
     SetRole: "session_control",
     SetTitle: "session_control",
+    ControlServers: "mcp_control",
 }
 
 

@@ -9,6 +9,7 @@ from odin.core.event import (
     MessageRemoved,
     PermissionModeChanged,
     RoleChanged,
+    ServersToggled,
     SystemPromptChanged,
     TitleSet,
     ToolsChanged,
@@ -17,6 +18,7 @@ from odin.core.event import (
 from odin.core.op import (
     AddRule,
     Compact,
+    ControlServers,
     DefineAgents,
     Op,
     Redo,
@@ -109,6 +111,13 @@ class SessionOps:
             self._start.open()
             return await self._deps.compaction.compact(op)
 
+    async def _control_servers(self, op: ControlServers) -> bool:
+        names = await self._host.control_servers(op)
+        if names:
+            self._start.open()
+            self._recorder.emit(ServersToggled(names, op.action == "enable"))
+        return bool(names) or op.action == "reconnect"
+
     async def _add_rule(self, op: AddRule) -> bool:
         self._start.open()
         await self._deps.rules.add(op.text, op.action, op.scope)
@@ -190,4 +199,5 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetMode: SessionOps._set_mode,
     SetBudget: SessionOps._set_budget,
     SetTitle: SessionOps._set_title,
+    ControlServers: SessionOps._control_servers,
 }

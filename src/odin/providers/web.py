@@ -25,7 +25,7 @@ from odin.core.errors import (
     StreamStalled,
     TlsFailed,
 )
-from odin.core.tool import Fetch, FetchResponse, SearchHit
+from odin.core.provider import Fetch, FetchResponse, SearchHit
 from odin.providers.address import Address, parse_address
 from odin.providers.address_guard import AddressGuard
 from odin.providers.http import HttpClient, HttpResponse

@@ -43,6 +43,7 @@ from odin.core.event import (
     Redone,
     Rewound,
     RoleChanged,
+    ServersToggled,
     SessionOpened,
     SkillUsed,
     SystemPromptChanged,
@@ -411,6 +412,8 @@ def _describe_setting(event: AnyEvent) -> tuple[str, str]:
             return f"Permission mode: {event.mode}.", ""
         case RoleChanged():
             return f"Role: {event.role}.", ""
+        case ServersToggled():
+            return f"MCP servers {'enabled' if event.enabled else 'disabled'}: {', '.join(event.names)}.", ""
         case _:
             return "", ""
 

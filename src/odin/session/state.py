@@ -47,6 +47,7 @@ from odin.core.event import (
     PromptInjected,
     PromptQueued,
     RoleChanged,
+    ServersToggled,
     SessionOpened,
     SystemPromptChanged,
     TitleSet,
@@ -381,6 +382,7 @@ class SessionState:
             RoleChanged,
             SystemPromptChanged,
             ToolsChanged,
+            ServersToggled,
         )
     )
 
@@ -394,6 +396,7 @@ class SessionState:
         self.role = DEFAULT_ROLE
         self.system_prompt: str | None = None
         self.tools: tuple[str, ...] | None = None
+        self.enabled_servers: set[str] = set()
         self.instructions = ""
         self.config: dict[str, Any] = {}
         self.file_history = FileHistory()
@@ -477,6 +480,8 @@ class SessionState:
                 self.system_prompt = event.text
             case ToolsChanged() if not envelope.agent:
                 self.tools = event.tools
+            case ServersToggled(names=names, enabled=enabled):
+                self.enabled_servers = (self.enabled_servers - {*names}) | ({*names} if enabled else set[str]())
             case _:
                 pass
 

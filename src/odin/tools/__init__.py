@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from odin.context.file_cache import FileCache
 from odin.core.policy import Hooks, NoHooks
-from odin.core.tool import AskPlan, AskSmallModel, AskUser, CollectedItem, Fetch, SearchEngine, Tool
+from odin.core.provider import Fetch, SearchEngine
+from odin.core.tool import AskPlan, AskSmallModel, AskUser, CollectedItem, Tool
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.artifacts import ArtifactFolder, ReadArtifactTool, SaveArtifactTool

@@ -19,13 +19,11 @@ from msgspec import Meta, Struct
 
 from odin.core.errors import OdinError
 from odin.core.format import clip
+from odin.core.provider import Fetch, FetchResponse, SearchEngine
 from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, extract_excerpt
 from odin.core.tool import (
     Args,
     AskSmallModel,
-    Fetch,
-    FetchResponse,
-    SearchEngine,
     Subject,
     Tool,
     ToolContext,

@@ -1,0 +1,113 @@
+"""MCP servers in the format that agents share: a project's `.mcp.json`, and what `--mcp-config` gives.
+
+    {"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "${GIT_TOKEN}"}}}}
+
+Mistakes in `.mcp.json` are reported and cost only the server they are in; those in `--mcp-config` are usage errors.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, field
+
+from odin.config.files import ConfigProblem, ConfigValidator, parse_json_object, read_config_file
+from odin.config.paths import MCP_NAME, expand_home
+from odin.config.settings import Config, ConfigKeys, McpServerSettings
+from odin.core.errors import ConfigError, UsageError
+
+SERVERS_KEY = "mcpServers"
+_KNOWN_FIELDS = frozenset(McpServerSettings.__struct_encode_fields__)
+_EXAMPLE = '{"mcpServers": {"name": {"command": "program", "args": []}}}'
+
+
+class McpFile(Struct, frozen=True):
+    """The valid servers of a file as plain values, as they are and as written, and what is wrong with the others."""
+
+    servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    unexpanded: dict[str, Any] = field(default_factory=dict[str, Any])
+    problems: tuple[ConfigProblem, ...] = ()
+
+
+def read_mcp_file(path: Path, env: Mapping[str, str], *, expands: bool) -> McpFile:
+    """Return the servers of a file. Without `expands`, variables stay as written: the file is not trusted."""
+    try:
+        raw = read_config_file(path)
+        return McpFile() if raw is None else _parse_servers(raw, path, env, expands=expands)
+    except ConfigError as error:
+        return McpFile(problems=(ConfigProblem(f"No MCP server of it is used. {error.describe()}", str(path)),))
+
+
+def _parse_servers(raw: bytes, path: Path, env: Mapping[str, str], *, expands: bool) -> McpFile:
+    found: Any = parse_json_object(raw, path)[0].get(SERVERS_KEY)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} has no object {SERVERS_KEY!r}.", f"Write {_EXAMPLE}.")
+    validator = ConfigValidator(path, env, variables="all")
+    entries = {name: _keep_known_fields(value) for name, value in cast("dict[str, Any]", found).items()}
+    read = entries if expands else _escape_variables(entries)
+    kept = validator.validate_keys({"mcp": read}, ConfigKeys).get("mcp", {})
+    usable = {name: value for name, value in kept.items() if _check_server(name, value, validator)}
+    written = {name: entries[name] for name in usable}
+    return McpFile(usable, written if expands else usable, tuple(validator.problems))
+
+
+def _keep_known_fields(value: Any) -> Any:
+    """Leave out the fields that only other agents know."""
+    if not isinstance(value, dict):
+        return value
+    return {name: item for name, item in cast("dict[str, Any]", value).items() if name in _KNOWN_FIELDS}
+
+
+def _escape_variables(value: Any) -> Any:
+    """Return the value with every `$` doubled, which stands for a `$`."""
+    if isinstance(value, dict):
+        return {name: _escape_variables(item) for name, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_escape_variables(item) for item in cast("list[Any]", value)]
+    return value.replace("$", "$$") if isinstance(value, str) else value
+
+
+def _check_server(name: str, value: dict[str, Any], validator: ConfigValidator) -> bool:
+    problem = explain_unusable(msgspec.convert(value, McpServerSettings))
+    if problem:
+        validator.report(f"mcp.{name}", f"the MCP server {name} is ignored: {problem}")
+    return not problem
+
+
+def explain_unusable(settings: McpServerSettings) -> str:
+    """Return why a server cannot be started, or ""."""
+    transport = settings.transport
+    if not transport:
+        return "it has neither a command nor a url."
+    if transport == "stdio" and not settings.command:
+        return "it has no command."
+    if transport in ("http", "sse") and not settings.url.startswith(("http://", "https://")):
+        return "its url must begin with http:// or https://." if settings.url else "it has no url."
+    return ""
+
+
+def add_given_servers(config: Config, given: Sequence[str], cwd: str, env: Mapping[str, str], *, only: bool) -> Config:
+    """Return the configuration with the servers that `--mcp-config` gives; with `only`, without any others.
+
+    Raise UsageError if a value is neither JSON nor a file with servers.
+    """
+    servers = {} if only else dict(config.mcp)
+    for text in given:
+        servers.update(_read_given(text, cwd, env))
+    return msgspec.structs.replace(config, mcp=servers)
+
+
+def _read_given(text: str, cwd: str, env: Mapping[str, str]) -> dict[str, McpServerSettings]:
+    is_json = text.lstrip().startswith("{")
+    path = Path("--mcp-config") if is_json else Path(cwd, expand_home(text, env))
+    try:
+        raw = text.encode("utf-8", "replace") if is_json else read_config_file(path)
+        if raw is None:
+            raise UsageError(f"--mcp-config: there is no file {path}.", f"Give a file like {MCP_NAME}, or JSON.")
+        parsed = _parse_servers(raw, path, env, expands=True)
+    except ConfigError as error:
+        raise UsageError(str(error), error.hint) from error
+    if parsed.problems:
+        raise UsageError(parsed.problems[0].describe())
+    return msgspec.convert(parsed.servers, dict[str, McpServerSettings])

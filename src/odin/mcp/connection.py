@@ -1,0 +1,384 @@
+"""One MCP server: connecting, what it offers, calls, and what it asks of Odin.
+
+A task owns the connection, because the official client must be left by the task that entered it. The package is
+imported in a thread by the first connection of the process: it takes a second, and the app must stay responsive.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin import __version__
+from odin.config.mcp_file import explain_unusable
+from odin.config.settings import McpLimits, McpServerSettings
+from odin.core.errors import OdinError
+from odin.core.event_values import ServerStatus
+from odin.core.tool import ToolContext
+from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
+from odin.mcp.transport import MAX_MESSAGE_BYTES, Exchange, SdkTransport, ServerProcesses, StdioTransport
+
+ATTEMPTS = 3
+_PAUSES_S = (0.5, 1.5)
+_MAX_RECONNECTS = 3
+"""How often a server that ended is started again by a call in one session."""
+
+_LIST_S = 20.0
+_MAX_LOGS = 20
+_SHOWN_LEVELS = ("warning", "error", "critical", "alert", "emergency")
+
+
+class ServerUnavailable(OdinError):
+    """An MCP server cannot be used now. The text names the server and says why."""
+
+
+class FinalFailure(Exception):
+    """Why connecting again would be useless."""
+
+
+class ServerEnded(Exception):
+    """A server ended before it was connected; the text says how."""
+
+
+class ConnectionDeps(Struct, frozen=True):
+    """What a connection needs from its session.
+
+    `on_change` is called whenever its status or listing changes; `log` with a message of the server for the user;
+    `explain_forbidden` returns why a server must not be started, or "". `answer` answers an elicitation and `sample` a
+    sampling request, in the types of the official package. `find_exchange` returns the way to a server that an SDK
+    client hosts; `make_auth` what signs in to a server.
+    """
+
+    root: str
+    limits: McpLimits
+    processes: ServerProcesses
+    cache: ListingCache
+    on_change: Callable[[], None]
+    log: Callable[[str, str], None]
+    answer: Callable[[str, Any, ToolContext | None], Awaitable[Any]]
+    sample: Callable[[str, Any], Awaitable[Any]]
+    find_exchange: Callable[[str], Exchange | None] = lambda name: None
+    explain_forbidden: Callable[[str], str] = lambda name: ""
+    make_auth: Callable[[str, McpServerSettings], Any] = lambda name, settings: None
+
+
+class ServerConnection:
+    """`listing` is what the server offers, from the cache until it is connected; None if it was never connected."""
+
+    def __init__(self, name: str, settings: McpServerSettings, deps: ConnectionDeps, source: str = "") -> None:
+        self.name = name
+        self.settings = settings
+        self.listing: ServerListing | None = deps.cache.read(settings)
+        self.is_enabled = not settings.manual
+        self._deps = deps
+        self._status = ServerStatus(
+            name, "pending", settings.transport or "stdio", source, manual=settings.manual, attempts=ATTEMPTS
+        )
+        self._client: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._refreshes: set[asyncio.Task[None]] = set()
+        self._running: list[tuple[ToolContext, asyncio.Timeout]] = []
+        self._reconnects = 0
+        self._logged = 0
+
+    @property
+    def status(self) -> ServerStatus:
+        if not self.is_enabled:
+            return replace(self._status, state="disabled", detail="")
+        listing = self.listing or ServerListing()
+        return replace(
+            self._status,
+            tools=len(listing.tools),
+            prompts=len(listing.prompts),
+            resources=len(listing.resources),
+            version=listing.server,
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it is connected, has failed, or is not wanted."""
+        return not self.is_enabled or self._settled.is_set()
+
+    @property
+    def is_failed(self) -> bool:
+        return self._status.state == "failed"
+
+    def start(self) -> None:
+        """Connect in the background, unless it is connected or connecting."""
+        if self._task is None or self._task.done():
+            self._settled.clear()
+            self._stop.clear()
+            self._task = asyncio.create_task(self._run())
+
+    async def wait_settled(self) -> None:
+        await self._settled.wait()
+
+    async def close(self) -> None:
+        self._stop.set()
+        for task in self._refreshes:
+            task.cancel()
+        if self._task is not None:
+            if not self._settled.is_set():
+                self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        self._set_status("pending")
+
+    # --- connecting ---
+
+    def _set_status(self, state: Any, **fields: Any) -> None:
+        self._status = replace(self._status, state=state, **{"detail": "", "attempt": 0, **fields})
+        self._deps.on_change()
+
+    async def _run(self) -> None:
+        problem = explain_unusable(self.settings) or self._deps.explain_forbidden(self.name)
+        try:
+            for attempt in range(1, ATTEMPTS + 1) if not problem else ():
+                self._set_status("connecting", attempt=attempt)
+                try:
+                    problem = await self._connect_and_serve()
+                    break
+                except FinalFailure as failure:
+                    problem = str(failure)
+                    break
+                except Exception as error:  # whatever the server or the package makes of it
+                    problem = describe_failure(error, self.settings, self._deps.limits)
+                if attempt < ATTEMPTS:
+                    await asyncio.sleep(_PAUSES_S[attempt - 1])
+        finally:
+            self._client = None
+            if not self._stop.is_set():
+                self._set_status("failed" if problem else "pending", detail=problem)
+            self._settled.set()
+
+    async def _connect_and_serve(self) -> str:
+        """Connect and stay connected. Return why the connection ended, "" if Odin closed it."""
+        started = time.monotonic()
+        await asyncio.to_thread(_import_package)
+        transport: Any = None
+        was_ready = False
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._deps.limits.connect_s):
+                    transport = await stack.enter_async_context(self._open_transport())
+                    client = await stack.enter_async_context(self._make_client(transport))
+                    self.listing = await fetch_listing(client)
+                self._client, was_ready = client, True
+                self._deps.cache.write(self.settings, self.listing)
+                self._set_status("ready", seconds=round(time.monotonic() - started, 3))
+                self._settled.set()
+                await _wait_for_any(self._stop, transport.closed)
+                self._client = None
+        except Exception:
+            if not was_ready and transport is not None and transport.closed.is_set():
+                raise ServerEnded(transport.describe_end()) from None
+            if not was_ready:
+                raise
+        return "" if self._stop.is_set() or transport is None else transport.describe_end()
+
+    @asynccontextmanager
+    async def _open_transport(self) -> AsyncGenerator[Any, None]:
+        """Yield the transport, which the client enters."""
+        kind, settings = self.settings.transport, self.settings
+        if kind == "sdk":
+            exchange = self._deps.find_exchange(self.name)
+            if exchange is None:
+                raise FinalFailure("it is hosted by an SDK client, and none is connected")
+            yield SdkTransport(exchange)
+        elif kind == "stdio":
+            cwd = settings.cwd or self._deps.root
+            yield StdioTransport(self._deps.processes, (settings.command, *settings.args), settings.env, cwd)
+        else:
+            from odin.mcp.http import open_http
+
+            async with open_http(settings, self._deps.make_auth(self.name, settings), MAX_MESSAGE_BYTES) as transport:
+                yield transport
+
+    @asynccontextmanager
+    async def _make_client(self, transport: Any) -> AsyncGenerator[Any, None]:
+        """Yield the connected client. Servers that refuse the handshake of today get that of 2026."""
+        from mcp import Client, MCPError
+        from mcp_types import UNSUPPORTED_PROTOCOL_VERSION, Implementation
+
+        mode = "legacy"
+        while True:
+            client = Client(
+                transport,
+                mode=mode,
+                client_info=Implementation(name="odin", version=__version__),
+                elicitation_callback=self._answer_elicitation,
+                sampling_callback=self._answer_sampling if self.settings.sampling else None,
+                list_roots_callback=self._list_roots,
+                logging_callback=self._log,
+                message_handler=self._handle_message,
+                cache=None,
+            )
+            is_entered = False
+            try:
+                async with client:
+                    is_entered = True
+                    yield client
+                    return
+            except MCPError as error:
+                if is_entered or error.error.code != UNSUPPORTED_PROTOCOL_VERSION or mode == "auto":
+                    raise
+                mode = "auto"
+
+    # --- what the server sends ---
+
+    async def _handle_message(self, message: Any) -> None:
+        from mcp_types import (
+            PromptListChangedNotification,
+            ResourceListChangedNotification,
+            ToolListChangedNotification,
+        )
+
+        changes = ToolListChangedNotification | PromptListChangedNotification | ResourceListChangedNotification
+        if isinstance(message, changes) and not self._refreshes:
+            task = asyncio.create_task(self._refresh())
+            self._refreshes.add(task)
+            task.add_done_callback(self._refreshes.discard)
+
+    async def _refresh(self) -> None:
+        """Fetch the listing again. It takes effect with the next request."""
+        await asyncio.sleep(0.05)  # several notifications come together
+        with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
+            async with asyncio.timeout(_LIST_S):
+                if self._client is not None:
+                    self.listing = await fetch_listing(self._client)
+                    self._deps.cache.write(self.settings, self.listing)
+                    self._deps.on_change()
+
+    async def _log(self, params: Any) -> None:
+        data: Any = params.data
+        text = str(cast("dict[str, Any]", data).get("message", data) if isinstance(data, dict) else data)[:500]
+        if self._running:
+            self._running[-1][0].progress(f"{params.level}: {text}")
+        elif params.level in _SHOWN_LEVELS and self._logged < _MAX_LOGS:
+            self._logged += 1
+            self._deps.log(self.name, text)
+
+    async def _list_roots(self, context: Any) -> Any:
+        from pathlib import Path
+
+        from mcp_types import ListRootsResult, Root
+
+        uri: Any = Path(self._deps.root).as_uri()
+        return ListRootsResult(roots=[Root(uri=uri, name=Path(self._deps.root).name)])
+
+    async def _answer_elicitation(self, context: Any, params: Any) -> Any:
+        """Ask the user. The time they take is not the time of the call."""
+        for _, limit in self._running:
+            limit.reschedule(None)
+        try:
+            return await self._deps.answer(self.name, params, self._running[-1][0] if self._running else None)
+        finally:
+            self._extend_calls()
+
+    async def _answer_sampling(self, context: Any, params: Any) -> Any:
+        return await self._deps.sample(self.name, params)
+
+    # --- calls ---
+
+    async def get_client(self) -> Any:
+        """Return the connected client. Raise ServerUnavailable if it cannot be connected."""
+        if self._client is not None:
+            return self._client
+        if not self.is_enabled:
+            raise ServerUnavailable(
+                f"The MCP server {self.name} is disabled.", f"Enable it with /mcp enable {self.name}."
+            )
+        if self._settled.is_set() and self._reconnects < _MAX_RECONNECTS:
+            self._reconnects += 1
+            self.start()
+        elif not self._settled.is_set():
+            self.start()
+        await self._settled.wait()
+        if self._client is None:
+            raise ServerUnavailable(
+                f"The MCP server {self.name} is not available: {self._status.detail or 'it ended'}."
+            )
+        return self._client
+
+    async def call_tool(self, tool: str, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Call a tool and return its result. Raise ServerUnavailable with a clear message if there is none."""
+        client = await self.get_client()
+
+        async def show_progress(progress: float, total: float | None, message: str | None) -> None:
+            self._extend_calls()
+            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+            context.progress(f"{share}{f': {message[:200]}' if message else ''}")
+
+        return await self._request(lambda: client.call_tool(tool, arguments, progress_callback=show_progress), context)
+
+    async def read_resource(self, uri: str, context: ToolContext) -> Any:
+        client = await self.get_client()
+        return await self._request(lambda: client.read_resource(uri, cache_mode="bypass"), context)
+
+    async def get_prompt(self, name: str, arguments: dict[str, str], context: ToolContext) -> Any:
+        client = await self.get_client()
+        return await self._request(lambda: client.get_prompt(name, arguments), context)
+
+    async def _request(self, send: Callable[[], Awaitable[Any]], context: ToolContext) -> Any:
+        seconds, entry = self.settings.timeout_s, None
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                entry = (context, limit)
+                self._running.append(entry)
+                return await send()
+        except TimeoutError:
+            raise ServerUnavailable(f"The MCP server {self.name} did not answer within {seconds:g} s.") from None
+        except Exception as error:
+            if self._client is None:
+                await self._settled.wait()
+                why = self._status.detail or "it ended"
+                raise ServerUnavailable(f"The MCP server {self.name} ended during the call: {why}.") from None
+            why = describe_failure(error, self.settings, self._deps.limits)
+            raise ServerUnavailable(f"The MCP server {self.name} refused the call: {why}.") from None
+        finally:
+            if entry is not None:
+                self._running.remove(entry)
+
+    def _extend_calls(self) -> None:
+        for _, limit in self._running:
+            limit.reschedule(asyncio.get_running_loop().time() + self.settings.timeout_s)
+
+
+def _import_package() -> None:
+    import importlib
+
+    importlib.import_module("mcp")
+
+
+async def _wait_for_any(*events: asyncio.Event) -> None:
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def describe_failure(error: BaseException, settings: McpServerSettings, limits: McpLimits) -> str:
+    """Return why a server failed, as a clause. Groups of errors are unpacked."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {limits.connect_s:g} s"
+    if isinstance(error, FileNotFoundError):
+        missing = settings.cwd if settings.cwd and error.filename == settings.cwd else settings.command
+        return f"{missing} was not found"
+    if isinstance(error, PermissionError):
+        return f"{settings.command} cannot be run"
+    name = type(error).__name__
+    if name in ("ConnectError", "ConnectTimeout"):
+        return f"{settings.url} cannot be reached"
+    if name == "ValidationError":
+        return "it sent a message that breaks the protocol"
+    return (str(error).strip().split("\n")[0] or name).rstrip(".")[:300]

@@ -1,0 +1,166 @@
+"""Names and schemas of tools as the model APIs accept them.
+
+A server may offer tools whose names or schemas an API rejects, and one such tool would make every request fail. Names
+are shortened, schemas repaired; a tool that cannot be repaired is left out.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+MAX_NAME_CHARS = 64
+MAX_SCHEMA_BYTES = 30_000
+"""Of one tool. A larger schema would take a large part of the context window."""
+
+MAX_DESCRIPTION_CHARS = 2_000
+_MAX_DEPTH = 16
+_DROPPED = frozenset(
+    ("$schema", "$id", "$comment", "$defs", "definitions", "title", "default", "examples", "example", "deprecated")
+)
+_LISTS = ("anyOf", "oneOf", "allOf")
+_BOOLEAN_LIMITS = ("exclusiveMinimum", "exclusiveMaximum")
+_PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
+
+PREFIX = "mcp__"
+
+
+class SchemaRejected(Exception):
+    """The schema of a tool cannot be repaired; the text says why."""
+
+
+def make_tool_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
+    """Return `mcp__server__tool`, valid for every API and different from the names that are `taken`."""
+    clean = f"{PREFIX}{_clean_name(server)}__{_clean_name(tool)}"
+    name = clean if len(clean) <= MAX_NAME_CHARS and tool == _clean_name(tool) else ""
+    if name and name not in taken:
+        return name
+    import hashlib
+
+    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:6]
+    return f"{clean[: MAX_NAME_CHARS - 7]}_{digest}"
+
+
+def _clean_name(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", text) or "_"
+
+
+def repair_schema(schema: Any) -> dict[str, Any]:
+    """Return the schema of a tool's arguments with everything replaced that APIs reject. Raise SchemaRejected."""
+    import msgspec
+
+    if not isinstance(schema, dict):
+        raise SchemaRejected("its input schema is not an object")
+    found = cast("dict[str, Any]", schema)
+    if found.get("type", "object") not in ("object", ["object"]):
+        raise SchemaRejected(f"its input schema is of the type {found.get('type')!r}, not an object")
+    flat = _merge_alternatives(_Repair(found).repair(found))
+    properties = cast("dict[str, Any]", flat.get("properties") or {})
+    bad = [name for name in properties if not _PROPERTY_NAME.fullmatch(name)]
+    required = [name for name in cast("list[Any]", flat.get("required") or []) if name in properties]
+    if unusable := [name for name in required if name in bad]:
+        raise SchemaRejected(f"it requires an argument with the invalid name {unusable[0][:80]!r}")
+    repaired: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: value for name, value in properties.items() if name not in bad},
+    }
+    if required:
+        repaired["required"] = list(dict.fromkeys(required))
+    if flat.get("additionalProperties") is False:
+        repaired["additionalProperties"] = False
+    size = len(msgspec.json.encode(repaired))
+    if size > MAX_SCHEMA_BYTES:
+        raise SchemaRejected(f"its input schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are allowed")
+    return repaired
+
+
+def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema without anyOf, oneOf and allOf at the top, which APIs reject: with the arguments of all."""
+    merged = {key: value for key, value in schema.items() if key not in _LISTS}
+    properties: dict[str, Any] = {}
+    required = list(cast("list[Any]", merged.get("required") or []))
+    for key in _LISTS:
+        for part in cast("list[Any]", schema.get(key) or []):
+            if isinstance(part, dict):
+                fields = cast("dict[str, Any]", part)
+                properties |= cast("dict[str, Any]", fields.get("properties") or {})
+                required += cast("list[Any]", fields.get("required") or []) if key == "allOf" else []
+    merged["properties"] = properties | cast("dict[str, Any]", merged.get("properties") or {})
+    merged["required"] = required
+    return merged
+
+
+class _Repair:
+    """Repairs one schema. References inside of it are inlined."""
+
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        self._whole = whole
+        self._count = 0
+
+    def repair(self, node: Any, depth: int = 0) -> Any:
+        self._count += 1
+        if self._count > 5_000:
+            raise SchemaRejected("its input schema is too large")
+        if not isinstance(node, dict) or depth > _MAX_DEPTH:
+            return {}
+        found = cast("dict[str, Any]", node)
+        if "$ref" in found:
+            target = self._resolve(found["$ref"])
+            own = {key: value for key, value in found.items() if key != "$ref"}
+            return self.repair({**target, **own}, depth + 1)
+        repaired = {key: self._repair_value(key, value, depth) for key, value in found.items() if key not in _DROPPED}
+        return {key: value for key, value in repaired.items() if value is not None}
+
+    def _repair_value(self, key: str, value: Any, depth: int) -> Any:
+        """Return the repaired value of a keyword, or None to leave it out."""
+        if key == "properties":
+            items = cast("dict[str, Any]", value).items() if isinstance(value, dict) else ()
+            return {name: self.repair(item, depth + 1) for name, item in items}
+        if key in ("items", "additionalProperties", "not"):
+            return value if isinstance(value, bool) else self.repair(value, depth + 1)
+        if key in _LISTS:
+            parts = cast("list[Any]", value) if isinstance(value, list) else []
+            return [self.repair(item, depth + 1) for item in parts] or None
+        if key == "type":
+            return _repair_type(value)
+        if key == "required":
+            names = cast("list[Any]", value) if isinstance(value, list) else []
+            return [name for name in names if isinstance(name, str)] or None
+        if key == "pattern":
+            return value if _is_pattern(value) else None
+        if key == "description":
+            return str(value)[:MAX_DESCRIPTION_CHARS]
+        if key in _BOOLEAN_LIMITS and isinstance(value, bool):
+            return None
+        return value if key in _KEPT else None
+
+    def _resolve(self, reference: Any) -> dict[str, Any]:
+        """Return what `#/$defs/Name` refers to; nothing for anything else."""
+        target: Any = self._whole
+        for part in str(reference).split("/")[1:] if str(reference).startswith("#/") else [""]:
+            target = cast("dict[str, Any]", target).get(part) if isinstance(target, dict) else None
+        return cast("dict[str, Any]", target) if isinstance(target, dict) else {}
+
+
+_KEPT = frozenset(
+    (
+        *("enum", "const", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+    )
+)
+
+
+def _repair_type(value: Any) -> Any:
+    """Return one type: an optional value may be left out, so `null` says nothing."""
+    if isinstance(value, list):
+        known = [item for item in cast("list[Any]", value) if item in _TYPES and item != "null"]
+        return known[0] if len(known) == 1 else None
+    return value if value in _TYPES else None
+
+
+def _is_pattern(value: Any) -> bool:
+    try:
+        re.compile(value)
+    except (re.error, TypeError, RecursionError, OverflowError):
+        return False
+    return len(value) <= 500

@@ -1,0 +1,259 @@
+"""The tools of MCP servers for the model, the tools that find and call them, and those for resources."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
+
+from odin.core.format import clip, count_of
+from odin.core.provider import ToolSpec
+from odin.core.text import to_valid_unicode
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
+from odin.mcp.connection import ServerConnection, ServerUnavailable
+from odin.mcp.listing import ListedTool
+from odin.mcp.results import ResultReader
+from odin.mcp.schema import MAX_DESCRIPTION_CHARS, SchemaRejected, make_tool_name, repair_schema
+
+SEARCH_TOOL = "ToolSearch"
+CALL_TOOL = "McpCall"
+_MAX_FOUND = 5
+_MAX_FOUND_BYTES = 8_000
+_MAX_LISTED = 200
+_SELECT = "select:"
+_SHORT_CHARS = 160
+
+
+class McpArguments(Args, frozen=True):
+    """The arguments of a tool of a server, which validates them itself."""
+
+    values: dict[str, Any]
+
+
+class McpTool(Tool[McpArguments]):
+    """A tool of an MCP server. `is_deferred`: its schema is not sent; the model finds it with ToolSearch."""
+
+    args = McpArguments
+
+    def __init__(
+        self, name: str, listed: ListedTool, schema: dict[str, Any], server: ServerConnection, folder: Path
+    ) -> None:
+        self.name = name
+        self.kind = "edit" if listed.read_only is False else "network"
+        self.short = clip(" ".join(listed.description.split()) or listed.title or listed.name, _SHORT_CHARS)
+        self.exclusive = listed.read_only is not True
+        self.is_deferred = False
+        self.tool = listed.name
+        self._listed = listed
+        self._schema = schema
+        self._server = server
+        self._folder = folder
+
+    @property
+    def server(self) -> str:
+        return self._server.name
+
+    @property
+    def description(self) -> str:
+        text = self._listed.description.strip() or self._listed.title or self._listed.name
+        return to_valid_unicode(text[:MAX_DESCRIPTION_CHARS])
+
+    def is_offered(self) -> bool:
+        return not self.is_deferred
+
+    def build_spec(self, brief: bool = False) -> ToolSpec:
+        return ToolSpec(self.name, self.short if brief else self.description, self._schema)
+
+    def parse(self, raw: dict[str, Any]) -> McpArguments:
+        return McpArguments(raw)
+
+    def title_of(self, args: McpArguments) -> str:
+        shown = ", ".join(f"{name}: {_show(value)}" for name, value in args.values.items())
+        return clip(shown, 200)
+
+    async def run(self, args: McpArguments, ctx: ToolContext) -> ToolOutput:
+        try:
+            result = await self._server.call_tool(self.tool, args.values, ctx)
+        except ServerUnavailable as error:
+            return fail(error.describe(), error.kind)
+        output = ResultReader(self._folder, self.server).read_call(result)
+        return msgspec.structs.replace(output, note=f"{self.server}: {self.tool}")
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def make_tools(server: ServerConnection, folder: Path, taken: Iterable[str]) -> tuple[list[McpTool], list[str]]:
+    """Return the tools of a server, and why others are left out."""
+    tools: list[McpTool] = []
+    problems: list[str] = []
+    names = set(taken)
+    wanted = server.settings.allowed_tools
+    for listed in server.listing.tools if server.listing is not None else ():
+        if wanted and not any(fnmatchcase(listed.name, pattern) for pattern in wanted):
+            continue
+        name = make_tool_name(server.name, listed.name, names)
+        try:
+            schema = repair_schema(listed.schema)
+        except SchemaRejected as error:
+            problems.append(_describe_omission(listed, server, str(error)))
+            continue
+        if name in names:
+            problems.append(_describe_omission(listed, server, "it has two tools of this name"))
+            continue
+        tools.append(McpTool(name, listed, schema, server, folder))
+        names.add(name)
+    return tools, problems
+
+
+def _describe_omission(listed: ListedTool, server: ServerConnection, why: str) -> str:
+    return f"The tool {clip(listed.name, 80)!r} of the MCP server {server.name} is left out: {why}."
+
+
+class ToolSearchArgs(Args, frozen=True):
+    query: Annotated[str, Meta(description="Words, or select:NAME,NAME for tools that you know.")]
+
+
+class ToolSearchTool(Tool[ToolSearchArgs]):
+    """Find tools of MCP servers, with their arguments. Call what you find with McpCall."""
+
+    name = SEARCH_TOOL
+    kind = "talk"
+    short = "Find tools of MCP servers."
+    args = ToolSearchArgs
+
+    def __init__(self, list_tools: Callable[[], Sequence[McpTool]]) -> None:
+        self._list_tools = list_tools
+
+    def title_of(self, args: ToolSearchArgs) -> str:
+        return args.query
+
+    async def run(self, args: ToolSearchArgs, ctx: ToolContext) -> ToolOutput:
+        tools = self._list_tools()
+        found = _select_tools(args.query, tools) or rank_tools(args.query, tools)
+        if not found:
+            names = ", ".join(sorted({tool.server for tool in tools}))
+            return ToolOutput(f"No tool matches {args.query!r}. The servers are: {names}. Try other words.")
+        lines: list[str] = []
+        size = 0
+        for tool in found[:_MAX_FOUND]:
+            spec = tool.build_spec()
+            line = f"{spec.name}: {spec.description}\n{msgspec.json.encode(spec.schema).decode()}"
+            size += len(line)
+            if lines and size > _MAX_FOUND_BYTES:
+                break
+            lines.append(line)
+        more = [tool.name for tool in found[len(lines) :]][:20]
+        lines += [f"More: {', '.join(more)}"] if more else []
+        return ToolOutput("\n\n".join(lines), note=count_of(len(found), "tool"))
+
+
+def _select_tools(query: str, tools: Sequence[McpTool]) -> list[McpTool]:
+    names = [name.strip() for name in query.removeprefix(_SELECT).split(",")]
+    return [tool for tool in tools if tool.name in names or (query.startswith(_SELECT) and tool.tool in names)]
+
+
+def rank_tools(query: str, tools: Sequence[McpTool]) -> list[McpTool]:
+    """Return the tools that have words of the query, best first."""
+    words = set(re.findall(r"[a-z0-9]+", query.casefold()))
+    scored: list[tuple[int, int, McpTool]] = []
+    for at, tool in enumerate(tools):
+        name, about = tool.name.casefold(), tool.description.casefold()
+        score = sum(5 * (word in name) + (word in about) for word in words)
+        if score:
+            scored.append((-score, at, tool))
+    return [tool for _, _, tool in sorted(scored, key=lambda item: item[:2])]
+
+
+class McpCallArgs(Args, frozen=True):
+    tool: Annotated[str, Meta(description="mcp__server__tool")]
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+
+
+class McpCallTool(Tool[McpCallArgs]):
+    """Call a tool that ToolSearch found."""
+
+    name = CALL_TOOL
+    kind = "talk"
+    short = "Call a tool that ToolSearch found."
+    args = McpCallArgs
+
+    def __init__(self, has_tool: Callable[[str], bool]) -> None:
+        self._has_tool = has_tool
+
+    def find_delegate(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        name: Any = raw.get("tool")
+        arguments: Any = raw.get("arguments", {})
+        if isinstance(arguments, str):
+            try:
+                arguments = msgspec.json.decode(arguments)
+            except msgspec.DecodeError:
+                return None
+        if not isinstance(name, str) or not isinstance(arguments, dict) or not self._has_tool(name):
+            return None
+        return name, cast("dict[str, Any]", arguments)
+
+    async def run(self, args: McpCallArgs, ctx: ToolContext) -> ToolOutput:
+        return fail(f"There is no tool {args.tool!r} now. Find tools with {SEARCH_TOOL}.")
+
+
+class ListResourcesArgs(Args, frozen=True):
+    server: str = ""
+
+
+class ListResourcesTool(Tool[ListResourcesArgs]):
+    """List the resources of MCP servers."""
+
+    name = "ListMcpResources"
+    kind = "talk"
+    short = "List the resources of MCP servers."
+    args = ListResourcesArgs
+
+    def __init__(self, list_servers: Callable[[], Sequence[ServerConnection]]) -> None:
+        self._list_servers = list_servers
+
+    async def run(self, args: ListResourcesArgs, ctx: ToolContext) -> ToolOutput:
+        lines = [
+            f"{server.name}: {item.uri} {item.name} {item.description}".rstrip()
+            for server in self._list_servers()
+            if server.listing is not None and args.server in ("", server.name)
+            for item in server.listing.resources
+        ]
+        more = [f"... {len(lines) - _MAX_LISTED} more"] if len(lines) > _MAX_LISTED else []
+        return ToolOutput("\n".join([*lines[:_MAX_LISTED], *more]) or "No resources.")
+
+
+class ReadResourceArgs(Args, frozen=True):
+    server: str
+    uri: str
+
+
+class ReadResourceTool(Tool[ReadResourceArgs]):
+    """Read a resource of an MCP server."""
+
+    name = "ReadMcpResource"
+    kind = "network"
+    short = "Read a resource of an MCP server."
+    args = ReadResourceArgs
+
+    def __init__(self, find_server: Callable[[str], ServerConnection | None], folder: Path) -> None:
+        self._find_server = find_server
+        self._folder = folder
+
+    def title_of(self, args: ReadResourceArgs) -> str:
+        return f"{args.server}:{args.uri}"
+
+    async def run(self, args: ReadResourceArgs, ctx: ToolContext) -> ToolOutput:
+        server = self._find_server(args.server)
+        if server is None:
+            return fail(f"There is no MCP server {args.server!r}.")
+        try:
+            result = await server.read_resource(args.uri, ctx)
+        except ServerUnavailable as error:
+            return fail(error.describe(), error.kind)
+        output = ResultReader(self._folder, server.name).read_resource(result)
+        return msgspec.structs.replace(output, note=f"{args.server}:{args.uri}")

@@ -1,0 +1,325 @@
+"""How messages reach a server: pipes to a program that Odin starts, or the control protocol of an SDK client.
+
+The official package has a client for programs, too. This one bounds what a server can cost: the size of a message, the
+number of messages, text that is no message; and it ends everything the program started, also if Odin is killed.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from odin.sandbox.process import (
+    Watchdog,
+    build_command_environment,
+    describe_exit,
+    is_group_alive,
+    kill_marked,
+    signal_group,
+)
+
+MAX_MESSAGE_BYTES = 16_000_000
+MAX_JUNK_BYTES = 1_000_000
+"""Output that is no message, after which a server is given up."""
+
+MAX_MESSAGES = 2_000
+FLOOD_S = 5.0
+"""More than so many messages in so many seconds are dropped, and many more end the connection."""
+
+_FLOOD_LIMIT = 20_000
+_EXIT_S = 1.0
+_STDERR_CHARS = 2_000
+_CHUNK = 1 << 16
+_BIG = 1_000_000
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})')
+_VARIABLE = "ODIN_COMMAND"
+
+Exchange = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
+"""Gives a message to a server that the SDK client hosts and returns its response, None for a notification."""
+
+
+class OversizedLine(Struct, frozen=True):
+    """A line that was too long to keep: its first and last bytes."""
+
+    head: bytes
+    tail: bytes
+    size: int
+
+    @property
+    def request_id(self) -> int | None:
+        """The id of the request that it answers, if that can be seen."""
+        found = _ID.search(self.head) or _ID.search(self.tail)
+        return int(found[1]) if found else None
+
+
+async def read_lines(
+    read: Callable[[int], Awaitable[bytes]], limit: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[bytes | OversizedLine]:
+    """Yield the lines of a stream. No more than `limit` bytes of one are kept."""
+    parts: list[bytes] = []
+    size = 0
+    while chunk := await read(_CHUNK):
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            parts.append(line)
+            size += len(line)
+            yield b"".join(parts) if size <= limit else OversizedLine(parts[0], b"".join(parts[-2:])[-4096:], size)
+            parts, size = [], 0
+        if rest:
+            parts.append(rest)
+            size += len(rest)
+            if size > limit and len(parts) > 3:
+                parts = [parts[0], *parts[-2:]]
+    if parts and size <= limit:
+        yield b"".join(parts)
+
+
+class ServerProcesses:
+    """Starts the programs of a session's servers, and ends them with everything that they started."""
+
+    def __init__(self, env: Mapping[str, str], keep: Sequence[str] = ()) -> None:
+        self._env = env
+        self._keep = keep
+        self._mark = f"mcp-{os.getpid()}-{time.time_ns():x}."
+        self._watchdog = Watchdog(self._mark)
+        self._count = 0
+
+    async def start(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str
+    ) -> tuple[asyncio.subprocess.Process, str]:
+        """Start a program. Return it with its mark. Raise OSError."""
+        self._watchdog.start()
+        self._count += 1
+        mark = f"{self._mark}{self._count}."
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**build_command_environment(self._env, self._keep), **env, _VARIABLE: mark},
+            cwd=cwd,
+            start_new_session=True,
+        )
+        self._watchdog.add(process.pid)
+        return process, mark
+
+    async def stop(self, process: asyncio.subprocess.Process, mark: str) -> None:
+        """Close its input, then terminate and kill its group. Takes two seconds at most."""
+        if process.stdin is not None:
+            process.stdin.close()
+        for number in (0, signal.SIGTERM):
+            if number:
+                signal_group(process.pid, number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EXIT_S):
+                    while process.returncode is None or is_group_alive(process.pid):  # noqa: ASYNC110 (no event for a group)
+                        await asyncio.sleep(0.01)
+                break
+        signal_group(process.pid, signal.SIGKILL)
+        await asyncio.to_thread(kill_marked, mark)
+        self._watchdog.remove(process.pid)
+
+    def close(self) -> None:
+        self._watchdog.close()
+
+
+class StdioTransport:
+    """The pipes of a program, as the official client wants a transport.
+
+    `closed` is set when the program has closed its output. `describe_end` says why.
+    """
+
+    def __init__(self, processes: ServerProcesses, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+        self.closed = asyncio.Event()
+        self._processes = processes
+        self._argv = argv
+        self._env = env
+        self._cwd = cwd
+        self._process: asyncio.subprocess.Process | None = None
+        self._mark = ""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stderr = ""
+        self._fault = ""
+        self._junk = 0
+        self._junk_sample = ""
+        self._window = (0.0, 0)
+        self._dropped = 0
+        self._streams: tuple[Any, ...] = ()
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        import anyio
+
+        self._process, self._mark = await self._processes.start(self._argv, self._env, self._cwd)
+        to_client, from_server = anyio.create_memory_object_stream[Any](16)
+        to_server, from_client = anyio.create_memory_object_stream[Any](16)
+        self._streams = (to_client, from_server, to_server, from_client)
+        work = (self._read_output(self._process, to_client), self._write_input(self._process, from_client))
+        self._tasks = [asyncio.create_task(one) for one in (*work, self._read_errors(self._process))]
+        return from_server, to_server
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            if self._process is not None:
+                await asyncio.shield(self._processes.stop(self._process, self._mark))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for stream in self._streams:
+                stream.close()
+
+    def describe_end(self) -> str:
+        """Return why the connection ended, with the end of what the program wrote to standard error."""
+        process = self._process
+        code = None if process is None else process.returncode
+        why = self._fault or ("it closed its output" if code is None else f"it ended with {describe_exit(code)}")
+        said = self._stderr.strip() or self._junk_sample.strip()
+        return f"{why}: {said[-300:]}" if said else why
+
+    async def _read_output(self, process: asyncio.subprocess.Process, to_client: Any) -> None:
+        import anyio
+
+        try:
+            assert process.stdout is not None
+            async for line in read_lines(process.stdout.read):
+                message = await self._parse(line)
+                if message is not None:
+                    await to_client.send(message)
+                if self._fault:
+                    break
+            if not self._fault:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), 0.2)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            pass
+        finally:
+            self.closed.set()
+            to_client.close()
+
+    async def _parse(self, line: bytes | OversizedLine) -> Any:
+        """Return a message, or None for a line that is dropped."""
+        if isinstance(line, OversizedLine):
+            return self._refuse_oversized(line)
+        if not line.strip():
+            return None
+        if self._is_flooding(line):
+            return None
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        def validate() -> Any:
+            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+        try:
+            return SessionMessage(await asyncio.to_thread(validate) if len(line) > _BIG else validate())
+        except (ValueError, RecursionError):
+            self._count_junk(line)
+            return None
+
+    def _refuse_oversized(self, line: OversizedLine) -> Any:
+        why = f"it sent a message of {line.size / 1e6:.0f} MB; at most {MAX_MESSAGE_BYTES / 1e6:.0f} MB are allowed"
+        number = line.request_id
+        if number is None:
+            self._fault = why
+            return None
+        from mcp.shared.message import SessionMessage
+        from mcp_types import ErrorData, JSONRPCError
+
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=why)))
+
+    def _count_junk(self, line: bytes) -> None:
+        self._junk += len(line)
+        if not self._junk_sample:
+            self._junk_sample = line[:200].decode("utf-8", "replace")
+        if self._junk > MAX_JUNK_BYTES:
+            self._fault = "it prints text that is not MCP on its standard output"
+
+    def _is_flooding(self, line: bytes) -> bool:
+        """True for a notification that is dropped because there are too many. Responses are never dropped."""
+        now = time.monotonic()
+        since, count = self._window
+        self._window = (now, 1) if now - since > FLOOD_S else (since, count + 1)
+        if self._window[1] <= MAX_MESSAGES or b'"result"' in line or b'"error"' in line:
+            return False
+        self._dropped += 1
+        if self._dropped > _FLOOD_LIMIT:
+            self._fault = "it flooded Odin with messages"
+        return True
+
+    async def _write_input(self, process: asyncio.subprocess.Process, from_client: Any) -> None:
+        with suppress(OSError):
+            assert process.stdin is not None
+            async for item in from_client:
+                data = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(f"{data}\n".encode())
+                await process.stdin.drain()
+
+    async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(OSError):
+            assert process.stderr is not None
+            while chunk := await process.stderr.read(_CHUNK):
+                self._stderr = (self._stderr + chunk.decode("utf-8", "replace"))[-_STDERR_CHARS:]
+
+
+class SdkTransport:
+    """A server that the SDK client hosts: every message goes through `exchange`, and comes back with the response."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.closed = asyncio.Event()
+        self._exchange = exchange
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._streams: tuple[Any, ...] = ()
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        import anyio
+
+        to_client, from_server = anyio.create_memory_object_stream[Any](16)
+        to_server, from_client = anyio.create_memory_object_stream[Any](16)
+        self._streams = (to_client, from_server, to_server, from_client)
+        self._add_task(self._forward_all(from_client, to_client))
+        return from_server, to_server
+
+    async def __aexit__(self, *error: object) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for stream in self._streams:
+            stream.close()
+
+    def describe_end(self) -> str:
+        return "the SDK client closed it"
+
+    def _add_task(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forward_all(self, from_client: Any, to_client: Any) -> None:
+        async for item in from_client:
+            self._add_task(self._forward(item.message, to_client))
+
+    async def _forward(self, message: Any, to_client: Any) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+        data: dict[str, Any] = message.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        number = data.get("id")
+        try:
+            response = await self._exchange(data)
+            if number is None or not response:
+                return
+            answer = jsonrpc_message_adapter.validate_python({**response, "id": number}, by_name=False)
+        except Exception as error:  # the client's own words
+            if number is None:
+                return
+            answer = JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=str(error)))
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await to_client.send(SessionMessage(answer))

@@ -1,0 +1,155 @@
+"""An MCP server in plain Python, which starts at once and misbehaves as its arguments say.
+
+python -I -S server.py '{"tools": 3, "fault": "hang"}'
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+GIVEN: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+FAULT = GIVEN.get("fault", "")
+OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+waiting: list[Any] = []
+
+
+def send(**message: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", "inputSchema": OBJECT, **more}
+
+
+def list_tools() -> list[dict[str, Any]]:
+    count: Any = GIVEN.get("tools", 0)
+    if isinstance(count, list):
+        return [*count]
+    named = [
+        tool("echo", annotations={"readOnlyHint": True}),
+        tool("write", annotations={"readOnlyHint": False}),
+        tool("fail"), tool("picture"), tool("slow"), tool("ask"), tool("die"), tool("long"), tool("change"),
+        tool("env"), tool("sample"), tool("roots"),
+    ]  # fmt: skip
+    return named if not count else [tool(f"tool_{number}") for number in range(count)]
+
+
+def ask_client(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    send(id="from-server", method=method, params=params)
+    while True:
+        answer = read()
+        if answer.get("id") == "from-server":
+            return answer
+        waiting.append(answer)
+
+
+def read() -> dict[str, Any]:
+    line = sys.stdin.readline()
+    if not line:
+        if FAULT == "stubborn":
+            time.sleep(60)
+        sys.exit(0)
+    return json.loads(line)
+
+
+def text(said: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}], **more}
+
+
+def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> dict[str, Any]:  # noqa: C901
+    if name == "fail":
+        return text("It failed.", isError=True)
+    if name == "picture":
+        return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
+    if name == "slow":
+        for step in (1, 2):
+            token = {"progressToken": meta.get("progressToken"), "progress": step, "total": 2, "message": "working"}
+            send(method="notifications/progress", params=token)
+        send(method="notifications/message", params={"level": "info", "data": "half way"})
+        return text("slow done")
+    if name == "ask":
+        schema = json.loads(args["text"]) if args.get("text") else {"name": {"type": "string"}}
+        form = {"type": "object", "properties": schema, "required": [*schema]}
+        params = {"message": "Who are you?", "requestedSchema": form}
+        return text(json.dumps(ask_client("elicitation/create", params).get("result")))
+    if name == "sample":
+        message = {"role": "user", "content": {"type": "text", "text": "Say hi."}}
+        return text(json.dumps(ask_client("sampling/createMessage", {"messages": [message], "maxTokens": 50})))
+    if name == "roots":
+        return text(json.dumps(ask_client("roots/list", {})["result"]))
+    if name == "die":
+        sys.stderr.write("the disk is on fire\n")
+        os._exit(3)
+    if name == "long":
+        size = int(args.get("text") or 1000)
+        sys.stdout.write(f'{{"jsonrpc":"2.0","id":{number},"result":{{"content":[{{"type":"text","text":"')
+        for _ in range(size // 100_000 or 1):
+            sys.stdout.write("x" * min(size, 100_000))
+        sys.stdout.write('"}]}}\n')
+        sys.stdout.flush()
+        return {}
+    if name == "change":
+        GIVEN["tools"] = [tool("fresh")]
+        send(method="notifications/tools/list_changed")
+        return text("changed")
+    if name == "env":
+        return text(os.environ.get(args.get("text", ""), "unset"))
+    return text(f"{name}: {args.get('text', '')}")
+
+
+def answer(request: dict[str, Any]) -> None:
+    params: dict[str, Any] = request.get("params") or {}
+    method, number = request.get("method"), request.get("id")
+    named: dict[str, Any] = params.get("arguments") or {}
+    who = named.get("who")
+    if number is None:
+        return
+    results: dict[str, Any] = {
+        "initialize": {
+            "protocolVersion": params.get("protocolVersion"),
+            "capabilities": {"tools": {"listChanged": True}, "prompts": {}, "resources": {}, "logging": {}},
+            "serverInfo": {"name": "tiny", "version": "1"},
+            **({"instructions": GIVEN["instructions"]} if "instructions" in GIVEN else {}),
+        },
+        "ping": {},
+        "resources/list": {"resources": [{"uri": "note://one", "name": "one", "mimeType": "text/plain"}]},
+        "resources/read": {"contents": [{"uri": params.get("uri"), "text": f"the text of {params.get('uri')}"}]},
+        "prompts/list": {
+            "prompts": [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]
+        },
+        "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {who}."}}]},
+    }
+    if method == "tools/list":
+        send(id=number, result={"tools": list_tools()})
+    elif method == "tools/call":
+        result = call(params["name"], params.get("arguments") or {}, params.get("_meta") or {}, number)
+        if result:
+            send(id=number, result=result)
+    elif method in results:
+        send(id=number, result=results[method])
+    else:
+        send(id=number, error={"code": -32601, "message": f"There is no method {method}."})
+
+
+def main() -> None:
+    if FAULT == "crash":
+        sys.exit("no licence found")
+    if FAULT == "flood":
+        while True:
+            send(method="notifications/message", params={"level": "info", "data": "x"})
+    if FAULT == "junk":
+        while True:
+            sys.stdout.write("Welcome to my server! " * 100 + "\n")
+    if FAULT == "logs":
+        sys.stdout.write("listening on stdio\n")
+    while True:
+        request = waiting.pop(0) if waiting else read()
+        if FAULT != "hang":
+            answer(request)
+
+
+main()
