@@ -157,9 +157,9 @@ class AgentArgs(Args, frozen=True):
 class AgentTool(Tool[AgentArgs]):
     """Give a wide search or side task to a sub-agent and wait for its one answer: say exactly what to report."""
 
-    name: ClassVar[str] = "AgentTool"
-    kind: ClassVar[Kind] = "talk"
-    short: ClassVar[str] = "Give a self-contained task to a sub-agent and get its answer."
+    name = "AgentTool"
+    kind: Kind = "talk"
+    short = "Give a self-contained task to a sub-agent and get its answer."
     args: ClassVar[type[Args]] = AgentArgs
     argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = (("subagent_type", "agent_type"),)
 
