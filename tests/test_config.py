@@ -184,7 +184,8 @@ def test_a_mode_is_always_its_wire_value(workspace: Path, user: Write):
 
 @pytest.mark.unknown_keys
 def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: Path, user: Write):
-    where = user({"modle": "a/b", "max_turns": 5, "allowedCommands": ["ls"], "retry": {"atempts": 2}})
+    keys = {"modle": "a/b", "max_turns": 5, "allowedCommands": ["ls"], "retry": {"atempts": 2}}
+    where = user({**keys, "stream_retry_rounds": 0, "providers": {"w": {"stream_idle_timeout": 5}}})
     config = load_here(workspace)
     assert config.max_turns == 5
     assert config.model == ""
@@ -192,6 +193,8 @@ def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: P
         f'{where}: unknown key "modle" is ignored. Did you mean "model"?',
         f'{where}: unknown key "allowedCommands" is ignored. Did you mean "AllowedCommands"?',
         f'{where}: unknown key "retry.atempts" is ignored. Did you mean "attempts"?',
+        f'{where}: unknown key "stream_retry_rounds" is ignored. Use "retry.attempts".',
+        f'{where}: unknown key "providers.w.stream_idle_timeout" is ignored. Use "providers.NAME.idle_timeout".',
     )
 
 
@@ -220,7 +223,7 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: 
         ({"model": 3}, "model is ignored: it must be text, not a number."),
         ({"AllowedCommands": "ls"}, 'AllowedCommands is ignored: it must be a list, not "ls".'),
         ({"retry": 3}, "retry is ignored: it must be an object, not 3."),
-        ({"retry": {"attempts": 0}}, "retry.attempts is ignored: it must be from 1 to 50, not 0."),
+        ({"retry": {"attempts": -1}}, "retry.attempts is ignored: it must be from 0 to 50, not -1."),
         (
             {"tui": {"theme": "drak"}},
             'tui.theme is ignored: it must be auto, dark or light, not "drak". Did you mean "dark"?',

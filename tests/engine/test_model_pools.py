@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -403,22 +404,23 @@ async def test_a_small_job_that_is_cut_off_counts_an_estimate(start: Start) -> N
 # --- mixed wire formats ---
 
 
-@pytest.mark.parametrize("second", ["openai-chat", "openai-responses", "anthropic"])
+WIRES = ("anthropic", "openai-responses", "openai-chat", "gemini")
+
+
+@pytest.mark.parametrize(("first", "second"), [pair for pair in permutations(WIRES, 2) if pair[0] != "openai-chat"])
 async def test_a_pool_may_mix_wire_formats_in_the_middle_of_a_conversation(
-    start: Start, workspace: Path, second: str
+    start: Start, workspace: Path, first: str, second: str
 ) -> None:
     """Tool calls, an image and thinking are in the history; thinking stays with the model that had it."""
     (workspace / "a.png").write_bytes(png())
-    first = "anthropic" if second != "anthropic" else "openai-responses"
     steps = [
         reply("Reading.", [call("Read", {"file_path": str(workspace / "a.png")})], "hidden thought"),
-        say("half an ans").cut(events=5),
-        say("half an ans").cut(events=5),
+        *[say("half an ans").cut(events=1 if first == "gemini" else 5)] * 2,
     ]
     with ScriptedServer(steps) as one, ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as two:
 
         def provider_of(api: str, server: ScriptedServer, model: str) -> dict[str, Any]:
-            url = server.url if api == "anthropic" else server.openai_url
+            url = {"anthropic": server.url, "gemini": f"{server.url}/v1beta"}.get(api, server.openai_url)
             row = {"images": True, "thinking": True, "tools": "native"}
             return {"type": api, "base_url": url, "api_key": "k", "models": {model: row}}
 

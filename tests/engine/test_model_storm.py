@@ -1,4 +1,6 @@
-"""Three models of three wire formats and six keys, while nothing is reliable: every prompt is answered.
+"""Four models of four wire formats and eight keys, while nothing is reliable: every prompt is answered.
+
+The history has tool calls, images and thinking, and now and then all providers are down for half an hour.
 
 In this process, without sockets: the strict scripted server answers in place of the network. Time is skipped whenever
 everything waits, so that cooldowns and stalls cost none.
@@ -8,7 +10,8 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +22,8 @@ from odin.config import Options
 from odin.config.paths import locate_key_states
 from odin.core.call_events import RetryScheduled, ToolEnded, UsageRecorded
 from odin.core.errors import StreamCut, StreamStalled, Unreachable
-from odin.core.event import Envelope, KeyPoolChanged, ModelChanged, TurnEnded
+from odin.core.event import AnyEvent, Envelope, KeyPoolChanged, ModelChanged, TurnEnded
+from odin.core.message import Image
 from odin.core.op import Prompt
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
 from odin.models.key_states import KeyStates
@@ -27,9 +31,16 @@ from odin.testing import call, fault, reply, say
 from odin.testing.script import Script, SeenRequest, Turn
 from odin.testing.server import Router, ServerBehavior
 from odin.testing.transport import ServerAnswer
+from tests.pictures import png
 
-MODELS = {"a": ("anthropic", "claude-opus-5"), "b": ("openai-responses", "gpt-5"), "c": ("openai-chat", "gpt-5.1")}
-APIS: dict[str, Any] = {"a": "anthropic", "b": "responses", "c": "chat"}
+MODELS = {
+    "a": ("anthropic", "claude-opus-5"),
+    "b": ("openai-responses", "gpt-5"),
+    "c": ("openai-chat", "gpt-5.1"),
+    "d": ("gemini", "gemini-4-argon"),
+}
+APIS: dict[str, Any] = {"a": "anthropic", "b": "responses", "c": "chat", "d": "gemini"}
+PNG_START = b"iVBORw0KGgo"
 KEYS = {name: [f"key-{name}-0123456789-{number}" for number in (1, 2)] for name in MODELS}
 
 PER_SESSION = 25
@@ -67,17 +78,25 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 class Storm:
     """Decides by chance how each request ends. `executed` are the calls that ran, by their number."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, outage_s: float = 0.0) -> None:
+        self.outage_s = outage_s
         self.chance = random.Random(seed)
         self.dead: set[str] = set()
         self.empty_until: dict[str, float] = {}
+        self.down_until = 0.0
         self.number = 0
         self.executed: list[int] = []
         self.faults: dict[str, int] = {}
 
+    def begin_outage(self) -> None:
+        self.down_until = asyncio.get_running_loop().time() + self.outage_s
+
     def play(self, seen: SeenRequest) -> Any:
-        key = seen.headers.get("x-api-key") or seen.headers["authorization"].removeprefix("Bearer ")
+        headers = seen.headers
+        key = headers.get("x-api-key") or headers.get("x-goog-api-key") or headers["authorization"][len("Bearer ") :]
         now = asyncio.get_running_loop().time()
+        if now < self.down_until:
+            return self._fail("outage", fault(self.chance.choice([500, 503, 529])))
         if key in self.dead:
             return self._fail("dead", fault(401, message="invalid x-api-key", type="authentication_error"))
         if now < self.empty_until.get(key, 0):
@@ -124,7 +143,7 @@ class Storm:
         for _ in range(self.chance.randint(1, 3)):
             self.number += 1
             calls.append(call("Work", {"n": self.number}))
-        thinking = "a secret thought" if self.chance.random() < 0.3 and seen.api != "chat" else ""
+        thinking = f"a secret of {seen.api}" if self.chance.random() < 0.3 and seen.api != "chat" else ""
         return reply("Working.", calls, thinking)
 
 
@@ -140,12 +159,13 @@ class Work(Tool[WorkArgs]):
     short: ClassVar[str] = "Works."
     args: ClassVar[type[Args]] = WorkArgs
 
-    def __init__(self, storm: Storm) -> None:
+    def __init__(self, storm: Storm, picture: Path) -> None:
         self._storm = storm
+        self._picture = Image(str(picture), "image/png", 3, 2)
 
     async def run(self, args: WorkArgs, ctx: ToolContext) -> ToolOutput:
         self._storm.executed.append(args.n)
-        return ToolOutput(f"done {args.n}")
+        return ToolOutput(f"done {args.n}", images=(self._picture,) if args.n % 5 == 0 else ())
 
 
 class _Response:
@@ -207,14 +227,16 @@ class RoutedHttp:
         return
 
 
-async def weather(storm: Storm, http: RoutedHttp, prompts: int, workspace: Path, home: Path) -> list[Envelope]:
+async def weather(
+    storm: Storm, prompts: int, workspace: Path, home: Path, outages: tuple[int, ...], attempts: int
+) -> list[Envelope]:
     providers = {
         name: {
             "type": api,
-            "base_url": f"http://{name}.test/v1",
+            "base_url": f"http://{name}.test/{'v1beta' if api == 'gemini' else 'v1'}",
             "api_keys": KEYS[name],
             "key_rotation": "per_request" if name == "b" else "on_failure",
-            "models": {model: {"context": 1_000_000, "tools": "native", "thinking": True}},
+            "models": {model: {"context": 1_000_000, "tools": "native", "thinking": True, "images": True}},
         }
         for name, (api, model) in MODELS.items()
     }
@@ -225,6 +247,7 @@ async def weather(storm: Storm, http: RoutedHttp, prompts: int, workspace: Path,
         "verify": {"mode": "off"},
         "checkpoints": {"enabled": False},
         "thinking": 2000,
+        "retry": {"attempts": attempts},
     }
     path = home / ".config/odin/odinconfig.json"
     path.parent.mkdir(parents=True)
@@ -234,9 +257,11 @@ async def weather(storm: Storm, http: RoutedHttp, prompts: int, workspace: Path,
     heard: list[Envelope] = []
     for first in range(0, prompts, PER_SESSION):
         options = Options(env=env, cwd=str(workspace), yes=True, tools=("Work",))
-        client = await open_session(options, tools=[Work(storm)])
+        client = await open_session(options, tools=[Work(storm, workspace / "a.png")])
         events = client.stream_events()
         for number in range(first, min(first + PER_SESSION, prompts)):
+            if number in outages:
+                storm.begin_outage()
             await client.submit(Prompt(f"p{number}", f"Prompt {number}."))
             async for envelope in events:
                 heard.append(envelope)
@@ -246,22 +271,39 @@ async def weather(storm: Storm, http: RoutedHttp, prompts: int, workspace: Path,
     return heard
 
 
+Play = Callable[..., tuple[RoutedHttp, list[AnyEvent]]]
+
+
+@pytest.fixture
+def play(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """play(storm, prompts, outages=(…), attempts=…) talks in that weather and returns what was sent and what happened.
+
+    An outage begins with each of the numbered prompts.
+    """
+
+    def run(
+        storm: Storm, prompts: int, outages: tuple[int, ...] = (), attempts: int = 6
+    ) -> tuple[RoutedHttp, list[AnyEvent]]:
+        http = RoutedHttp(storm)
+        (workspace / "a.png").write_bytes(png())
+
+        def make_http(env: Mapping[str, str]) -> RoutedHttp:
+            return http
+
+        monkeypatch.setattr("odin.models.connector.HttpClient", make_http)
+        with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+            heard = runner.run(weather(storm, prompts, workspace, home, outages, attempts))
+        return http, [envelope.event for envelope in heard]
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("prompts", "seed"), [(10, 1), *(pytest.param(500, seed, marks=pytest.mark.slow) for seed in (2, 3))]
 )
-def test_every_prompt_is_answered(
-    prompts: int, seed: int, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_prompt_is_answered(prompts: int, seed: int, play: Play) -> None:
     storm = Storm(seed)
-    http = RoutedHttp(storm)
-
-    def make_http(env: Mapping[str, str]) -> RoutedHttp:
-        return http
-
-    monkeypatch.setattr("odin.models.connector.HttpClient", make_http)
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        heard = runner.run(weather(storm, http, prompts, workspace, home))
-    events = [envelope.event for envelope in heard]
+    http, events = play(storm, prompts)
     ends = [event for event in events if isinstance(event, TurnEnded)]
     assert [(end.id, end.reason, end.error) for end in ends if end.reason != "end_turn"] == []
     assert len(ends) == prompts
@@ -270,8 +312,29 @@ def test_every_prompt_is_answered(
     assert len(storm.executed) == sum(isinstance(event, ToolEnded) for event in events), "one result per call"
     assert min(event.usage.total for event in events if isinstance(event, UsageRecorded)) > 0, "never 0 tokens"
     for seen in http.seen:
-        if b"a secret thought" in seen.body:
-            assert seen.api != "chat", "no thinking crosses models"
+        owners = set(re.findall(rb"a secret of (\w+)", seen.body))
+        assert owners <= {seen.api.encode()}, "no thinking crosses models"
+    assert len({seen.api for seen in http.seen if PNG_START in seen.body}) >= min(len(MODELS), prompts // 5)
     assert {kind for kind, count in storm.faults.items() if count} > {"fine", "limited", "busy", "cut"}
     for kind in (ModelChanged, KeyPoolChanged, RetryScheduled):
         assert any(isinstance(event, kind) for event in events)
+
+
+def test_without_a_limit_prompts_wait_for_the_end_of_an_outage(play: Play) -> None:
+    """With `retry.attempts` 0 every prompt is answered."""
+    storm = Storm(4, outage_s=1800)
+    http, events = play(storm, 4, outages=(1,), attempts=0)
+    ends = [event for event in events if isinstance(event, TurnEnded)]
+    assert [end.reason for end in ends] == ["end_turn"] * 4
+    waits = [event for event in events if isinstance(event, RetryScheduled)]
+    assert sum(wait.delay_s for wait in waits) > storm.outage_s / 2 and max(wait.delay_s for wait in waits) <= 60
+    assert http.rejected == [] and len(storm.executed) == len(set(storm.executed))
+
+
+def test_after_an_outage_that_ended_a_turn_the_next_prompt_is_answered(play: Play) -> None:
+    storm = Storm(5, outage_s=60)
+    http, events = play(storm, 15, outages=(1,))
+    ends = [event for event in events if isinstance(event, TurnEnded)]
+    assert (ends[1].reason, ends[1].error_kind) == ("error", "Overloaded")
+    assert ends[-1].reason == "end_turn" and http.rejected == []
+    assert len(storm.executed) == len(set(storm.executed))

@@ -17,7 +17,7 @@ from odin.core.call_events import (
     ToolStarted,
     UsageRecorded,
 )
-from odin.core.errors import Overloaded, RateLimited
+from odin.core.errors import EmptyReply, Overloaded, RateLimited
 from odin.core.event import RateLimitUpdated
 from odin.core.message import Usage
 from odin.core.op import Interrupt, Prompt
@@ -62,6 +62,15 @@ class TestPolicy:
         policy = RetryPolicy(attempts=50, base_s=1.0, max_s=8.0)
         waits = [policy.compute_delay(Overloaded("full"), attempt) for attempt in range(1, 50)]
         assert max(wait for wait in waits if wait is not None) <= 8.0
+
+    def test_without_a_limit_it_goes_on_and_a_constant_wait_does_not_grow(self) -> None:
+        policy = RetryPolicy(attempts=0, base_s=1.0, grows=False)
+        waits = [policy.compute_delay(Overloaded("full"), attempt) or 0 for attempt in (1, 9, 10_000)]
+        assert all(1 <= wait <= 1.25 for wait in waits)
+        assert RetryPolicy(attempts=0).compute_delay(Overloaded("full"), 10_000) == 60.0
+        assert policy.compute_delay(EmptyReply("nothing"), 2) is None, (
+            "an empty reply is asked for twice, whatever the limit"
+        )
 
     def test_a_wish_beyond_the_longest_is_told_and_not_sat_out(self) -> None:
         assert RetryPolicy(max_s=60.0).compute_delay(RateLimited("slow", retry_after=3600.0), 1) is None

@@ -56,12 +56,12 @@ from odin.engine.limits import CostBudget
 from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
-from odin.engine.stream import RetryPolicy, SmallModel, give_title
+from odin.engine.stream import SmallModel, give_title
 from odin.engine.team import Team
 from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
 from odin.models.connector import ModelConnector
-from odin.models.selection import InitialModel, ModelSelector, choose_initial_model
+from odin.models.selection import InitialModel, ModelSelector, choose_initial_model, make_retry_policy
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
@@ -223,7 +223,7 @@ class SessionComposition:
             default_response=config.default_response,
         )
         self.budget = self._make_budget(workspace.store.folder.parent)
-        self.retry = RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s)
+        self.retry = make_retry_policy(config)
 
     def _set_up_processes(self) -> None:
         """Background processes, sub-agents and checkpoints of files."""

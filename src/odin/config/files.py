@@ -249,8 +249,20 @@ class ConfigValidator:
         return re.sub(_VARIABLE, put, text)
 
 
+_NAMES_ELSEWHERE = {
+    "retry_delay_ms": "retry.base_s",
+    "retry_backoff": "retry.backoff",
+    "stream_retry_rounds": "retry.attempts",
+    "response_header_timeout": "providers.NAME.header_timeout",
+    "stream_idle_timeout": "providers.NAME.idle_timeout",
+}
+"""Settings of other agents, and what they are called here."""
+
+
 def _describe_unknown_key(path: str, key: str, known: Mapping[str, Any]) -> str:
     suggestion = suggest_similar(key, known, '"{}"')
+    if key in _NAMES_ELSEWHERE:
+        suggestion = f' Use "{_NAMES_ELSEWHERE[key]}".'
     return f'unknown key "{path}" is ignored.{suggestion}'
 
 

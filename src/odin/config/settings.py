@@ -130,11 +130,19 @@ def describe(text: str, **limits: Any) -> Meta:
     return Meta(description=text, **limits)
 
 
+Backoff = Literal["exponential", "constant"]
+
+
 class RetrySettings(Struct, frozen=True, kw_only=True):
     """How failed model requests are retried."""
 
-    attempts: Annotated[int, describe("Maximum number of attempts; 1 means no retry.", ge=1, le=50)] = 6
-    base_s: Annotated[float, describe("Seconds before the first retry; doubled for each further one.", ge=0)] = 1.0
+    attempts: Annotated[
+        int, describe("Maximum number of attempts; 1 means no retry, 0 retries until it succeeds.", ge=0, le=50)
+    ] = 6
+    base_s: Annotated[float, describe("Seconds before the first retry.", ge=0)] = 1.0
+    backoff: Annotated[
+        Backoff, describe("`exponential`: the wait doubles with each further retry. `constant`: it stays the same.")
+    ] = "exponential"
     max_s: Annotated[float, describe("Maximum wait between attempts, in seconds.", ge=0, le=3600)] = 60.0
 
 

@@ -61,6 +61,11 @@ class RetryScheduled(Event, frozen=True):
     error: str
     error_kind: str
 
+    @property
+    def number(self) -> str:
+        """`2 of 6`, or `2` if there is no limit."""
+        return f"{self.attempt} of {self.attempts}" if self.attempts else str(self.attempt)
+
 
 class RequestStarted(Event, frozen=True):
     """A model request is about to be sent: number `step` of this turn, with about `tokens` tokens."""

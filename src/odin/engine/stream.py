@@ -62,22 +62,29 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     empty_attempts: int = 2
     base_s: float = 0.5
     max_s: float = 60.0
+    grows: bool = True
 
     def max_attempts_of(self, error: ProviderError) -> int:
-        """Maximum number of attempts for this kind of error."""
-        return min(self.attempts, self.empty_attempts) if isinstance(error, EmptyReply) else self.attempts
+        """Maximum number of attempts for this kind of error; 0 for no limit."""
+        if isinstance(error, EmptyReply):
+            return min(self.attempts or self.empty_attempts, self.empty_attempts)
+        return self.attempts
+
+    def compute_backoff(self, attempt: int) -> float:
+        """Return the usual seconds to wait after attempt number `attempt` (from 1)."""
+        return min(self.max_s, self.base_s * 2 ** (min(attempt, 30) - 1) if self.grows else self.base_s)
 
     def compute_delay(self, error: ProviderError, attempt: int) -> float | None:
         """Return the seconds to wait after attempt number `attempt` (from 1) failed, or None to give up."""
-        if not error.retryable or attempt >= self.max_attempts_of(error):
+        most = self.max_attempts_of(error)
+        if not error.retryable or (most and attempt >= most):
             return None
         asked = error.retry_after or 0.0
         if asked > self.max_s:
             return None
         import random
 
-        backoff = min(self.max_s, self.base_s * 2 ** (attempt - 1))
-        return min(self.max_s, max(asked, backoff) * random.uniform(1.0, 1.25))
+        return min(self.max_s, max(asked, self.compute_backoff(attempt)) * random.uniform(1.0, 1.25))
 
 
 class NextModel(msgspec.Struct, frozen=True):
@@ -318,11 +325,11 @@ class ReplyStream:
 
     async def _wait(self, error: ProviderError, attempt: int, total: int, delay: float) -> None:
         """Announce the next attempt and wait for it."""
-        self._emit(RetryScheduled(attempt, total, round(delay, 2), str(error), error.kind))
+        self._emit(scheduled := RetryScheduled(attempt, total, round(delay, 2), str(error), error.kind))
         if isinstance(error, RateLimited) and error.retry_after:
             self._emit(ActivityChanged("cooling", f"cooldown {math.ceil(delay)}s"))
         else:
-            self._emit(ActivityChanged("retrying", f"retry {attempt}/{total}"))
+            self._emit(ActivityChanged("retrying", f"retry {scheduled.number.replace(' of ', '/')}"))
         await asyncio.sleep(delay)
 
     def _handle_chunk(self, chunk: Chunk, provider: str) -> None:

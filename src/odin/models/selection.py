@@ -58,6 +58,13 @@ RETURN_WITHIN_TURN_S = 300.0
 _FAILOVER_ERRORS = (AuthFailed, QuotaExhausted, ModelNotFound, BadReply, TlsFailed)
 
 
+def make_retry_policy(config: Config) -> RetryPolicy:
+    retry = config.retry
+    return RetryPolicy(
+        attempts=retry.attempts, base_s=retry.base_s, max_s=retry.max_s, grows=retry.backoff == "exponential"
+    )
+
+
 class PoolLimit(Struct, frozen=True):
     """The only model pools that an agent may use. `owner` is whose limit this is, `place` where it is written."""
 
@@ -352,7 +359,8 @@ class ModelSelector:
         """Return how often one model is asked: less if another one can take over."""
         if len(self.selection.candidates) < 2:
             return usual
-        return replace(usual, attempts=min(usual.attempts, TRIES_PER_MODEL), max_s=min(usual.max_s, MAX_RETRY_WAIT_S))
+        attempts = min(usual.attempts or TRIES_PER_MODEL, TRIES_PER_MODEL)
+        return replace(usual, attempts=attempts, max_s=min(usual.max_s, MAX_RETRY_WAIT_S))
 
     def record_reply(self) -> None:
         self._cooldowns.pop(self.ref, None)
@@ -380,15 +388,15 @@ class ModelSelector:
 
     async def _begin_round(self, reason: str) -> NextModel | None:
         """All models have failed: wait for the first of them that may answer again."""
-        retry, now = self.connector.config.retry, self._clock()
+        retry, now = make_retry_policy(self.connector.config), self._clock()
         rounds = -(-retry.attempts // TRIES_PER_MODEL)
         cooldowns = {ref: self._cooldowns.get(ref, _ModelCooldown()) for ref in self.selection.candidates}
         waits = {ref: max(0.0, cooldown.asked_until - now) for ref, cooldown in cooldowns.items() if cooldown.usable}
         self._round += 1
-        if self._round >= rounds or not waits or min(waits.values()) > retry.max_s:
+        if (rounds and self._round >= rounds) or not waits or min(waits.values()) > retry.max_s:
             return None
         following = min(waits, key=lambda ref: waits[ref])
-        delay = min(retry.max_s, max(waits[following], retry.base_s * 2 ** (self._round - 1)))
+        delay = min(retry.max_s, max(waits[following], retry.compute_backoff(self._round)))
         self._tried = {ref for ref, cooldown in cooldowns.items() if not cooldown.usable}
         if following != self.ref and not await self._switch_to(following, reason):
             return None

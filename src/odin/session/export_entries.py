@@ -369,7 +369,7 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case
         case ReplyDiscarded():
             return f"A reply was discarded: {event.reason}.", ""
         case RetryScheduled():
-            return f"Retry {event.attempt} of {event.attempts}: {event.error}", ""
+            return f"Retry {event.number}: {event.error}", ""
         case SpawnStarted():
             return f"Background process {event.id} started: {event.command}", ""
         case SpawnFinished():

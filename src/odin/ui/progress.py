@@ -119,7 +119,7 @@ def denial_reason_of(event: ToolEnded) -> str:
 
 
 def format_retry(event: RetryScheduled) -> str:
-    return f"Attempt {event.attempt} of {event.attempts} failed: {event.error} Retrying in {event.delay_s:.1f} s."
+    return f"Attempt {event.number} failed: {event.error} Retrying in {event.delay_s:.1f} s."
 
 
 ACTIVITY_WORDS: Mapping[str, str] = {

@@ -396,7 +396,7 @@ def _describe_error(event: Event) -> tuple[str, str] | None:
         lines += [f"{name}: {value}" for name, value in codes if value]
         return event.error_kind or event.reason, "\n".join(filter(None, lines))
     if isinstance(event, RetryScheduled):
-        again = f"Attempt {event.attempt} of {event.attempts}; retried after {event.delay_s:.1f} s."
+        again = f"Attempt {event.number}; retried after {event.delay_s:.1f} s."
         return event.error_kind or "retry", f"{event.error}\n{again}"
     if isinstance(event, Warned) and event.level != "info":
         return "warning" if event.level == "warn" else "error", event.text

@@ -155,7 +155,7 @@ class AgentActivity:
                 self._begin(ACTIVITY_WORDS["streaming"], ts)
             case RetryScheduled():
                 self.retry_at = ts + event.delay_s
-                self.attempt = f"retry {event.attempt}/{event.attempts}"
+                self.attempt = f"retry {event.number.replace(' of ', '/')}"
                 self.retry_reason = _first_line_of(event.error)
                 self._begin(self.attempt, ts)
             case _:
