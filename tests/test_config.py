@@ -419,6 +419,7 @@ def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
         "commands",
         "mcp",
         "mcp_limits",
+        "lsp_servers",
     }
 
 

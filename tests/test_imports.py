@@ -27,9 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compaction": {"core", "config", "context", "session", "engine"},
     "models": {"core", "config", "providers", "session", "engine"},
     "mcp": {"core", "config", "sandbox", "tools", "engine", ""},
+    "lsp": {"core", "config", "policy", "context", "sandbox", "tools"},
     "app": {
         "core", "config", "providers", "models", "policy", "sandbox", "context", "session", "tools", "engine",
-        "compaction", "checkpoints", "mcp", "",
+        "compaction", "checkpoints", "mcp", "lsp", "",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {

@@ -201,7 +201,7 @@ async def test_files_written_before_a_failure_are_restored(box: Toolbox, monkeyp
         return real(target, data, old)
 
     monkeypatch.setattr(file_patch, "replace_file", fail_last)
-    assert "No space left on device. The patch was not applied." in await box.refused("apply_patch", input=text)
+    assert "No space left on device. Nothing was changed." in await box.refused("apply_patch", input=text)
     assert {path.name: path.read_text() for path in box.folder.iterdir() if path.is_file()} == before
 
 

@@ -287,7 +287,9 @@ class AgentParts:
             background=composition.background,
             hooks=hooks,
         )
-        tools = [*build_standard_tools(deps), *composition.custom.tools, *more]
+        servers = composition.language_servers
+        asking = () if servers is None else servers.make_tools(self.place, self.files)
+        tools = [*build_standard_tools(deps), *asking, *composition.custom.tools, *more]
         if composition.skills is not None:
             tools.append(composition.skills.make_tool(composition.recorder, agent, lambda: self._definition))
         wanted = composition.options.tools
@@ -296,10 +298,11 @@ class AgentParts:
         return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
-        composition = self._composition
+        composition, servers = self._composition, self._composition.language_servers
         steps = CallSteps(
             before=(PlaceholderGuard(composition.redact.find_placeholders), *composition.custom.before_call),
             around=composition.checkpoints.guard_call,
+            after=() if servers is None else (servers.make_after_step(self.place),),
         )
         return CallDeps(
             registry=self.registry,

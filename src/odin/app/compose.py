@@ -27,6 +27,8 @@ from odin.app.workspace import (
     GitContext,
     OpenedLog,
     Workspace,
+    explain_missing_servers,
+    has_language_servers,
     list_skill_folders,
     open_log,
     workspace_of,
@@ -40,7 +42,7 @@ from odin.core.client import AgentSummary, AvailableModel, ContextReport, Server
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened, TurnEnded, Warned
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.op import ControlServers
+from odin.core.op import ControlServers, LanguageServerAction
 from odin.core.policy import CallbackHook, ServerExchange
 from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
@@ -69,6 +71,7 @@ from odin.session.state import SessionState
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
+    from odin.app.language_servers import SessionLanguageServers
     from odin.app.skills import SessionSkills
     from odin.app.verification import SessionVerification
     from odin.context.agent_definition import AgentCatalog
@@ -272,6 +275,7 @@ class SessionComposition:
         """The MCP servers, and the main agent's parts, with the files the earlier run had read."""
         self.servers = self._make_servers() if self.config.mcp else None
         self.writers = LastWriters()
+        self.language_servers = self._find_language_servers()
         self.hook_tasks = HookTasks()
         self.main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
         state = self.recorder.state
@@ -288,6 +292,14 @@ class SessionComposition:
         from odin.app.mcp_servers import make_servers
 
         return make_servers(self)
+
+    def _find_language_servers(self) -> "SessionLanguageServers | None":
+        if not has_language_servers(self.config, self.env):
+            return None
+        from odin.app.language_servers import SessionLanguageServers
+
+        found = SessionLanguageServers(self.config, self.env, self.recorder)
+        return found if found.specs else None
 
     def _make_client(self, resumed: bool) -> LocalClient:
         config, attachments = self.config, self.make_attachments(self.main_agent)
@@ -547,7 +559,14 @@ class SessionComposition:
         registry.register(DoneTool(loop))
         return loop
 
+    def switch_language_server(self, name: str, action: LanguageServerAction) -> bool:
+        if self.language_servers is None:
+            raise UsageError(explain_missing_servers(self.config))
+        return self.language_servers.switch(name, action, self.places.main)
+
     async def close(self) -> None:
+        if self.language_servers is not None:
+            self.language_servers.close()
         if self._titler is not None:
             self._titler.cancel()
             await asyncio.wait([self._titler])

@@ -150,6 +150,44 @@ def list_skill_folders(
     return tuple(found)
 
 
+_SERVER_PROGRAMS = (
+    "ruff",
+    "basedpyright-langserver",
+    "pyright-langserver",
+    "ty",
+    "tsc",
+    "typescript-language-server",
+    "gopls",
+    "rust-analyzer",
+    "clangd",
+)
+"""The programs of the language servers that `odin.lsp.servers` knows."""
+
+_PROJECT_PROGRAMS = (".venv/bin", "venv/bin", "node_modules/.bin")
+
+
+def has_language_servers(config: Config, env: Mapping[str, str]) -> bool:
+    """True if the folder is trusted and a language server is configured or installed. Nothing is loaded for it."""
+    if explain_missing_servers(config, programs=False):
+        return False
+    if any(server.enabled for server in config.lsp_servers.values()):
+        return True
+    folders = [*(f"{config.root}/{name}" for name in _PROJECT_PROGRAMS), *env.get("PATH", "").split(os.pathsep)]
+    names = [name for name in _SERVER_PROGRAMS if name not in config.lsp_servers]
+    return config.lsp == "auto" and any(
+        os.access(f"{folder}/{name}", os.X_OK) for folder in folders if folder.startswith("/") for name in names
+    )
+
+
+def explain_missing_servers(config: Config, *, programs: bool = True) -> str:
+    """Return why a folder has no language servers, or "". With `programs`, none is configured or installed."""
+    if config.lsp == "off":
+        return 'Language servers are switched off (lsp is "off" in the configuration).'
+    if not config.trust.trusted:
+        return "Language servers run only in trusted folders. Trust this one with `odin trust add`."
+    return "No language server is configured or installed for this project." if programs else ""
+
+
 _MAX_HEAD_CHARS = 1024
 _BRANCH_PREFIX = "refs/heads/"
 

@@ -122,11 +122,14 @@ def _list_started_programs(config: Config) -> Iterator[str]:
             [server.get("command", ""), *server.get("args", ())] if server.get("command") else [server.get("url", "")]
         )
         yield f"MCP server {name}: {' '.join(words)}"
+    for name, server in config.wanted.get("lsp_servers", {}).items():
+        words = (server.get("command", name), *server.get("args", ()))
+        yield f"language server {name}: {' '.join(words)}"
 
 
 def _list_allowed_settings(config: Config) -> Iterator[str]:
     for key, value in config.wanted.items():
-        if key not in ("hooks", "mcp"):
+        if key not in ("hooks", "mcp", "lsp_servers"):
             yield from (f"{key}: {item}" for item in (cast("list[Any]", value) if isinstance(value, list) else [value]))
     for declared in config.declared.get("rules", ()):
         if declared.layer == "project":

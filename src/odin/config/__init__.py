@@ -16,6 +16,7 @@ from odin.config.paths import (
 from odin.config.settings import (
     CheckpointSettings,
     Config,
+    LanguageServerSettings,
     Options,
     RetrySettings,
     SandboxSettings,
@@ -28,6 +29,7 @@ __all__ = [
     "INSTRUCTIONS_NAME",
     "CheckpointSettings",
     "Config",
+    "LanguageServerSettings",
     "Options",
     "RetrySettings",
     "SandboxSettings",

@@ -45,6 +45,7 @@ DECLARED_KEYS = (
     "hooks",
     "commands",
     "skills",
+    "lsp_servers",
 )
 """Keys for which the value of each layer is kept."""
 
@@ -102,6 +103,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "compaction": _merge_objects,
     "verify": _merge_objects,
     "loop": _merge_objects,
+    "lsp_servers": _merge_objects,
     "commands": _merge_objects,
     "mcp": _keep_earlier,
     "rules": _concatenate,
@@ -177,6 +179,8 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
     "verify": _starts_no_check,
     "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
+    "lsp": lambda new, old: new == "off" or new == old or old == "auto",
+    "lsp_servers": _is_same,
     "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""

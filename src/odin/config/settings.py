@@ -245,6 +245,27 @@ class SkillSettings(Struct, frozen=True, kw_only=True):
     ] = ()
 
 
+class LanguageServerSettings(Struct, frozen=True, kw_only=True):
+    """A language server: one of the known ones, of which only what differs is set, or another one."""
+
+    enabled: Annotated[bool, describe("False: the server is not used.")] = True
+    command: Annotated[str, describe("The program: a name on PATH, or a path from the project.")] = ""
+    args: Annotated[tuple[str, ...], describe("Its arguments.")] = ()
+    env: Annotated[dict[str, str], describe("Environment variables to add.")] = field(default_factory=dict[str, str])
+    file_types: Annotated[NonEmptyTexts, describe("Endings of the files it handles, such as `.lua`.")] = ()
+    root_markers: Annotated[
+        NonEmptyTexts, describe("Files in the project's root that show that the project is of its kind.")
+    ] = ()
+    options: Annotated[
+        dict[str, Any], describe("Its own settings: initialization options, and the sections it asks for.")
+    ] = field(default_factory=dict[str, Any])
+    writes: Annotated[bool, describe("True: it may write to the project, for example its cache.")] = False
+    sandbox: Annotated[bool, describe("False: it runs outside the sandbox.")] = True
+
+
+LanguageServerMode = Literal["auto", "configured", "off"]
+
+
 class ConfigKeys(Struct, frozen=True, kw_only=True):
     """All keys of `odinconfig.json`."""
 
@@ -369,6 +390,16 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         describe("MCP servers by name. `.mcp.json` in the project adds to them."),
     ] = field(default_factory=dict[str, McpServerSettings])
     mcp_limits: Annotated[McpLimits, describe("Limits of MCP servers. User file only.")] = McpLimits()
+    lsp: Annotated[
+        LanguageServerMode,
+        describe(
+            "Language servers, in trusted folders: those that are installed and configured (`auto`), only the "
+            "`configured` ones, or none (`off`)."
+        ),
+    ] = "auto"
+    lsp_servers: Annotated[
+        dict[str, LanguageServerSettings], describe("Language servers by name. Merged across files.")
+    ] = field(default_factory=dict[str, LanguageServerSettings])
     tui: Annotated[TuiSettings, describe("The terminal app. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],
@@ -403,6 +434,7 @@ _PRIVATE_KEYS = (
     "commands",
     "mcp",
     "mcp_limits",
+    "lsp_servers",
 )
 
 

@@ -56,7 +56,7 @@ def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
 
 
 def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """Return the project files its hooks and MCP servers run, with their hashes; "" for a missing file.
+    """Return the project files that its hooks and servers run, with their hashes; "" for a missing file.
 
     A program that runs matters as much as the configuration. A file that a hook only reads or writes does not count:
     otherwise a hook that writes a log would make its folder untrusted.
@@ -156,12 +156,12 @@ def _split_words(command: str) -> list[str]:
 
 
 def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]:
-    """Yield what the project's settings run: the commands of hooks, and the command lines of MCP servers."""
+    """Yield what the project's settings run: the commands of hooks, and the command lines of servers."""
     config = _parse_object(config_text)
     yield from _collect_texts(config.get("hooks"))
     path = Path(folder, MCP_NAME)
     listed = _parse_object(_read_pinned(path)).get("mcpServers") if path.is_file() else None
-    for servers in (config.get("mcp"), listed):
+    for servers in (config.get("mcp"), listed, config.get("lsp_servers")):
         for server in cast("dict[str, Any]", servers).values() if isinstance(servers, dict) else ():
             if isinstance(server, dict):
                 fields = cast("dict[str, Any]", server)

@@ -18,6 +18,7 @@ from odin.core.event_values import (
     Delivery,
     ExitReason,
     FileChange,
+    LanguageServerState,
     LoopState,
     Mode,
     ServerStatus,
@@ -168,7 +169,8 @@ class SessionInfo(Struct, frozen=True):
     the main agent. `model` is the selected model; `running_model` is another one while that cannot answer. `pool` is
     the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
     `effort` is the reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main
-    agent, `servers` the MCP servers.
+    agent, `servers` the MCP servers. `language_servers` are those of the project; if there are none,
+    `language_servers_off` says why.
     """
 
     session: str
@@ -198,6 +200,8 @@ class SessionInfo(Struct, frozen=True):
     effort: str = ""
     skills: tuple[SkillSummary, ...] = ()
     servers: tuple[ServerStatus, ...] = ()
+    language_servers: tuple[LanguageServerState, ...] = ()
+    language_servers_off: str = ""
 
 
 class ContextPart(Struct, frozen=True):

@@ -51,6 +51,7 @@ from odin.core.event_values import (
     ExitReason,
     FileChange,
     FileState,
+    LanguageServerState,
     LoopState,
     Mode,
     ServerStatus,
@@ -515,6 +516,13 @@ class ServersChanged(Event, frozen=True):
     servers: tuple[ServerStatus, ...]
 
 
+class LanguageServersChanged(Event, frozen=True):
+    """The language servers of the project, after one of them started, ended or found other problems."""
+
+    durable = False
+    servers: tuple[LanguageServerState, ...] = ()
+
+
 class SessionSwitched(Event, frozen=True):
     """The front end switched to `session`. Published in the old and in the new session."""
 
@@ -599,6 +607,7 @@ AnyEvent = (
     | KeyPoolChanged
     | ServersToggled
     | ServersChanged
+    | LanguageServersChanged
     | SessionSwitched
 )
 

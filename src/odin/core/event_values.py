@@ -50,6 +50,9 @@ DiscardReason = Literal[
     "crashed",
 ]
 
+LanguageServerStatus = Literal["idle", "starting", "ready", "slow", "failed", "disabled"]
+"""`idle`: not started yet. `slow`: it runs, but its last answer did not come in time."""
+
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
 PlanDecision = Literal["approve", "approve_new_session", "revise", "keep_planning"]
@@ -87,6 +90,21 @@ class Verification(Struct, frozen=True):
     def is_failed(self) -> bool:
         """True if Odin was to run the checks and they did not pass."""
         return self.by == "odin" and self.outcome != "passed"
+
+
+class LanguageServerState(Struct, frozen=True):
+    """A language server of the project. `errors` and `warnings` are those in the files it was asked about.
+
+    `detail` says why it failed. `start_ms` is how long it took to start.
+    """
+
+    name: str
+    status: LanguageServerStatus
+    detail: str = ""
+    file_types: tuple[str, ...] = ()
+    errors: int = 0
+    warnings: int = 0
+    start_ms: int = 0
 
 
 class Todo(Struct, frozen=True, omit_defaults=True):

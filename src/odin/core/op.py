@@ -328,6 +328,19 @@ class SetBudget(Struct, frozen=True, tag=True):
     usd: float
 
 
+LanguageServerAction = Literal["restart", "disable", "enable"]
+
+
+class ControlLanguageServer(Struct, frozen=True, tag=True):
+    """Restart, disable or enable a language server of this session; without a name all of them.
+
+    False if there was nothing to do. An unknown name raises UsageError.
+    """
+
+    action: LanguageServerAction
+    name: str = ""
+
+
 Op = (
     Prompt
     | ChangePrompt
@@ -358,6 +371,7 @@ Op = (
     | DefineAgents
     | SetMode
     | SetBudget
+    | ControlLanguageServer
     | SetTitle
     | ControlServers
 )

@@ -243,6 +243,8 @@ class Tool(ABC, Generic[A]):
     """It runs after all other calls of the same reply."""
     modes: ClassVar[tuple[Mode, ...]] = ()
     """The modes in which it is offered; empty: in every mode that allows its kind."""
+    prepares: ClassVar[bool] = False
+    """`prepare` is called with the arguments before the call is judged."""
     offered: bool = True
     """Offered to models by default. Other tools still run when a model calls them by name."""
     freeform: ClassVar[str] = ""
@@ -286,6 +288,10 @@ class Tool(ABC, Generic[A]):
     def subject_of(self, args: A) -> Subject:
         """Return what permission rules match. By default the call touches nothing."""
         return Subject()
+
+    async def prepare(self, args: A, ctx: ToolContext) -> None:
+        """Find out what the call will act on, for `subject_of`. Nothing is changed."""
+        return
 
     def refusal_of(self, args: A) -> str:
         """Return why this call can never make sense, or "". Such a call is refused without asking."""

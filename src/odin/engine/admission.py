@@ -4,6 +4,7 @@ If a hook or the user changes the arguments, they are parsed and judged again: a
 the user allowed the call. Every refusal becomes a result that the model reads.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookVerdict, RememberScope, RuleAction
 from odin.core.text import to_valid_unicode
-from odin.core.tool import SandboxGrants, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import ResolvedPath, SandboxGrants, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
 from odin.policy.policy import Verdict
@@ -39,7 +40,7 @@ async def admit(call: Call, scope: CallScope, deps: CallDeps) -> Call:
         known = ", ".join(item.name for item in deps.registry.list_offered(spec_of(scope.mode).allows_tool))
         return call.refuse(f"There is no tool {call.request.name!r}. The tools are: {known}.")
     if call.stage != "judged":
-        call = _judge(call, tool, scope, deps)
+        call = await _prepare_and_judge(call, tool, scope, deps)
     if not call.is_refused:
         call = await _apply_hooks(call, scope, deps)
     return call if call.is_refused else await _ask_until_decided(call, scope, deps)
@@ -55,6 +56,14 @@ def _find_tool(call: Call, deps: CallDeps) -> tuple[Call, Tool[Any] | None]:
     return msgspec.structs.replace(
         call, request=msgspec.structs.replace(call.request, name=name, args=args)
     ), deps.registry.get(name)
+
+
+async def _prepare_and_judge(call: Call, tool: Tool[Any], scope: CallScope, deps: CallDeps) -> Call:
+    """Judge a call. A tool that must look up what the call acts on does so first."""
+    if tool.prepares and not _unavailable_reason_of(tool, scope.mode, deps):
+        with suppress(msgspec.ValidationError):  # judging reports it
+            await tool.prepare(tool.parse(call.request.args), _make_context(call, scope, deps, ()))
+    return _judge(call, tool, scope, deps)
 
 
 # --- parse → mode → rules → tool's own refusal: nothing here waits for anybody ---
@@ -152,14 +161,14 @@ def _judge_by_rules(call: Call, subject: Subject, scope: CallScope, deps: CallDe
     )
 
 
-def _replace_arguments(
+async def _replace_arguments(
     call: Call, args: dict[str, Any], by: str, summary: str, scope: CallScope, deps: CallDeps
 ) -> Call:
     """Return the call with other arguments, judged as if the model had sent them."""
     original = call.audit.original if call.audit else call.request.args
     audit = audit_change(original, args, by, summary)
     requested = Call(ToolCall(call.id, call.request.name, args), audit=audit)
-    judged = _judge(requested, call.tool, scope, deps)
+    judged = await _prepare_and_judge(requested, call.tool, scope, deps)
     if judged.refusal is None or audit is None:
         return judged
     refusal = judged.refusal
@@ -173,7 +182,7 @@ def _replace_arguments(
 async def _apply_hooks(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     """Apply the hooks' decision. A hook can deny, ask, or allow what would be asked; it cannot allow a denied call."""
     verdict = await _fire_tool_call(call, scope, deps)
-    call = _apply_hook_arguments(call, verdict, scope, deps)
+    call = await _apply_hook_arguments(call, verdict, scope, deps)
     if call.is_refused:
         return call
     if verdict.decision == "deny" or verdict.halt:
@@ -193,10 +202,10 @@ async def _fire_tool_call(call: Call, scope: CallScope, deps: CallDeps) -> HookV
     return msgspec.structs.replace(verdict, args=None) if same else verdict
 
 
-def _apply_hook_arguments(call: Call, verdict: HookVerdict, scope: CallScope, deps: CallDeps) -> Call:
+async def _apply_hook_arguments(call: Call, verdict: HookVerdict, scope: CallScope, deps: CallDeps) -> Call:
     if verdict.args is None or verdict.args == call.request.args or verdict.decision == "deny":
         return call
-    return _replace_arguments(call, verdict.args, "hook", verdict.message, scope, deps)
+    return await _replace_arguments(call, verdict.args, "hook", verdict.message, scope, deps)
 
 
 def _deny_by_hook(call: Call, verdict: HookVerdict) -> Call:
@@ -238,7 +247,14 @@ def _is_approved(call: Call, scope: CallScope) -> bool:
 
 async def _find_failure(call: Call, scope: CallScope, deps: CallDeps) -> ToolOutput | None:
     """Return the error that the call would give now: the user is not asked about what cannot work."""
-    context = ToolContext(
+    try:
+        return await call.tool.find_failure(call.args, _make_context(call, scope, deps, call.subject.resolved))
+    except Exception:  # the tool reports it when it runs
+        return None
+
+
+def _make_context(call: Call, scope: CallScope, deps: CallDeps, judged: tuple[ResolvedPath, ...]) -> ToolContext:
+    return ToolContext(
         cwd=scope.cwd,
         root=scope.root,
         session=deps.recorder.state.session,
@@ -246,12 +262,8 @@ async def _find_failure(call: Call, scope: CallScope, deps: CallDeps) -> ToolOut
         call_id=call.id,
         mode=scope.mode,
         progress=lambda text: None,
-        judged=call.subject.resolved,
+        judged=judged,
     )
-    try:
-        return await call.tool.find_failure(call.args, context)
-    except Exception:  # the tool reports it when it runs
-        return None
 
 
 def _admit_judged(call: Call) -> Call:
@@ -266,13 +278,13 @@ async def _apply_edited_arguments(
     If a hook changes them once more, the user has not seen the outcome, so the call comes back judged, to be asked
     about again.
     """
-    edited = _replace_arguments(call, args, answer.by, answer.summary, scope, deps)
+    edited = await _replace_arguments(call, args, answer.by, answer.summary, scope, deps)
     if edited.is_refused:
         return edited
     verdict = await _fire_tool_call(edited, scope, deps)
     if verdict.decision == "deny" or verdict.halt:
         return _deny_by_hook(edited, verdict)
-    changed = _apply_hook_arguments(edited, verdict, scope, deps)
+    changed = await _apply_hook_arguments(edited, verdict, scope, deps)
     return _admit_judged(edited) if changed is edited else changed
 
 

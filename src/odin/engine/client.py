@@ -43,6 +43,7 @@ from odin.core.op import (
     ControlServers,
     DropPrompt,
     Interrupt,
+    LanguageServerAction,
     Op,
     Prompt,
     Redo,
@@ -171,6 +172,10 @@ class SessionHost(Protocol):
 
     def make_loop_mode(self, agent: str) -> "LoopMode":
         """Make the loop mode of an agent; its model is offered the Done tool while it is on."""
+        ...
+
+    def switch_language_server(self, name: str, action: LanguageServerAction) -> bool:
+        """Restart, disable or enable a language server, or all. Raise UsageError for an unknown name."""
         ...
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from odin.core.event import (
 from odin.core.op import (
     AddRule,
     Compact,
+    ControlLanguageServer,
     ControlServers,
     DefineAgents,
     Op,
@@ -175,6 +176,9 @@ class SessionOps:
     async def _set_title(self, op: SetTitle) -> bool:
         return self._record(TitleSet(op.title))
 
+    async def _switch_language_server(self, op: ControlLanguageServer) -> bool:
+        return self._host.switch_language_server(op.name, op.action)
+
     def _record(self, event: AnyEvent, agent: str = "") -> bool:
         self._start.open()
         self._recorder.emit(event, agent)
@@ -200,4 +204,5 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetBudget: SessionOps._set_budget,
     SetTitle: SessionOps._set_title,
     ControlServers: SessionOps._control_servers,
+    ControlLanguageServer: SessionOps._switch_language_server,
 }

@@ -4,9 +4,9 @@ Creating namespaces takes about 2.5 ms, so the sandbox is created once and this 
 are sandboxed because it is. It runs in a bare interpreter (`-I -S`), imports nothing of Odin except `lockdown`, and
 uses C modules such as `_socket`, because the Python wrappers take as long to import as the interpreter takes to start.
 
-A request is a 4-byte length and a body. File descriptors come with the length: standard output, standard error, the
-pipe for the exit code, and more that the command receives as 3 and up. When the socket closes, Odin is gone and this
-program kills everything it started.
+A request is a 4-byte length and a body. File descriptors come with the length: standard input if the command has one,
+standard output, standard error, the pipe for the exit code, and more that the command receives as 3 and up. When the
+socket closes, Odin is gone and this program kills everything it started.
 """
 
 import _socket
@@ -15,9 +15,9 @@ import select
 import sys
 from typing import Any
 
-START, COUNT, SEEN = b"s", b"n", b"p"
-"""Kinds of requests: start a command; count the processes. SEEN follows START and has no reply: Odin has read the pid
-of the command, which it could not do any more once the command was reaped."""
+START, CONNECT, COUNT, SEEN = b"s", b"c", b"n", b"p"
+"""Kinds of requests: start a command; start one with a standard input; count the processes. SEEN follows a start and
+has no reply: Odin has read the pid of the command, which it could not do any more once the command was reaped."""
 
 HELLO = b"!"
 
@@ -67,7 +67,7 @@ class SandboxInit:
                 return True
             if kind == COUNT:
                 return self._reply(0, len([name for name in os.listdir("/proc") if name.isdigit()]))  # noqa: PTH208
-            return self._start(words, fds)
+            return self._start(words, fds if kind == CONNECT else [self._devnull, *fds])
         finally:
             for fd in fds:
                 os.close(fd)
@@ -85,9 +85,8 @@ class SandboxInit:
     def _start(self, words: list[bytes], fds: list[int]) -> bool:
         cwd, count, *rest = words
         argv, env = rest[: int(count)], rest[int(count) :]
-        out, err, status, *more = fds
-        actions = [(os.POSIX_SPAWN_DUP2, self._devnull, 0), (os.POSIX_SPAWN_DUP2, out, 1)]
-        actions.append((os.POSIX_SPAWN_DUP2, err, 2))
+        source, out, err, status, *more = fds
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((source, out, err))]
         actions.extend((os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(more, 3))
         try:
             os.chdir(cwd)

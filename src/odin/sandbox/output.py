@@ -2,7 +2,8 @@
 
 `AnsiStripper` removes escape sequences and overwritten lines (of a progress bar only the last state stays).
 `HeadTailBuffer` keeps the start and the end of the output and spills the whole of it to a file; `BackgroundLog` is the
-rotating log file of a background process. `OutputPipe` reads a pipe into one of these.
+rotating log file of a background process. `OutputPipe` reads a pipe into one of these; `InputPipe` writes to a program
+that Odin talks to.
 """
 
 import asyncio
@@ -387,3 +388,61 @@ class OutputPipe:
             os.close(self._fd)
             self._fd = -1
             self.sink.close()
+
+
+MAX_UNREAD_BYTES = 64_000_000
+"""Most bytes kept for a program that does not read its input."""
+
+
+class InputPipe:
+    """The input of a process, written by the event loop, so that a program that does not read cannot block Odin.
+
+    `is_open` is False once the program has closed its side, or has left too much unread.
+    """
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        _enlarge_pipe(fd)
+        self._fd = fd
+        self._unread = bytearray()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def write(self, data: bytes) -> None:
+        """Write at once what the pipe takes, and the rest as the program reads it."""
+        if not self.is_open:
+            return
+        was_waiting = bool(self._unread)
+        self._unread += data
+        if was_waiting:
+            if len(self._unread) > MAX_UNREAD_BYTES:
+                self.close()
+            return
+        self._flush()
+        if self._unread and self.is_open:
+            self._loop.add_writer(self._fd, self._on_ready)
+
+    def _on_ready(self) -> None:
+        self._flush()
+        if self.is_open and not self._unread:
+            self._loop.remove_writer(self._fd)
+
+    def _flush(self) -> None:
+        try:
+            while self._unread:
+                del self._unread[: os.write(self._fd, self._unread)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        if self.is_open:
+            if not self._loop.is_closed():
+                self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+        self._unread.clear()

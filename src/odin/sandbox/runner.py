@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.tool import SandboxProfile
-from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, OutputSink
+from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
 from odin.sandbox.process import (
     ChildProcess,
     LocalChild,
@@ -58,9 +58,16 @@ class CommandSandbox(Protocol):
         ...
 
     def start(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, sandbox_profile: SandboxProfile
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        out: int,
+        err: int,
+        sandbox_profile: SandboxProfile,
+        stdin: int = -1,
     ) -> ChildProcess:
-        """Start a sandboxed command. Raise OSError if it cannot be started."""
+        """Start a sandboxed command, without input unless `stdin` is given. Raise OSError if it cannot be started."""
         ...
 
     def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
@@ -280,6 +287,36 @@ class ProcessRunner:
         running.attach_pipe(out, sink, _ignore)
         return running
 
+    def start_connected(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        on_output: Callable[[bytes], None],
+        errors: OutputSink,
+        sandbox_profile: SandboxProfile | None = None,
+    ) -> tuple[RunningProcess, InputPipe]:
+        """Start a program that Odin talks to, such as a language server; its output goes to `on_output`.
+
+        The runner owns it until `forget` or the end of the session. The caller closes the pipe.
+        """
+        sandbox = self._choose_sandbox(argv, sandbox_profile)
+        read_end, write_end = os.pipe()
+        try:
+            running, pipes = self._start(
+                argv, cwd, env, pipes=2, stdin=read_end, sandbox_profile=sandbox_profile, sandbox=sandbox
+            )
+        except BaseException:
+            os.close(write_end)
+            raise
+        finally:
+            os.close(read_end)
+        self._had_background = True
+        running.attach_pipe(pipes[0], ByteSink(keep=False), on_output)
+        running.attach_pipe(pipes[1], errors, _ignore)
+        return running, InputPipe(write_end)
+
     def take_late_changes(self) -> tuple[str, ...]:
         """Return the protected files that changed while no command ran but a process in the background did."""
         return self._sandbox.take_late_changes(look=self._had_background) if self._sandbox is not None else ()
@@ -287,6 +324,11 @@ class ProcessRunner:
     async def terminate(self, running: RunningProcess) -> None:
         """Send TERM to all its processes, then KILL."""
         await running.terminate(self._term_grace)
+
+    def kill_process(self, running: RunningProcess) -> None:
+        """Kill all processes of one that was started with `start_connected`, without waiting for them."""
+        running.send_signal(signal.SIGKILL)
+        running.done.add_done_callback(lambda _: self.forget(running))
 
     def forget(self, running: RunningProcess) -> None:
         """Stop tracking a process that has ended."""
@@ -363,7 +405,8 @@ class ProcessRunner:
                 self._had_background = self._had_background or bool(self._processes)
                 sandbox.watch_protected_files(cwd, sandbox_profile, is_alone=not self._had_background)
                 sandbox_env = sandbox.build_environment(environ, sandbox_profile)
-                child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], sandbox_profile)
+                given = -1 if stdin == subprocess.DEVNULL else stdin
+                child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], sandbox_profile, given)
             else:
                 child = _start_child(argv, cwd, environ, stdin, pairs[0][1], pairs[-1][1])
         except BaseException:

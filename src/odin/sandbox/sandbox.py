@@ -289,7 +289,14 @@ class Sandbox:
         return environment
 
     def start(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, sandbox_profile: SandboxProfile
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        out: int,
+        err: int,
+        sandbox_profile: SandboxProfile,
+        stdin: int = -1,
     ) -> SandboxedChild:
         """Start a sandboxed command, restarting a sandbox that has died. Raise OSError if it cannot be started."""
         supervisor = self._get_supervisor(writes=sandbox_profile.writes)
@@ -298,26 +305,24 @@ class Sandbox:
         if _needs_own_sandbox(sandbox_profile):
             own = self._open_own(sandbox_profile, supervisor)
             if own is not None:
-                return self._start_in_own(own, argv, cwd, env, out, err)
+                return self._start_in_own(own, lambda: own.start(argv, cwd, env, out, err, stdin=stdin))
             if sandbox_profile.scope is not None:
                 raise SandboxUnavailable(0, "the sandbox for this agent's write scope could not be created")
         try:
-            return supervisor.start(argv, cwd, env, out, err)
+            return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
         except SupervisorGone:
             self.kill()
         supervisor = self._get_supervisor(writes=sandbox_profile.writes)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
-        return supervisor.start(argv, cwd, env, out, err)
+        return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
 
-    def _start_in_own(
-        self, supervisor: SandboxSupervisor, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int
-    ) -> SandboxedChild:
+    def _start_in_own(self, supervisor: SandboxSupervisor, start: Callable[[], SandboxedChild]) -> SandboxedChild:
         """Start a command in a sandbox of its own, which ends with the last process that the command has started."""
         self._own.append(supervisor)
         self._report_group(supervisor.group, True)
         try:
-            child = supervisor.start(argv, cwd, env, out, err)
+            child = start()
         except BaseException:
             self._end_own(supervisor)
             raise

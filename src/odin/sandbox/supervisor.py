@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from odin.sandbox.init import COUNT, GROUP_LEFT, HELLO, NOTHING_LEFT, SEEN, START
+from odin.sandbox.init import CONNECT, COUNT, GROUP_LEFT, HELLO, NOTHING_LEFT, SEEN, START
 from odin.sandbox.process import list_group_members, signal_group
 
 _START_SECONDS = 10.0
@@ -123,13 +123,14 @@ class SandboxSupervisor:
         return _pid_of(self._pidfd)
 
     def start(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, *more: int
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, *more: int, stdin: int = -1
     ) -> SandboxedChild:
-        """Start a command. Raise SupervisorGone, or the OSError that prevented it."""
+        """Start a command, without input unless `stdin` is given. Raise SupervisorGone, or the OSError behind it."""
         words = [cwd, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
         read_end, write_end = os.pipe()
         try:
-            pidfd = self._request_start(words, [out, err, write_end, *more])
+            given = [stdin] if stdin >= 0 else []
+            pidfd = self._request_start(CONNECT if given else START, words, [*given, out, err, write_end, *more])
             try:
                 return SandboxedChild(_pid_of(pidfd), pidfd, read_end)
             finally:
@@ -141,8 +142,8 @@ class SandboxSupervisor:
         finally:
             os.close(write_end)
 
-    def _request_start(self, words: Sequence[str], fds: Sequence[int]) -> int:
-        error, _, received = self._request(START, words, fds)
+    def _request_start(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> int:
+        error, _, received = self._request(kind, words, fds)
         if error or not received:
             raise OSError(error, os.strerror(error))
         return received[0]

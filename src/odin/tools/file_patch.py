@@ -91,7 +91,7 @@ async def apply_patch(files: FileCache, text: str, ctx: ToolContext, reviewer: E
     """Change all files of a patch, or none."""
     planned = plan_patch(files, text, ctx)
     remarks = [await _review(reviewer, file) for file in planned]
-    _write_all(files, planned)
+    write_all(files, planned)
     lines: list[str] = []
     notes: list[str] = []
     views: list[str] = []
@@ -117,7 +117,7 @@ async def _review(reviewer: EditReviewer, file: PlannedFile) -> str:
     return await reviewer.review(file.place.path, file.style.text, [hunk.edit for hunk in file.patch.hunks])
 
 
-def _write_all(files: FileCache, planned: list[PlannedFile]) -> None:
+def write_all(files: FileCache, planned: list[PlannedFile]) -> None:
     """Write the files. If one fails, restore those before it."""
     undo: list[tuple[str, Callable[[], object]]] = []
     try:
@@ -127,7 +127,7 @@ def _write_all(files: FileCache, planned: list[PlannedFile]) -> None:
         left = [name for name, restore in reversed(undo) if not _try(restore)]
         reason = str(error) if isinstance(error, Refusal | PathChanged) else f"{error.strerror or error}."
         kept = f" These files are changed and could not be restored: {', '.join(left)}." if left else ""
-        raise Refusal(f"{reason} The patch was not applied.{kept}") from None
+        raise Refusal(f"{reason} Nothing was changed.{kept}") from None
     finally:
         for file in planned:
             files.forget(file.place.path) if file.patch.action == "delete" or file.target else None

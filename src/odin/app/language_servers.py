@@ -1,0 +1,157 @@
+"""The language servers of a session: for each folder that agents work in, and for front ends.
+
+Loaded only in a trusted folder for which a server is configured or installed (`workspace.has_language_servers`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from odin.config import Config
+from odin.core.errors import UsageError
+from odin.core.event import LanguageServersChanged
+from odin.core.event_values import LanguageServerState
+from odin.core.op import LanguageServerAction
+from odin.core.tool import Tool, ToolContext, ToolOutput
+from odin.engine.call import AfterStep
+from odin.engine.recorder import Recorder
+from odin.lsp.diagnostics import review_files, warm_up
+from odin.lsp.server import ServerSpec, WatchedChange
+from odin.lsp.servers import LanguageServers, find_servers, is_for_project
+
+if TYPE_CHECKING:
+    from odin.app.agent_places import AgentPlace
+    from odin.context.file_cache import FileCache
+
+MAX_FOLDERS = 4
+"""Folders with servers of their own: the project and a few worktrees."""
+
+
+class SessionLanguageServers:
+    """All servers of a session. `servers` are those that the project can use."""
+
+    def __init__(self, config: Config, env: Mapping[str, str], recorder: Recorder) -> None:
+        self._config = config
+        self._env = env
+        self._recorder = recorder
+        self.specs = self._find_specs(config.root)
+        self._navigates = any(spec.navigates and is_for_project(spec, config.root) for spec in self.specs)
+        self._folders: dict[str, LanguageServers] = {}
+        self._is_announced = True
+
+    # --- for the agents ---
+
+    def make_after_step(self, place: "AgentPlace") -> AfterStep:
+        """Return the step that adds errors to the results of edits, and starts servers when a file is read."""
+
+        async def follow_call(tool: Tool[Any], args: Any, output: ToolOutput, context: ToolContext) -> ToolOutput:
+            paths = self._select_paths(tool, output, context)
+            servers = self._find_servers(place) if paths else None
+            if servers is None:
+                return output
+            if tool.kind == "read":
+                warm_up(servers, paths[0])
+                return output
+            context.keep_partial(output)
+            errors = await review_files(servers, paths)
+            return replace(output, text=f"{output.text}\n\n{errors}") if errors else output
+
+        return follow_call
+
+    def _select_paths(self, tool: Tool[Any], output: ToolOutput, context: ToolContext) -> list[str]:
+        """Return the files of a call that a server handles: those it changed, or the one it read before a change."""
+        if output.is_error or context.mode != "edit_mode" or not (tool.kind == "edit" or tool.name == "Read"):
+            return []
+        paths = dict.fromkeys(item.path for item in context.judged or ())
+        return [path for path in paths if any(spec.covers(path) for spec in self.specs)]
+
+    def make_tools(self, place: "AgentPlace", files: "FileCache") -> tuple[Tool[Any], ...]:
+        """Return the tools that ask servers; none if no server of the project finds definitions."""
+        if not self._navigates:
+            return ()
+        from odin.lsp.tool import make_tools
+
+        return make_tools(lambda: self._find_servers(place), files)
+
+    def _find_servers(self, place: "AgentPlace") -> LanguageServers | None:
+        """Return the servers of a folder. More folders than a few have none."""
+        known = self._folders.get(place.root)
+        if known is None and len(self._folders) < MAX_FOLDERS:
+            known = self._folders[place.root] = LanguageServers(
+                place.root,
+                self._select_specs(place.root),
+                place.runner,
+                env=self._env,
+                is_confined=place.sandbox.can_confine,
+                take_changes=self._make_change_reader(),
+                on_change=self._announce,
+            )
+        return known
+
+    def _select_specs(self, root: str) -> tuple[ServerSpec, ...]:
+        if root == self._config.root:
+            return self.specs
+        names = {spec.name for spec in self.specs}
+        return tuple(spec for spec in self._find_specs(root) if spec.name in names)
+
+    def _find_specs(self, root: str) -> tuple[ServerSpec, ...]:
+        config = self._config
+        declared = config.declared.get("lsp_servers", ())
+        by_project = {name for item in declared if item.layer == "project" for name in item.value}
+        return find_servers(root, self._env, config.lsp_servers, detect=config.lsp == "auto", by_project=by_project)
+
+    def _make_change_reader(self) -> Callable[[], Iterator[WatchedChange]]:
+        """Return what reads the changes of files that were recorded since it was last called."""
+        history = self._recorder.state.file_history
+        mark = history.mark()
+
+        def take_changes() -> Iterator[WatchedChange]:
+            nonlocal mark
+            recorded, mark = history.list_since(mark), history.mark()
+            last = {item.change.before.path: item.change for item in recorded}
+            for path, change in last.items():
+                was_there, is_there = change.before.kind != "absent", change.after.kind != "absent"
+                yield WatchedChange(path, 2 if was_there and is_there else 1 if is_there else 3)
+
+        return take_changes
+
+    # --- for front ends ---
+
+    def _announce(self) -> None:
+        """Publish the states, once for all changes of a moment."""
+        if self._is_announced:
+            self._is_announced = False
+            asyncio.get_running_loop().call_soon(self._publish)
+
+    def _publish(self) -> None:
+        self._is_announced = True
+        self._recorder.emit(LanguageServersChanged(self.list_states()))
+
+    def list_states(self) -> tuple[LanguageServerState, ...]:
+        """Return the servers of the project; those not started yet are idle."""
+        main = self._folders.get(self._config.root)
+        if main is not None:
+            return main.list_states()
+        return tuple(LanguageServerState(spec.name, "idle", file_types=spec.file_types) for spec in self.specs)
+
+    def switch(self, name: str, action: LanguageServerAction, place: "AgentPlace") -> bool:
+        """Restart, disable or enable one server, or all. Return False if nothing changed. Raise UsageError."""
+        names = [spec.name for spec in self.specs]
+        if name and name not in names:
+            raise UsageError(f"There is no language server {name!r} here.", f"One of: {', '.join(names)}.")
+        self._find_servers(place)
+        changed = False
+        for folder in self._folders.values():
+            for server in folder.all if not name else filter(None, [folder.find(name)]):
+                is_disabled = server.status == "disabled"
+                if action == "enable" and not is_disabled:
+                    continue
+                changed = True
+                server.stop("disabled" if action == "disable" else "idle")
+        return changed
+
+    def close(self) -> None:
+        for folder in self._folders.values():
+            folder.stop()

@@ -1,0 +1,134 @@
+"""The files that a language server is given, and the diagnostics that it returns about them."""
+
+import asyncio
+import os
+import stat
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from odin.lsp.protocol import PositionMap, Range, uri_of
+from odin.policy.paths import open_for_reading
+from odin.tools.files import decode, to_printable
+
+MAX_FILE_BYTES = 2_000_000
+"""Larger files are not given to servers."""
+
+_MAX_DIAGNOSTICS = 1_000
+
+ERROR, WARNING = 1, 2
+
+_LANGUAGES = {
+    ".py": "python",
+    ".pyi": "python",
+    ".ts": "typescript",
+    ".mts": "typescript",
+    ".cts": "typescript",
+    ".tsx": "typescriptreact",
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".cjs": "javascript",
+    ".jsx": "javascriptreact",
+    ".go": "go",
+    ".rs": "rust",
+    ".c": "c",
+    ".h": "c",
+    ".cc": "cpp",
+    ".cpp": "cpp",
+    ".cxx": "cpp",
+    ".hpp": "cpp",
+    ".hh": "cpp",
+}
+
+
+class Diagnostic(Struct, frozen=True):
+    """A problem in a file. `line` and `column` count from 1; `excerpt` is the line itself."""
+
+    line: int
+    column: int
+    severity: int
+    message: str
+    code: str
+    source: str
+    excerpt: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What stays the same if lines are inserted above it."""
+        return self.message, self.code, self.excerpt.strip()
+
+
+class SourceText(Struct, frozen=True):
+    """The text of a file as a server reads it, and the state of the file by which a change is noticed."""
+
+    text: str
+    key: tuple[int, int, int]
+
+
+def read_source(path: str) -> SourceText | None:
+    """Return the text of a file at a resolved path; None if there is none, or if it is binary or too large."""
+    try:
+        with FileIO(open_for_reading(path)) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
+                return None
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError):
+        return None
+    decoded = decode(data) if data is not None and len(data) <= MAX_FILE_BYTES else None
+    return None if decoded is None else SourceText(to_printable(decoded.text), file_key_of(info))
+
+
+def file_key_of(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+class OpenDocument:
+    """A file that the server has been given. `diagnostics` are the last ones, None before the first."""
+
+    def __init__(self, path: str, source: SourceText) -> None:
+        self.path = path
+        self.uri = uri_of(path)
+        self.source = source
+        self.version = 1
+        self.diagnostics: tuple[Diagnostic, ...] | None = None
+        self.reviewed_version = 0
+        self.review: asyncio.Task[None] | None = None
+        self.published = asyncio.Event()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the document as a server is given it when it is opened."""
+        suffix = Path(self.path).suffix
+        return {
+            "uri": self.uri,
+            "languageId": _LANGUAGES.get(suffix, suffix.removeprefix(".") or "plaintext"),
+            "version": self.version,
+            "text": self.source.text,
+        }
+
+
+class _RawDiagnostic(Struct):
+    range: Range
+    message: str
+    severity: int = ERROR
+    code: str | int | None = None
+    source: str | None = None
+
+
+def parse_diagnostics(items: list[Any], positions: PositionMap, server: str) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics of a file. What is none is left out."""
+    found: list[Diagnostic] = []
+    for item in items[:_MAX_DIAGNOSTICS]:
+        try:
+            raw = msgspec.convert(item, _RawDiagnostic)
+        except msgspec.ValidationError:
+            continue
+        line, column = positions.to_place(raw.range.start)
+        code = "" if raw.code is None else str(raw.code)
+        excerpt = positions.get_line(line)[:200]
+        source = raw.source or server
+        found.append(Diagnostic(line, column, raw.severity, raw.message, code[:100], source[:100], excerpt))
+    return tuple(found)

@@ -1,0 +1,482 @@
+"""One language server: its process, its view of the files, and what it is asked.
+
+The files on the disk are the truth: before every question the open documents are compared with them, so that edits,
+commands, undo and discarded speculative edits all reach the server in the same way. A server that crashes is started
+again with the next question, a few times; one that breaks the protocol is ended.
+"""
+
+import asyncio
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from msgspec import Struct, field
+
+from odin.core.path_names import contains
+from odin.core.tool import SandboxProfile
+from odin.lsp.documents import ERROR, WARNING, OpenDocument, SourceText, file_key_of, parse_diagnostics, read_source
+from odin.lsp.protocol import (
+    JsonRpcConnection,
+    PositionEncoding,
+    PositionMap,
+    ServerFault,
+    UnknownMethod,
+    path_of,
+    uri_of,
+)
+from odin.sandbox.output import HeadTailBuffer, InputPipe
+from odin.sandbox.process import RunningProcess, describe_exit
+from odin.sandbox.runner import ProcessRunner
+from odin.tools.files import to_printable
+
+START_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 30.0
+
+MAX_OPEN_DOCUMENTS = 40
+MAX_STARTS = 3
+"""How often a server is started until the user restarts it."""
+
+_MAX_STDERR_CHARS = 4_000
+
+ProcessStatus = Literal["idle", "starting", "ready", "failed", "disabled"]
+
+
+class ServerSpec(Struct, frozen=True):
+    """How a server is started and what it is for. `programs` are the places of its program, the preferred one first.
+
+    `navigates`: it finds definitions and references. `family`: of the servers of one family only one is used.
+    `options` are its settings; sections are looked up in them. `writes`: it must write to the project.
+    `sandboxed` is what the user wants; `needs_sandbox`: the project configures it, so it never runs without one.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    file_types: tuple[str, ...] = ()
+    root_markers: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    navigates: bool = True
+    family: str = ""
+    writes: bool = False
+    sandboxed: bool = True
+    needs_sandbox: bool = False
+
+    def covers(self, path: str) -> bool:
+        return path.endswith(self.file_types)
+
+
+class WatchedChange(Struct, frozen=True):
+    """A change of a file on the disk: 1 created, 2 changed, 3 deleted."""
+
+    path: str
+    kind: Literal[1, 2, 3]
+
+
+class LanguageServer:
+    """`is_confined` tells whether the sandbox works: without it, programs of the project are not started.
+
+    `on_change` is called when its status or its counts change.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        root: str,
+        runner: ProcessRunner,
+        *,
+        env: Mapping[str, str],
+        is_confined: Callable[[], bool],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self.status: ProcessStatus = "idle"
+        self.detail = ""
+        self.start_ms = 0
+        self.has_answered = False
+        self.unanswered = 0
+        self._root = root
+        self._runner = runner
+        self._env = env
+        self._is_confined = is_confined
+        self._on_change = on_change
+        self._starts = 0
+        self._starting: asyncio.Task[None] | None = None
+        self._running: RunningProcess | None = None
+        self._pipe: InputPipe | None = None
+        self._connection: JsonRpcConnection | None = None
+        self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
+        self._capabilities: dict[str, Any] = {}
+        self._encoding: PositionEncoding = "utf-16"
+        self._pulls = False
+        self._documents: OrderedDict[str, OpenDocument] = OrderedDict()
+
+    # --- the process ---
+
+    @property
+    def can_start(self) -> bool:
+        return self.status in ("idle", "starting", "ready") or (self.status == "failed" and self._starts < MAX_STARTS)
+
+    @property
+    def is_warm(self) -> bool:
+        return self.status == "ready" and self.has_answered
+
+    async def get_ready(self) -> None:
+        """Start the server if it does not run. Raise ServerFault if it cannot be used."""
+        if self.status == "ready":
+            return
+        if not self.can_start:
+            raise ServerFault(self.detail or f"{self.spec.name} is disabled")
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
+        if self._connection is None:
+            raise ServerFault(self.detail or f"{self.spec.name} was stopped")
+
+    async def _start(self) -> None:
+        self._starts += 1
+        self._change_status("starting")
+        began = time.monotonic()
+        try:
+            self._open_process()
+            assert self._connection is not None
+            result = await self._connection.request("initialize", self._build_initialize(), START_TIMEOUT_S)
+            self._read_capabilities(result)
+            self._connection.notify("initialized", {})
+            if self.spec.options:
+                self._connection.notify("workspace/didChangeConfiguration", {"settings": self.spec.options})
+        except (ServerFault, OSError) as error:
+            if self.status == "starting":
+                self._fail(self._describe_failure(str(error)))
+            return
+        except BaseException:
+            self._end_process()
+            raise
+        self.start_ms = int((time.monotonic() - began) * 1000)
+        self._change_status("ready")
+
+    def _open_process(self) -> None:
+        spec = self.spec
+        confined = (spec.sandboxed or spec.needs_sandbox) and self._is_confined()
+        if spec.needs_sandbox and not confined:
+            raise ServerFault("the project configures it, and there is no sandbox to run it in")
+        program = next((path for path in spec.programs if confined or not self._is_own(path)), "")
+        if not program:
+            name = spec.programs[0] if spec.programs else spec.name
+            raise ServerFault(f"{name} is a program of the project and is not started without a sandbox")
+        # a scope gives it a sandbox of its own, so that it does not keep the one of commands busy
+        profile = SandboxProfile(scope=(self._root,) if spec.writes else ()) if confined else None
+        env = {**({} if confined else self._build_outside_environment()), **spec.env}
+        self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
+        connection = self._connection = JsonRpcConnection(
+            self._write, self._on_notification, self._answer, lambda reason: self._on_broken(connection, reason)
+        )
+        running, self._pipe = self._runner.start_connected(
+            [program, *spec.args],
+            cwd=self._root,
+            env=env,
+            on_output=connection.receive,
+            errors=self._errors,
+            sandbox_profile=profile,
+        )
+        self._running = running
+        running.done.add_done_callback(lambda _: self._on_exit(running))
+
+    def _is_own(self, path: str) -> bool:
+        """True for a program of the project, which a command or an edit could have changed."""
+        return contains(self._root, path) or contains(self._root, os.path.realpath(path))
+
+    def _build_outside_environment(self) -> dict[str, str]:
+        """Return what keeps a server without a sandbox from running programs of the project."""
+        folders = self._env.get("PATH", os.defpath).split(os.pathsep)
+        kept = [folder for folder in folders if folder.startswith("/") and not self._is_own(folder)]
+        return {"PATH": os.pathsep.join(kept), "VIRTUAL_ENV": ""}
+
+    def _write(self, data: bytes) -> None:
+        if self._pipe is not None:
+            self._pipe.write(data)
+
+    def _build_initialize(self) -> dict[str, Any]:
+        folder = {"uri": uri_of(self._root), "name": Path(self._root).name}
+        return {
+            "processId": None,  # its process namespace is another one
+            "clientInfo": {"name": "odin"},
+            "rootUri": folder["uri"],
+            "rootPath": self._root,
+            "workspaceFolders": [folder],
+            "initializationOptions": self.spec.options,
+            "capabilities": _CAPABILITIES,
+        }
+
+    def _read_capabilities(self, result: Any) -> None:
+        found = cast("dict[str, Any]", result).get("capabilities") if isinstance(result, dict) else None
+        self._capabilities = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        encoding = self._capabilities.get("positionEncoding")
+        self._encoding = encoding if encoding in ("utf-8", "utf-16", "utf-32") else "utf-16"
+        self._pulls = self.supports("diagnosticProvider")
+
+    def supports(self, capability: str) -> bool:
+        """True if the server does this, such as `definitionProvider`. Its value may be an empty object."""
+        return self._capabilities.get(capability) not in (None, False)
+
+    def _on_exit(self, running: RunningProcess) -> None:
+        if running is self._running and self.status in ("starting", "ready"):
+            self._fail(self._describe_failure(f"it ended ({describe_exit(running.code)})"))
+
+    def _on_broken(self, connection: JsonRpcConnection, reason: str) -> None:
+        if connection is self._connection and self.status in ("starting", "ready"):
+            self._fail(reason)
+
+    def _describe_failure(self, reason: str) -> str:
+        lines = self._errors.render_text()[0].strip().splitlines()
+        said = f": {lines[-1].strip()[:200]}" if lines else ""
+        return f"{reason}{said}"
+
+    def _fail(self, reason: str) -> None:
+        self._end_process(reason)
+        self._change_status("failed", to_printable(reason))
+
+    def _end_process(self, reason: str = "the server was stopped") -> None:
+        running, pipe, connection = self._running, self._pipe, self._connection
+        self._running = self._pipe = self._connection = None
+        for document in self._documents.values():
+            document.published.set()
+        self._documents.clear()
+        self.has_answered = False
+        self.unanswered = 0
+        if connection is not None:
+            connection.close(reason)
+        if pipe is not None:
+            pipe.close()
+        if running is not None:
+            self._runner.kill_process(running)
+
+    def stop(self, status: ProcessStatus = "idle") -> None:
+        """End the process. It starts again with the next question, unless the status is `disabled`."""
+        self._end_process()
+        if self._starting is not None:
+            self._starting.cancel()
+        self._starting = None
+        self._starts = 0
+        self._change_status(status)
+
+    def _change_status(self, status: ProcessStatus, detail: str = "") -> None:
+        if (status, detail) != (self.status, self.detail):
+            self.status, self.detail = status, detail
+            self._on_change()
+
+    # --- its view of the files ---
+
+    def report_changes(self, changes: Iterable[WatchedChange]) -> None:
+        """Tell the server about files that changed on the disk."""
+        found = [{"uri": uri_of(item.path), "type": item.kind} for item in changes if contains(self._root, item.path)]
+        if found and self._connection is not None:
+            self._connection.notify("workspace/didChangeWatchedFiles", {"changes": found})
+
+    def follow(self, path: str) -> OpenDocument | None:
+        """Bring all open documents up to date and open this one. None if the file cannot be given to the server."""
+        for document in list(self._documents.values()):
+            if document.path != path and self._refresh(document):
+                self._review_later(document)
+        known = self._documents.get(path)
+        if known is not None:
+            self._refresh(known)
+        elif (source := read_source(path)) is not None:
+            self._open(path, source)
+        if path in self._documents:
+            self._documents.move_to_end(path)
+        return self._documents.get(path)
+
+    def find_document(self, path: str) -> OpenDocument | None:
+        return self._documents.get(path)
+
+    def map_positions(self, text: str) -> PositionMap:
+        return PositionMap(text, self._encoding)
+
+    def _notify(self, method: str, params: Any) -> None:
+        if self._connection is not None:
+            self._connection.notify(method, params)
+
+    def _open(self, path: str, source: SourceText) -> None:
+        while len(self._documents) >= MAX_OPEN_DOCUMENTS:
+            self._close(next(iter(self._documents.values())))
+        document = self._documents[path] = OpenDocument(path, source)
+        self._notify("textDocument/didOpen", {"textDocument": document.describe()})
+
+    def _close(self, document: OpenDocument) -> None:
+        del self._documents[document.path]
+        document.published.set()
+        self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+
+    def _refresh(self, document: OpenDocument) -> bool:
+        """Give the server the text on the disk. True if it is another one."""
+        try:
+            if file_key_of(os.lstat(document.path)) == document.source.key:
+                return False
+        except OSError:
+            self._close(document)
+            return False
+        source = read_source(document.path)
+        if source is None:
+            self._close(document)
+            return False
+        changed = source.text != document.source.text
+        document.source = source
+        if changed:
+            self._send_change(document)
+        return changed
+
+    def _send_change(self, document: OpenDocument) -> None:
+        """Send the whole text: it is as fast as a difference for files of this size, and cannot go wrong."""
+        document.version += 1
+        document.published.clear()
+        sync = self._capabilities.get("textDocumentSync")
+        options = cast("dict[str, Any]", sync) if isinstance(sync, dict) else {"change": sync, "save": True}
+        if options.get("change") in (1, 2):
+            changes = [{"text": document.source.text}]
+            identifier = {"uri": document.uri, "version": document.version}
+            self._notify("textDocument/didChange", {"textDocument": identifier, "contentChanges": changes})
+        else:
+            self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+            self._notify("textDocument/didOpen", {"textDocument": document.describe()})
+        if save := options.get("save"):
+            wants_text = isinstance(save, dict) and cast("dict[str, Any]", save).get("includeText")
+            more = {"text": document.source.text} if wants_text else {}
+            self._notify("textDocument/didSave", {"textDocument": {"uri": document.uri}, **more})
+
+    # --- diagnostics ---
+
+    async def review(self, document: OpenDocument) -> None:
+        """Wait for the diagnostics of the document as it is now. Raise ServerFault if they do not come."""
+        if document.review is None or document.review.done() or document.reviewed_version != document.version:
+            document.review = asyncio.create_task(self._review(document))
+        await asyncio.shield(document.review)
+
+    def _review_later(self, document: OpenDocument) -> None:
+        """Bring the diagnostics of a file up to date that was changed by something else than an edit, such as undo."""
+        document.review = asyncio.create_task(self._review(document))
+        document.review.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _review(self, document: OpenDocument) -> None:
+        document.reviewed_version = document.version
+        try:
+            if not self._pulls and not document.published.is_set():
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    await document.published.wait()
+            if self._pulls:
+                await self._pull(document)
+        except TimeoutError:
+            raise ServerFault(f"no diagnostics within {REQUEST_TIMEOUT_S:g} s") from None
+        self.has_answered = self.status == "ready"
+        self.unanswered = 0
+
+    def _start_pulling(self) -> None:
+        """The server wants to be asked for diagnostics. It may say so only after the first document."""
+        self._pulls = True
+        for document in self._documents.values():
+            document.published.set()
+
+    async def _pull(self, document: OpenDocument) -> None:
+        version = document.version
+        result = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": document.uri}})
+        items = cast("dict[str, Any]", result).get("items") if isinstance(result, dict) else None
+        if document.version == version and isinstance(items, list):
+            self._keep_diagnostics(document, cast("list[Any]", items))
+
+    def _keep_diagnostics(self, document: OpenDocument, items: list[Any]) -> None:
+        found = parse_diagnostics(items, self.map_positions(document.source.text), self.spec.name)
+        before, document.diagnostics = document.diagnostics, found
+        if before != found:
+            self._on_change()
+
+    def count_problems(self) -> tuple[int, int]:
+        """Return the errors and warnings in the open documents."""
+        found = [item.severity for document in self._documents.values() for item in document.diagnostics or ()]
+        return found.count(ERROR), found.count(WARNING)
+
+    # --- questions ---
+
+    async def ask(self, method: str, params: dict[str, Any], timeout: float = REQUEST_TIMEOUT_S) -> Any:
+        """Send a request to a server that is ready. Raise ServerFault."""
+        if self._connection is None:
+            raise ServerFault(self.detail or f"{self.spec.name} is not running")
+        return await self._connection.request(method, params, timeout)
+
+    def _on_notification(self, method: str, params: Any) -> None:
+        if method != "textDocument/publishDiagnostics" or not isinstance(params, dict):
+            return
+        fields = cast("dict[str, Any]", params)
+        document = self._documents.get(path_of(fields.get("uri")))
+        items, version = fields.get("diagnostics"), fields.get("version")
+        if document is None or not isinstance(items, list):
+            return
+        if isinstance(version, int) and version < document.version:
+            return
+        if not self._pulls:
+            self._keep_diagnostics(document, cast("list[Any]", items))
+            document.published.set()
+
+    def _answer(self, method: str, params: Any) -> Any:
+        fields = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+        match method:
+            case "workspace/configuration":
+                items = fields.get("items")
+                asked = cast("list[Any]", items) if isinstance(items, list) else []
+                return [self._find_setting(item) for item in asked]
+            case "client/registerCapability":
+                if "textDocument/diagnostic" in str(fields.get("registrations")):
+                    self._start_pulling()
+                return None
+            case "workspace/workspaceFolders":
+                return [{"uri": uri_of(self._root), "name": Path(self._root).name}]
+            case "workspace/applyEdit":
+                return {"applied": False, "failureReason": "Odin edits files itself."}
+            case "window/showDocument":
+                return {"success": False}
+            case (
+                "client/unregisterCapability"
+                | "window/workDoneProgress/create"
+                | "window/showMessageRequest"
+                | "workspace/diagnostic/refresh"
+                | "workspace/semanticTokens/refresh"
+                | "workspace/inlayHint/refresh"
+                | "workspace/codeLens/refresh"
+            ):
+                return None
+            case _:
+                raise UnknownMethod(method)
+
+    def _find_setting(self, item: Any) -> Any:
+        """Return the section of the options that the server asks for, such as `python.analysis`."""
+        section = cast("dict[str, Any]", item).get("section") if isinstance(item, dict) else None
+        value: Any = self.spec.options
+        for name in section.split(".") if isinstance(section, str) and section else ():
+            value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+        return value
+
+
+_CAPABILITIES: dict[str, Any] = {
+    "general": {"positionEncodings": ["utf-32", "utf-8", "utf-16"]},
+    "textDocument": {
+        "synchronization": {"didSave": True},
+        "publishDiagnostics": {"versionSupport": True},
+        "diagnostic": {"dynamicRegistration": True},
+        "definition": {"linkSupport": False},
+        "implementation": {"linkSupport": False},
+        "references": {},
+        "hover": {"contentFormat": ["plaintext", "markdown"]},
+        "documentSymbol": {"hierarchicalDocumentSymbolSupport": True},
+        "rename": {},
+    },
+    "workspace": {
+        "configuration": True,
+        "workspaceFolders": True,
+        "didChangeConfiguration": {},
+        "didChangeWatchedFiles": {"dynamicRegistration": True, "relativePatternSupport": True},
+        "symbol": {},
+        "workspaceEdit": {"documentChanges": True},
+    },
+}

@@ -1,0 +1,203 @@
+"""Language servers in a session: errors in the results of edits, the tools that ask them, and what turns them off."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.call_events import PermissionAsked, ToolEnded
+from odin.core.errors import UsageError
+from odin.core.event import LanguageServersChanged
+from odin.core.op import AnswerPermission, ControlLanguageServer, Rewind
+from odin.lsp import diagnostics
+from odin.testing import call, say
+from tests.lsp.conftest import FAKE
+
+from .conftest import Start, Talk
+
+PROGRAMS = str(Path(sys.executable).parent)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine must not make a test about content fail."""
+    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 20.0)
+    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 20.0)
+
+
+def fake(*vices: str, **more: Any) -> dict[str, Any]:
+    server = {"command": sys.executable, "args": ["-I", "-S", FAKE, *vices], "file_types": [".txt"], **more}
+    return {"lsp": "configured", "lsp_servers": {"fake": server}}
+
+
+def write(path: Path, text: str, name: str = "WriteFile") -> Any:
+    return call(name, {"file_path": str(path), "content": text})
+
+
+def results(talk: Talk) -> list[str]:
+    return [event.text for event in talk.all(ToolEnded)]
+
+
+async def test_every_edit_tool_gets_the_errors(start: Start, workspace: Path):
+    path = workspace / "a.txt"
+    path.write_text("one\n")
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-two BAD\n+two BAD BAD\n*** End Patch"
+    edit = {"file_path": str(path), "old_string": "one", "new_string": "two BAD"}
+    several = {"file_path": str(path), "edits": [{"old_string": "BAD BAD", "new_string": "BAD x BAD BAD"}]}
+    script = [
+        call("Read", {"file_path": str(path)}),
+        call("EditTool", edit),
+        call("apply_patch", {"input": patch}),
+        call("MultiEditTool", several),
+        write(path, "BAD\n", "AppendFile"),
+        write(workspace / "b.txt", "BAD\n"),
+        call("Delete", {"paths": [str(path)], "reason": "x"}),
+        say("done"),
+    ]
+    talk = await start(script, config=fake("pull"), trust=True)
+    await talk.say("go")
+    errors = [text.partition("after this change:\n")[2].splitlines() for text in results(talk)]
+    assert [len(lines) for lines in errors] == [0, 1, 2, 3, 4, 1, 0]
+    assert errors[1][0].replace("new: ", "") == "a.txt:1:5: bad word [fake B1]"
+    assert "b.txt:1:1: bad word [fake B1]" in str(talk.server.requests[6].body)
+    assert talk.all(LanguageServersChanged)[-1].servers[0].name == "fake"
+
+
+@pytest.mark.parametrize(
+    ("config", "trust"), [(fake(), False), ({**fake(), "lsp": "off"}, True), (fake(enabled=False), True)]
+)
+async def test_without_trust_or_switched_on_nothing_runs(
+    start: Start, workspace: Path, config: dict[str, Any], trust: bool
+):
+    talk = await start([write(workspace / "a.txt", "BAD\n"), say("done")], config=config, trust=trust)
+    await talk.say("go")
+    assert "bad word" not in results(talk)[0]
+    info = await talk.client.get_info()
+    assert (info.language_servers, "lsp" in info.tools) == ((), False)
+    assert info.language_servers_off
+    with pytest.raises(UsageError):
+        await talk.client.submit(ControlLanguageServer("restart"))
+
+
+async def test_a_project_starts_servers_only_when_it_is_trusted(start: Start, workspace: Path):
+    (workspace / "odinconfig.json").write_text(json.dumps(fake()))
+    for trust in (False, True):
+        talk = await start([say("done")], trust=trust)
+        info = await talk.client.get_info()
+        assert [state.name for state in info.language_servers] == (["fake"] if trust else [])
+        assert any("ignored because this folder is not trusted: lsp_servers" in text for text in info.warnings) != trust
+
+
+async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: Path):
+    (workspace / "a.txt").write_text("fine\n")
+    (workspace / "b.txt").write_text("fine\n")
+    script = [
+        call("Read", {"file_path": "a.txt"}),
+        call("EditTool", {"file_path": "a.txt", "old_string": "fine", "new_string": "BAD"}),
+        say("done"),
+        write(workspace / "c.txt", "x\n"),
+        say("done"),
+    ]
+    talk = await start(script, config=fake("pull"), trust=True)
+    await talk.say("go")
+    assert (await talk.client.get_info()).language_servers[0].errors == 1
+    await talk.client.submit(Rewind((await talk.client.snapshot()).messages[-1].id))
+    await talk.say("again")
+    async with asyncio.timeout(20):
+        while (await talk.client.get_info()).language_servers[0].errors:
+            await asyncio.sleep(0.01)
+
+
+async def test_the_tools_answer_in_lines_of_places(start: Start, workspace: Path):
+    (workspace / "a.txt").write_text("top = word\nß😀 word\n")
+    (workspace / "b.txt").write_text("another word\n")
+    ask = [
+        {"action": "definition", "path": "a.txt", "line": 2, "symbol": "word"},
+        {"action": "references", "path": "a.txt", "line": 2, "character": 4},
+        {"action": "hover", "path": "a.txt", "symbol": "word"},
+        {"action": "symbols", "path": "a.txt"},
+        {"action": "symbols", "query": "word"},
+        {"action": "implementation", "path": "a.txt", "line": 1},
+        {"action": "references", "path": "a.txt", "line": 9},
+        {"action": "references", "path": "a.txt", "line": 1, "symbol": "missing"},
+        {"action": "hover", "path": "a.md", "line": 1},
+        {"action": "hover"},
+    ]
+    talk = await start([*(call("lsp", args) for args in ask), say("done")], config=fake(), trust=True)
+    await talk.say("go", "ask_mode")
+    found = results(talk)
+    places = ["a.txt:1:7: top = word", "a.txt:2:4: ß😀 word", "b.txt:1:9: another word"]
+    assert found[0] == places[0]
+    assert found[1].splitlines() == places
+    assert found[2] == "about word\n\nmore"
+    assert found[3] == "a.txt:1: top (class)\na.txt:1:   inner (method)"
+    assert found[4].splitlines() == ["a.txt:1: word (variable)", "a.txt:2: word (variable)"]
+    assert found[5:] == [
+        "fake does not support implementation.",
+        "a.txt has no line 9.",
+        "'missing' is not in line 1 of a.txt.",
+        "The language server cannot answer: no language server handles a.md.",
+        "hover needs path, and line or symbol.",
+    ]
+
+
+async def test_a_renaming_is_one_edit_of_all_files_that_asks_and_can_be_undone(start: Start, workspace: Path):
+    (workspace / "a.txt").write_bytes(b"old = 1\r\n\xc3\x9f old\r\n")
+    (workspace / "b.txt").write_text("BAD old older\n")
+    rename = call("lsp_rename", {"path": "a.txt", "symbol": "old", "new_name": "fresh"})
+    talk = await start([rename, say("done")], config=fake(), trust=True, yes=False, can_ask=True)
+    talk.answers.append(AnswerPermission("", True))
+    await talk.say("go")
+    (asked,) = talk.all(PermissionAsked)
+    assert (len(asked.asked_paths), "-BAD old older\n+BAD fresh older" in asked.preview) == (2, True)
+    assert (workspace / "a.txt").read_bytes() == b"fresh = 1\r\n\xc3\x9f fresh\r\n"
+    assert (workspace / "b.txt").read_text() == "BAD fresh older\n"
+    assert results(talk)[0].startswith("Renamed old to fresh: 3 places in 2 files.\n")
+    assert "b.txt:1:1: bad word" in results(talk)[0]
+    await talk.client.submit(Rewind((await talk.client.snapshot()).messages[-1].id))
+    assert (workspace / "b.txt").read_text() == "BAD old older\n"
+    assert (workspace / "a.txt").read_bytes().count(b"old") == 2
+
+
+@pytest.mark.parametrize(
+    ("vices", "args", "reason"),
+    [
+        (("outside",), {}, "would change /etc/passwd, which is outside the project"),
+        ((), {"symbol": "missing"}, "'missing' is not in a.txt"),
+        (("hang:initialize", "exit:initialize"), {}, "it ended (exit code 3)"),
+    ],
+)
+async def test_a_renaming_that_cannot_be_is_refused_without_asking(
+    start: Start, workspace: Path, vices: tuple[str, ...], args: dict[str, str], reason: str
+):
+    (workspace / "a.txt").write_text("old\n")
+    rename = call("lsp_rename", {"path": "a.txt", "symbol": "old", "new_name": "fresh", **args})
+    talk = await start([rename, say("done")], config=fake(*vices), trust=True, yes=False, can_ask=True)
+    await talk.say("go")
+    assert reason in results(talk)[0]
+    assert (workspace / "a.txt").read_text() == "old\n"
+
+
+async def test_servers_can_be_disabled_and_enabled(start: Start, workspace: Path):
+    edits = [write(workspace / f"{number}.txt", "BAD\n") for number in range(3)]
+    talk = await start([item for edit in edits for item in (edit, say("done"))], config=fake(), trust=True)
+    for number, action in enumerate(("restart", "disable", "enable")):
+        assert await talk.client.submit(ControlLanguageServer(action, "fake"))  # pyright: ignore[reportArgumentType]
+        await talk.say("go")
+        assert ("bad word" in results(talk)[number]) == (action != "disable")
+    with pytest.raises(UsageError, match="no language server 'other'"):
+        await talk.client.submit(ControlLanguageServer("restart", "other"))
+
+
+async def test_ruff_reviews_an_edit(start: Start, workspace: Path):
+    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
+    config = {"lsp_servers": {"basedpyright": {"enabled": False}}}
+    talk = await start(
+        [write(workspace / "a.py", "print(ä)\n"), say("done")], config=config, env={"PATH": path}, trust=True
+    )
+    await talk.say("go")
+    assert results(talk)[0].endswith("a.py:1:7: Undefined name `ä` [Ruff F821]")

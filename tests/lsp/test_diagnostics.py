@@ -1,0 +1,166 @@
+"""The errors of an edited file: in time or not at all, bounded, and from whatever server."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from odin.lsp import diagnostics
+from odin.lsp.diagnostics import review_files, warm_up
+from odin.lsp.server import WatchedChange
+from odin.lsp.servers import LanguageServers
+
+from .conftest import Serve
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine must not make a test about content fail."""
+    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 20.0)
+    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 20.0)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 0.1)
+    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 0.05)
+
+
+def write(folder: Path, text: str, name: str = "a.txt") -> str:
+    path = Path(os.path.realpath(folder), name)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return str(path)
+
+
+async def review(servers: LanguageServers, *paths: str) -> list[str]:
+    return (await review_files(servers, paths)).splitlines()[1:]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    "vices",
+    [("push",), ("pull",), ("push", "utf-8"), ("pull", "utf-32"), ("push", "stale"), ("wrong_ids", "pull"), ("asks",)],
+)
+async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path, vices: tuple[str, ...]):
+    servers = serve(*vices)
+    path = write(tmp_path, "one\r\nß😀 BAD\r\n")
+    assert await review(servers, path) == ["a.txt:2:4: bad word [fake B1]"]
+    write(tmp_path, "zero\r\none\r\nß😀 BAD\r\nBAD ODD\r\n")
+    assert await review(servers, path) == ["a.txt:4:1: new: bad word [fake B1]", "a.txt:3:4: bad word [fake B1]"]
+    assert [(state.status, state.errors, state.warnings) for state in servers.list_states()] == [("ready", 2, 1)]
+    write(tmp_path, "one\n")
+    assert await review_files(servers, [path]) == ""
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_lying_server_is_read_with_care(serve: Serve, tmp_path: Path):
+    path = write(tmp_path, "x\nBAD\n")
+    assert await review(serve("lies"), path) == ["a.txt:2:1: bad word [fake B1]"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_errors_are_bounded_in_number_and_length(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(diagnostics, "MAX_MESSAGE_CHARS", 3)
+    found = await review(serve("pull"), write(tmp_path, "BAD\n" * 25))
+    assert (found[0], found[-1], len(found)) == ("a.txt:1:1: bad... [fake B1]", "... and 15 more errors", 11)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    "vice",
+    ["hang:initialize", "hang:textDocument/didOpen", "mute", "exit:initialize", "exit:textDocument/didOpen",
+     "garbage:initialize", "broken:textDocument/didOpen", "huge:initialize", "flood:textDocument/didOpen"],
+)  # fmt: skip
+async def test_a_bad_server_costs_a_moment_and_nothing_else(serve: Serve, tmp_path: Path, vice: str):
+    servers = serve(vice)
+    path = write(tmp_path, "BAD\n")
+    started = time.monotonic()
+    for _ in range(6):
+        assert await review_files(servers, [path]) == ""
+    assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    ("vice", "detail"),
+    [
+        ("exit:initialize", "it ended (exit code 3): out of luck"),
+        ("garbage:initialize", "its output is not the language server protocol"),
+        ("broken:initialize", "it sent broken JSON"),
+        ("huge:initialize", "it sent a message of 99,999,999,999 bytes"),
+        ("flood:initialize", "it sent more than Odin reads"),
+    ],
+)
+async def test_a_failure_is_explained_and_the_server_given_up(serve: Serve, tmp_path: Path, vice: str, detail: str):
+    servers = serve(vice)
+    path = write(tmp_path, "BAD\n")
+    for _ in range(5):
+        assert await review_files(servers, [path]) == ""
+    (state,) = servers.list_states()
+    assert state.status == "failed" and state.detail.startswith(detail)
+    assert servers.list_for(path) == ()
+    servers.all[0].stop()
+    assert servers.list_for(path) != ()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_server_that_crashed_is_started_again(serve: Serve, tmp_path: Path):
+    servers = serve("exit:textDocument/didClose")
+    path, other = write(tmp_path, "BAD\n"), write(tmp_path, "BAD\n", "b.txt")
+    assert len(await review(servers, path, other)) == 2
+    Path(other).unlink()
+    await review(servers, path)
+    while servers.list_states()[0].status != "failed":
+        await asyncio.sleep(0.01)
+    assert await review(servers, path) == ["a.txt:1:1: bad word [fake B1]"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_the_server_follows_the_disk(serve: Serve, tmp_path: Path):
+    """Whatever changes files, what the server knows is what is on the disk when it is asked."""
+    trace, told = tmp_path / "trace", [WatchedChange(f"{os.path.realpath(tmp_path)}/new.txt", 1)]
+    servers = serve("pull", f"trace={trace}", take_changes=lambda: [told.pop()] if told else [])
+    path, other = write(tmp_path, "BAD\n"), write(tmp_path, "fine\n", "b.txt")
+    await review(servers, path, other)
+    told.append(WatchedChange(f"{os.path.realpath(tmp_path)}/c.txt", 3))
+    write(tmp_path, "BAD\nBAD\n")
+    Path(other).unlink()
+    assert len(await review(servers, path)) == 2
+    assert trace.read_text().splitlines()[2:] == [
+        "textDocument/didOpen a.txt",
+        "textDocument/didOpen b.txt",
+        "textDocument/diagnostic a.txt",
+        "textDocument/diagnostic b.txt",
+        "workspace/didChangeWatchedFiles  3c.txt",
+        "textDocument/didClose b.txt",
+        "textDocument/didChange a.txt",
+        "textDocument/didSave a.txt",
+        "textDocument/diagnostic a.txt",
+    ]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_file_that_was_read_is_known_before_it_is_changed(serve: Serve, tmp_path: Path):
+    servers = serve("pull")
+    path = write(tmp_path, "BAD\n")
+    warm_up(servers, path)
+    while not servers.list_states()[0].errors:
+        await asyncio.sleep(0.01)
+    write(tmp_path, "BAD\nBAD x\n")
+    assert (await review(servers, path))[0] == "a.txt:2:1: new: bad word [fake B1]"
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("data", [b"\0\0BAD\n", b"BAD\n" * 600_000])
+async def test_files_that_are_no_text_for_a_server(serve: Serve, tmp_path: Path, data: bytes):
+    path = Path(os.path.realpath(tmp_path), "a.txt")
+    path.write_bytes(data)
+    assert await review_files(serve("pull"), [str(path), f"{path.parent}/missing.txt", "/etc/hosts.txt"]) == ""
+
+
+@pytest.mark.usefixtures("patient")
+async def test_bytes_that_are_not_utf_8_have_their_place(serve: Serve, tmp_path: Path):
+    path = write(tmp_path, "\udce9\udce8 BAD\n")
+    assert await review(serve("pull"), path) == ["a.txt:1:4: bad word [fake B1]"]
