@@ -10,8 +10,15 @@ import pytest
 from odin.api import error_of
 from odin.config.files import lock_file
 from odin.core import errors
-from odin.core.call_events import ActivityChanged, ReplyRolledBack, RetryScheduled, UsageRecorded
-from odin.core.event import KeyPoolChanged, RateLimitUpdated, Warned
+from odin.core.call_events import (
+    ActivityChanged,
+    KeyPoolChanged,
+    RateLimitUpdated,
+    ReplyRolledBack,
+    RetryScheduled,
+    UsageRecorded,
+)
+from odin.core.event import Warned
 from odin.core.provider import RateLimitChunk
 from odin.models.key_pool import KeyPool
 from odin.models.key_states import KeyState, KeyStates, fingerprint_of

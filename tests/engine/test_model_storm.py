@@ -20,9 +20,9 @@ import pytest
 from odin.app import open_session
 from odin.config import Options
 from odin.config.paths import locate_key_states
-from odin.core.call_events import RetryScheduled, ToolEnded, UsageRecorded
+from odin.core.call_events import KeyPoolChanged, RetryScheduled, ToolEnded, UsageRecorded
 from odin.core.errors import StreamCut, StreamStalled, Unreachable
-from odin.core.event import AnyEvent, Envelope, KeyPoolChanged, ModelChanged, TurnEnded
+from odin.core.event import AnyEvent, Envelope, ModelChanged, TurnEnded
 from odin.core.message import Image
 from odin.core.op import Prompt
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput

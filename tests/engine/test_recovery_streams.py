@@ -10,6 +10,7 @@ import pytest
 from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
+    RateLimitUpdated,
     Replied,
     ReplyRolledBack,
     RetryScheduled,
@@ -18,7 +19,6 @@ from odin.core.call_events import (
     UsageRecorded,
 )
 from odin.core.errors import EmptyReply, Overloaded, RateLimited
-from odin.core.event import RateLimitUpdated
 from odin.core.message import Usage
 from odin.core.op import Interrupt, Prompt
 from odin.engine.stream import RetryPolicy

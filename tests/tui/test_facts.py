@@ -7,7 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from odin.core.call_events import (
+    KeyPoolChanged,
     PermissionAsked,
+    RateLimitUpdated,
     RequestStarted,
     SpawnFinished,
     SpawnStarted,
@@ -21,12 +23,10 @@ from odin.core.event import (
     AgentStarted,
     Envelope,
     FilesChanged,
-    KeyPoolChanged,
     LoopChanged,
     ModelChanged,
     PromptDropped,
     PromptQueued,
-    RateLimitUpdated,
     Redone,
     Rewound,
     SkillUsed,

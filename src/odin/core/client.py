@@ -10,8 +10,15 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from odin.core.call_events import ActivityChanged, UsageGrouping, UsageReport, UsageTotals
-from odin.core.event import Envelope, KeyPoolChanged, RateLimitUpdated
+from odin.core.call_events import (
+    ActivityChanged,
+    KeyPoolChanged,
+    RateLimitUpdated,
+    UsageGrouping,
+    UsageReport,
+    UsageTotals,
+)
+from odin.core.event import Envelope
 from odin.core.event_values import (
     DEFAULT_ROLE,
     CachedFile,

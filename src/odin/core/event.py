@@ -16,12 +16,14 @@ from odin.core.call_events import (
     CallStreamed,
     FileCached,
     HookRan,
+    KeyPoolChanged,
     PermissionAnswered,
     PermissionAsked,
     PlanAnswered,
     PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
+    RateLimitUpdated,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -470,36 +472,6 @@ class Warned(Event, frozen=True):
     durable = False
     text: str
     level: Literal["info", "warn", "error"] = "warn"
-
-
-class RateLimitUpdated(Event, frozen=True):
-    """The provider's remaining rate limits; -1 if not reported. They reset in `reset_s` seconds.
-
-    `key` is the end of the key that they are about.
-    """
-
-    durable = False
-    provider: str
-    requests_left: int = -1
-    requests_limit: int = -1
-    tokens_left: int = -1
-    tokens_limit: int = -1
-    reset_s: float = 0.0
-    key: str = ""
-
-
-class KeyPoolChanged(Event, frozen=True):
-    """The keys of a provider changed. `healthy` of `total` can be used and have not failed since their last success.
-
-    `key` is the end of the one in use. `next_s` is the time until one more can be used, 0 if none is in cooldown.
-    """
-
-    durable = False
-    provider: str
-    healthy: int
-    total: int
-    key: str = ""
-    next_s: float = 0.0
 
 
 class ServersToggled(Event, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
+    RateLimitUpdated,
     ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
@@ -27,7 +28,7 @@ from odin.core.call_events import (
     UsageRecorded,
 )
 from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, ReplyBlocked, StreamCut
-from odin.core.event import AnyEvent, RateLimitUpdated, TitleSet, TurnEnded
+from odin.core.event import AnyEvent, TitleSet, TurnEnded
 from odin.core.event_values import DiscardReason
 from odin.core.message import HistoryFold, Message, PromptMessage, ReplyMessage, Usage
 from odin.core.provider import (

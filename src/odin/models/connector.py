@@ -13,9 +13,9 @@ import msgspec
 from odin.config import Config, get_config_dir
 from odin.config.auth import read_auth_file
 from odin.config.paths import locate_key_states, locate_model_catalog
+from odin.core.call_events import KeyPoolChanged, RateLimitUpdated
 from odin.core.client import AvailableModel, ServerScope
 from odin.core.errors import OdinError, ProviderError
-from odin.core.event import KeyPoolChanged, RateLimitUpdated
 from odin.core.provider import ModelInfo, Provider, RateLimitChunk
 from odin.core.text import suggest_similar
 from odin.models.catalog import (

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from odin.config.auth import mask_key
+from odin.core.call_events import KeyPoolChanged
 from odin.core.errors import AllKeysCooling, AuthFailed, EmptyReply, ProviderError, QuotaExhausted, RateLimited
-from odin.core.event import KeyPoolChanged
 from odin.core.provider import RateLimitChunk
 from odin.models.key_states import KeyLimits, KeyState, KeyStates, fingerprint_of
 from odin.providers.settings import KeyOrder, KeyRotation

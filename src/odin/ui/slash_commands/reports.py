@@ -11,9 +11,17 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from odin.core.call_events import RetryScheduled, UsageGrouping, UsageReport, UsageRow, UsageTotals
+from odin.core.call_events import (
+    KeyPoolChanged,
+    RateLimitUpdated,
+    RetryScheduled,
+    UsageGrouping,
+    UsageReport,
+    UsageRow,
+    UsageTotals,
+)
 from odin.core.client import AvailableModel, ChangedFile, Client, ContextReport, SessionInfo, Snapshot
-from odin.core.event import Envelope, KeyPoolChanged, RateLimitUpdated, TurnEnded, Warned
+from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.event_values import Event
 from odin.core.format import count_of, describe_limits, format_count, format_seconds, format_usd, shorten_home
 from odin.core.slash_commands import make_argument_error, make_usage_error

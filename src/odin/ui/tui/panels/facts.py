@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from odin.core.call_events import (
+    KeyPoolChanged,
+    RateLimitUpdated,
     RequestStarted,
     SpawnFinished,
     SpawnStarted,
@@ -22,14 +24,12 @@ from odin.core.event import (
     BudgetSet,
     Envelope,
     FilesChanged,
-    KeyPoolChanged,
     LoopChanged,
     ModelChanged,
     PermissionModeChanged,
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    RateLimitUpdated,
     Redone,
     Rewound,
     RoleChanged,
