@@ -12,10 +12,11 @@ import pytest
 
 from odin.app import open_session
 from odin.config import Options
-from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded
-from odin.core.event import AnyEvent, TurnEnded, Warned
+from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
+from odin.core.errors import UsageError
+from odin.core.event import AnyEvent, NoteAdded, TurnEnded, Warned
 from odin.core.event_values import ServerStatus
-from odin.core.op import AnswerPermission, AnswerQuestions, Prompt
+from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
 from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer, call, say
 
@@ -23,7 +24,7 @@ PROGRAM = str(Path(__file__).with_name("server.py"))
 
 
 def tiny(**given: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, json.dumps(given)]}
+    return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, json.dumps(given).replace("$", "$$")]}
 
 
 def configure(home: Path, servers: dict[str, Any], **limits: Any) -> None:
@@ -96,7 +97,7 @@ async def opened(workspace: Path, home: Path) -> AsyncIterator[Open]:
         session.model.__exit__(None, None, None)
 
 
-def use(tool: str, number: int = 1, **args: Any) -> Any:
+def use(tool: str, number: Any = 1, **args: Any) -> Any:
     return call(f"mcp__tiny__{tool}", args, id=f"toolu_{number}")
 
 
@@ -107,4 +108,287 @@ async def test_a_tool_of_a_server_is_offered_asked_about_and_called(opened: Open
     assert {"mcp__tiny__echo", "mcp__tiny__write", "ReadMcpResource"} <= set(session.tools())
     assert session.asked == ["mcp__tiny__echo"]
     assert session.results() == ["echo: hello"]
-    assert (await session.state_of("tiny")).state == "ready"
+    state = await session.state_of("tiny")
+    assert (state.state, state.version, state.prompts, state.resources) == ("ready", "tiny 1", 1, 1)
+
+
+async def test_the_second_session_waits_for_no_server_and_sends_the_same_bytes(opened: Open, home: Path):
+    configure(home, {"tiny": tiny(instructions="Be kind.")})
+    first = await opened([say("done")])
+    await first.ask()
+    second = await opened([use("echo", text="hi"), say("done")])
+    assert (await second.state_of("tiny")).state == "pending"
+    assert (await second.state_of("tiny")).tools == 12
+    await second.ask()
+    bodies = [session.model.requests[0].json for session in (first, second)]
+    assert bodies[0]["tools"] == bodies[1]["tools"]
+    assert bodies[0]["system"] == bodies[1]["system"]
+    assert "# MCP servers\n- tiny: Be kind." in str(bodies[0]["system"]).replace("\\n", "\n")
+    assert second.tools(0) == second.tools(1)
+    assert second.results() == ["echo: hi"]
+
+
+async def test_annotations_decide_the_mode_but_never_the_permission(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("write", text="x"), say("no"), use("echo"), say("done")])
+    await session.ask(mode="ask_mode")
+    assert {"mcp__tiny__echo", "mcp__tiny__fail"} <= set(session.tools()), "it says that it reads, or nothing"
+    assert "mcp__tiny__write" not in session.tools()
+    assert "not available in ask_mode" in session.results()[0]
+    await session.ask()
+    assert session.asked == ["mcp__tiny__echo"]
+
+
+@pytest.mark.parametrize("rule", ["mcp__tiny__echo", "mcp__tiny", "mcp__*", "mcp_tiny_echo"])
+async def test_rules_name_servers_and_tools(opened: Open, home: Path, rule: str):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("echo", text="x"), say("done")], allowed_tools=(rule,))
+    await session.ask()
+    assert (session.asked, session.results()) == ([], ["echo: x"])
+
+
+async def test_a_denied_server_is_not_offered_and_its_calls_are_refused(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("echo"), say("done")], disallowed_tools=("mcp__tiny",))
+    await session.ask()
+    assert not [name for name in session.tools() if name.startswith("mcp__")]
+    assert session.results()[0].startswith(("There is no tool", "Denied by rule"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "shown"),
+    [
+        ("fail", {}, "It failed."),
+        ("picture", {}, "(image: 1x1, png"),
+        ("slow", {}, "slow done"),
+        ("env", {"text": "ANTHROPIC_API_KEY"}, "unset"),
+        ("env", {"text": "GREETING"}, "hello"),
+        ("roots", {}, "file://"),
+        ("sample", {}, "Sampling not supported"),
+        ("long", {"text": "200000"}, "result cut: the first 20480 and the last 30720 of 200000 characters"),
+        ("die", {}, "The MCP server tiny ended during the call: it ended with exit code 3: the disk is on fire."),
+    ],
+)
+async def test_results(opened: Open, home: Path, tool: str, args: dict[str, str], shown: str):
+    configure(home, {"tiny": {**tiny(), "env": {"GREETING": "hello"}}})
+    session = await opened([use(tool, **args), say("done")])
+    ended = await session.ask()
+    assert ended.reason == "end_turn"
+    assert shown in session.results()[0]
+
+
+async def test_progress_and_logs_of_a_call_are_shown(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("slow"), say("done")])
+    await session.ask()
+    lines = [event.text for event in session.events if isinstance(event, ToolProgressed)]
+    assert [line for line in lines if "working" in line] == ["1 of 2: working", "2 of 2: working"]
+
+
+async def test_a_server_that_died_is_started_again_by_the_next_call(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("die", 1), use("echo", 2, text="back"), say("done")])
+    await session.ask()
+    assert session.results()[1] == "echo: back"
+    assert [text for text in session.warnings() if "tiny" in text] == [
+        "The MCP server tiny cannot be used: it ended with exit code 3: the disk is on fire. /mcp shows the servers."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        (tiny(fault="crash"), "it ended with exit code 1: no licence found"),
+        (tiny(fault="junk"), "it prints text that is not MCP on its standard output: Welcome to my server!"),
+        (tiny(fault="flood"), "it flooded Odin with messages"),
+        (tiny(fault="hang"), "it did not answer within 0.3 s"),
+        ({"command": "no-such-program"}, "no-such-program was not found"),
+        ({"command": "true"}, "it ended with exit code 0"),
+        ({"args": ["x"]}, "it has neither a command nor a url"),
+        ({"url": "ftp://x"}, "its url must begin with http:// or https://"),
+        ({"url": "http://127.0.0.1:1/mcp"}, "http://127.0.0.1:1/mcp cannot be reached"),
+    ],
+)
+async def test_a_server_that_fails_costs_one_message(
+    opened: Open, home: Path, server: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
+    configure(home, {"bad": server, "tiny": tiny()}, connect_s=0.3 if "hang" in str(server) else 5)
+    session = await opened([use("echo", text="fine"), say("done")])
+    await session.ask()
+    assert session.results() == ["echo: fine"]
+    state = await session.state_of("bad")
+    assert (state.state, state.detail[: len(why)]) == ("failed", why)
+    assert len([text for text in session.warnings() if "bad" in text]) == 1
+
+
+async def test_text_before_the_first_message_is_ignored(opened: Open, home: Path):
+    configure(home, {"tiny": tiny(fault="logs")})
+    session = await opened([use("echo", text="x"), say("done")])
+    await session.ask()
+    assert session.results() == ["echo: x"]
+
+
+async def test_a_result_that_is_too_large_fails_alone(opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odin.mcp.transport.read_lines.__defaults__", (1_000_000,))
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("long", 1, text="3000000"), use("echo", 2, text="still here"), say("done")])
+    await session.ask()
+    assert "it sent a message of 3 MB" in session.results()[0]
+    assert session.results()[1] == "echo: still here"
+
+
+async def test_a_changed_list_takes_effect_with_a_later_request(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("change", 1), say("one"), say("two")])
+    await session.ask()
+    async with asyncio.timeout(5):
+        while (await session.state_of("tiny")).tools != 1:
+            await asyncio.sleep(0.01)
+    await session.ask()
+    assert [name for name in session.tools(-1) if name.startswith("mcp__")] == ["mcp__tiny__fresh"]
+
+
+# --- names and schemas ---
+
+
+def odd(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"} if schema is None else schema, **more}
+
+
+async def test_names_and_schemas_that_an_api_rejects_are_repaired_or_left_out(opened: Open, home: Path):
+    node = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Node"}}}
+    tools = [
+        odd("with spaces & ünicode"),
+        odd("x" * 100),
+        odd("same.name"),
+        odd("same/name"),
+        odd("recursive", {"type": "object", "properties": {"node": {"$ref": "#/$defs/Node"}}, "$defs": {"Node": node}}),
+        odd("union", {"type": "object", "anyOf": [{"properties": {"a": {"type": ["string", "null"]}}}]}),
+        odd("bad_pattern", {"type": "object", "properties": {"p": {"type": "string", "pattern": "(["}}}),
+        odd("bad_property", {"type": "object", "properties": {"a b": {}}, "required": ["a b"]}),
+        odd("not_an_object", {"type": "string"}),
+    ]
+    configure(home, {"tiny": tiny(tools=tools)})
+    session = await opened([say("done")])
+    await session.ask()
+    specs = {tool["name"]: tool["input_schema"] for tool in session.model.requests[0].json["tools"]}
+    ours = [name for name in specs if name.startswith("mcp__")]
+    assert len(ours) == len(set(ours)) == 7
+    assert max(map(len, ours)) <= 64
+    assert specs["mcp__tiny__union"]["properties"] == {"a": {"type": "string"}}
+    assert specs["mcp__tiny__bad_pattern"]["properties"] == {"p": {"type": "string"}}
+    left_out = [text for text in session.warnings() if "left out" in text]
+    assert [text.split("'")[1] for text in left_out] == ["bad_property", "not_an_object"]
+
+
+async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened: Open, home: Path):
+    configure(home, {"tiny": tiny(tools=200), "more": tiny(tools=50)})
+    script = [
+        call("ToolSearch", {"query": "tool_17"}, id="toolu_1"),
+        call("McpCall", {"tool": "mcp__tiny__tool_17", "arguments": {"text": "x"}}, id="toolu_2"),
+        call("McpCall", {"tool": "mcp__tiny__nothing"}, id="toolu_3"),
+        say("done"),
+    ]
+    session = await opened(script, disallowed_tools=("mcp__more",))
+    await session.ask()
+    assert not [name for name in session.tools() if name.startswith("mcp__")]
+    assert {"ToolSearch", "McpCall"} <= set(session.tools())
+    assert len(session.model.requests[0].body) < 16_000
+    assert session.results()[0].startswith("mcp__tiny__tool_17: Does tool_17.")
+    assert (session.asked, session.results()[1]) == (["mcp__tiny__tool_17"], "tool_17: x")
+    assert "There is no tool 'mcp__tiny__nothing' now" in session.results()[2]
+    assert len({json.dumps(seen.json["tools"]) for seen in session.model.requests}) == 1
+
+
+# --- what servers ask ---
+
+
+@pytest.mark.parametrize(
+    ("schema", "answers", "given"),
+    [
+        ({"name": {"type": "string"}}, (("Ada",),), {"action": "accept", "content": {"name": "Ada"}}),
+        ({"n": {"type": "integer"}}, (("7",),), {"action": "accept", "content": {"n": 7}}),
+        ({"n": {"type": "integer"}}, (("seven",),), {"action": "decline"}),
+        ({"ok": {"type": "boolean"}}, (("No",),), {"action": "accept", "content": {"ok": False}}),
+        ({"c": {"type": "string", "enum": ["a", "b"]}}, (("b",),), {"action": "accept", "content": {"c": "b"}}),
+        ({"name": {"type": "string"}}, (), {"action": "cancel"}),
+        ({"api_key": {"type": "string"}}, (("never asked",),), {"action": "decline"}),
+        ({"x": {"type": "string", "description": "Your password"}}, (("never asked",),), {"action": "decline"}),
+    ],
+)
+async def test_a_question_of_a_server(opened: Open, home: Path, schema: Any, answers: Any, given: dict[str, Any]):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("ask", text=json.dumps(schema)), say("done")], allowed_tools=("mcp__tiny",))
+    session.answers = answers
+    await session.ask()
+    assert json.loads(session.results()[0]) == given
+    is_secret = answers == (("never asked",),)
+    assert ("Who are you?" in str(session.asked)) != is_secret
+    assert any("asked for a secret" in text for text in session.warnings()) == is_secret
+
+
+async def test_sampling_works_if_it_is_allowed(opened: Open, home: Path):
+    configure(home, {"tiny": {**tiny(), "sampling": True}})
+    session = await opened([use("sample"), say("done")], allowed_tools=("mcp__tiny",))
+    await session.ask()
+    assert json.loads(session.results()[0])["result"]["model"] == "odin-small"
+
+
+# --- manual servers ---
+
+
+async def test_a_manual_server_is_enabled_and_disabled(opened: Open, home: Path):
+    configure(home, {"tiny": {**tiny(), "manual": True}, "other": tiny(tools=1)})
+    session = await opened([say("one"), say("two"), say("three")])
+    await session.ask()
+    assert (await session.state_of("tiny")).state == "disabled"
+    assert "mcp__tiny__echo" not in session.tools()
+    assert await session.client.submit(ControlServers("enable", ("tiny",)))
+    with pytest.raises(UsageError, match="has not taken effect yet"):
+        await session.client.submit(ControlServers("disable", ("tiny",)))
+    await session.ask()
+    assert "mcp__tiny__echo" in session.tools(1)
+    notes = [event.text for event in session.events if isinstance(event, NoteAdded)]
+    assert "The user enabled the MCP servers tiny." in notes
+    assert await session.client.submit(ControlServers("disable"))
+    await session.ask()
+    assert "mcp__tiny__echo" not in session.tools(2)
+    for op, problem in (
+        (ControlServers("enable", ("tny",)), "There is no MCP server 'tny'"),
+        (ControlServers("disable", ("other",)), "other is always on"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            await session.client.submit(op)
+
+
+async def test_an_enabled_server_is_enabled_after_a_resume(opened: Open, home: Path):
+    configure(home, {"tiny": {**tiny(), "manual": True}})
+    session = await opened([say("one")])
+    await session.client.submit(ControlServers("enable", ("tiny",)))
+    await session.ask()
+    number = (await session.client.get_info()).session
+    await session.client.close()
+    again = await opened([say("two")], resume=number)
+    await again.ask()
+    assert "mcp__tiny__echo" in again.tools()
+
+
+async def test_sub_agents_share_the_connection(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    task = call("AgentTool", {"description": "d", "prompt": "p"}, id="toolu_1")
+    session = await opened(
+        [task, use("echo", 2, text="from below"), say("sub"), say("done")], allowed_tools=("mcp__*",)
+    )
+    await session.ask()
+    assert "echo: from below" in session.results()
+    assert "mcp__tiny__echo" in session.tools(1)
+
+
+async def test_without_servers_nothing_is_loaded(opened: Open, home: Path):
+    configure(home, {})
+    session = await opened([say("done")])
+    await session.ask()
+    assert (await session.client.get_info()).servers == ()
+    with pytest.raises(UsageError, match="No MCP server is configured"):
+        await session.client.submit(ControlServers("enable"))

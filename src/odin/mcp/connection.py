@@ -79,6 +79,7 @@ class ServerConnection:
             name, "pending", settings.transport or "stdio", source, manual=settings.manual, attempts=ATTEMPTS
         )
         self._client: Any = None
+        self._transport: Any = None
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._stop = asyncio.Event()
@@ -166,7 +167,7 @@ class ServerConnection:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._deps.limits.connect_s):
-                    transport = await stack.enter_async_context(self._open_transport())
+                    self._transport = transport = await stack.enter_async_context(self._open_transport())
                     client = await stack.enter_async_context(self._make_client(transport))
                     self.listing = await fetch_listing(client)
                 self._client, was_ready = client, True
@@ -175,8 +176,10 @@ class ServerConnection:
                 self._settled.set()
                 await _wait_for_any(self._stop, transport.closed)
                 self._client = None
-        except Exception:
-            if not was_ready and transport is not None and transport.closed.is_set():
+        except Exception as error:
+            if not was_ready and transport is not None and transport.is_faulty:
+                raise FinalFailure(transport.describe_end()) from None
+            if not was_ready and transport is not None and transport.closed.is_set() and not _is_timeout(error):
                 raise ServerEnded(transport.describe_end()) from None
             if not was_ready:
                 raise
@@ -288,16 +291,16 @@ class ServerConnection:
 
     async def get_client(self) -> Any:
         """Return the connected client. Raise ServerUnavailable if it cannot be connected."""
-        if self._client is not None:
+        if self._client is not None and not self._transport.closed.is_set():
             return self._client
         if not self.is_enabled:
             raise ServerUnavailable(
                 f"The MCP server {self.name} is disabled.", f"Enable it with /mcp enable {self.name}."
             )
-        if self._settled.is_set() and self._reconnects < _MAX_RECONNECTS:
+        if self._settled.is_set() and self._task is not None:
+            await asyncio.wait([self._task])
             self._reconnects += 1
-            self.start()
-        elif not self._settled.is_set():
+        if self._reconnects <= _MAX_RECONNECTS:
             self.start()
         await self._settled.wait()
         if self._client is None:
@@ -335,8 +338,9 @@ class ServerConnection:
         except TimeoutError:
             raise ServerUnavailable(f"The MCP server {self.name} did not answer within {seconds:g} s.") from None
         except Exception as error:
-            if self._client is None:
-                await self._settled.wait()
+            if self._client is None or self._transport.closed.is_set():
+                if self._task is not None:
+                    await asyncio.wait([self._task])
                 why = self._status.detail or "it ended"
                 raise ServerUnavailable(f"The MCP server {self.name} ended during the call: {why}.") from None
             why = describe_failure(error, self.settings, self._deps.limits)
@@ -363,6 +367,12 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _is_timeout(error: BaseException) -> bool:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return isinstance(error, TimeoutError)
 
 
 def describe_failure(error: BaseException, settings: McpServerSettings, limits: McpLimits) -> str:

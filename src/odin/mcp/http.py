@@ -14,6 +14,8 @@ _READ_S = 300.0
 class HttpTransport:
     """A transport of the official package. `closed` is never set: each request is a connection of its own."""
 
+    is_faulty = False
+
     def __init__(self, open_streams: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
         self.closed = asyncio.Event()
         self._open_streams = open_streams

@@ -24,6 +24,9 @@ _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array",
 
 PREFIX = "mcp__"
 
+REJECTED = "x-odin-rejected"
+"""A key of a schema that stands for one which breaks the protocol: why it does."""
+
 
 class SchemaRejected(Exception):
     """The schema of a tool cannot be repaired; the text says why."""
@@ -52,6 +55,8 @@ def repair_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise SchemaRejected("its input schema is not an object")
     found = cast("dict[str, Any]", schema)
+    if REJECTED in found:
+        raise SchemaRejected(str(found[REJECTED]))
     if found.get("type", "object") not in ("object", ["object"]):
         raise SchemaRejected(f"its input schema is of the type {found.get('type')!r}, not an object")
     flat = _merge_alternatives(_Repair(found).repair(found))

@@ -11,10 +11,11 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
+from odin.mcp.schema import REJECTED
 from odin.sandbox.process import (
     Watchdog,
     build_command_environment,
@@ -28,7 +29,7 @@ MAX_MESSAGE_BYTES = 16_000_000
 MAX_JUNK_BYTES = 1_000_000
 """Output that is no message, after which a server is given up."""
 
-MAX_MESSAGES = 2_000
+MAX_MESSAGES = 1_000
 FLOOD_S = 5.0
 """More than so many messages in so many seconds are dropped, and many more end the connection."""
 
@@ -80,6 +81,25 @@ async def read_lines(
         yield b"".join(parts)
 
 
+def mark_malformed_tools(result: Any) -> None:
+    """Give tools with an impossible schema a possible one, with a mark: one of them must not cost the others.
+
+    The official package rejects a list in which one tool breaks the protocol.
+    """
+    if not isinstance(result, dict) or not isinstance(result.get("tools"), list):  # pyright: ignore[reportUnknownMemberType]
+        return
+    tools = cast("dict[str, list[Any]]", result)["tools"]
+    found = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
+    cast("dict[str, Any]", result)["tools"] = found = [tool for tool in found if isinstance(tool.get("name"), str)]
+    for tool in found:
+        schema: Any = tool.get("inputSchema")
+        kind: Any = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+        if kind != "object":
+            why = f"its input schema is of the type {kind!r}, not an object" if kind else "it has no input schema"
+            is_plain = isinstance(schema, dict) and kind is None
+            tool["inputSchema"] = {**schema, "type": "object"} if is_plain else {"type": "object", REJECTED: why}
+
+
 class ServerProcesses:
     """Starts the programs of a session's servers, and ends them with everything that they started."""
 
@@ -123,6 +143,7 @@ class ServerProcesses:
                 break
         signal_group(process.pid, signal.SIGKILL)
         await asyncio.to_thread(kill_marked, mark)
+        getattr(process, "_transport").close()  # noqa: B009 (it stays open while output is unread, and has no other name)
         self._watchdog.remove(process.pid)
 
     def close(self) -> None:
@@ -151,6 +172,11 @@ class StdioTransport:
         self._window = (0.0, 0)
         self._dropped = 0
         self._streams: tuple[Any, ...] = ()
+
+    @property
+    def is_faulty(self) -> bool:
+        """True if the program broke the protocol, so that starting it again is useless."""
+        return bool(self._fault)
 
     async def __aenter__(self) -> tuple[Any, Any]:
         import anyio
@@ -208,6 +234,9 @@ class StdioTransport:
             return self._refuse_oversized(line)
         if not line.strip():
             return None
+        if not line.lstrip().startswith(b"{"):
+            self._count_junk(line)
+            return None
         if self._is_flooding(line):
             return None
         from mcp.shared.message import SessionMessage
@@ -217,7 +246,9 @@ class StdioTransport:
             return jsonrpc_message_adapter.validate_json(line, by_name=False)
 
         try:
-            return SessionMessage(await asyncio.to_thread(validate) if len(line) > _BIG else validate())
+            message = await asyncio.to_thread(validate) if len(line) > _BIG else validate()
+            mark_malformed_tools(getattr(message, "result", None))
+            return SessionMessage(message)
         except (ValueError, RecursionError):
             self._count_junk(line)
             return None
@@ -269,6 +300,8 @@ class StdioTransport:
 
 class SdkTransport:
     """A server that the SDK client hosts: every message goes through `exchange`, and comes back with the response."""
+
+    is_faulty = False
 
     def __init__(self, exchange: Exchange) -> None:
         self.closed = asyncio.Event()
