@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from odin.core.call_events import Replied, TodosChanged
-from odin.core.event import AgentStarted, TurnEnded, TurnStarted
+from odin.core.event import AgentStarted, EffortChanged, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Todo
 from odin.core.message import ReplyMessage, Text
 from odin.testing import call, say
+from odin.ui.tui.panels.facts import SessionFacts
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -139,3 +140,16 @@ async def test_beside_the_panel_the_list_is_one_line_above_the_composer() -> Non
     client = PlayedClient([TurnStarted("p", "go", "edit_mode"), todos(1, now=2)])
     async with play(PlayedSessions(client), size=(150, 40)) as stage:
         await stage.shows("1/12: Doing 2", "▸ Doing 2")
+
+
+async def test_it_shows_the_effort_of_the_agent_in_focus(open_app: OpenApp) -> None:
+    async with open_app([say("ok")], size=(140, 30)) as stage:
+        await stage.shows("Model")
+        assert "effort" not in stage.screen()
+        for effort in ("low", "medium", "high", "low"):
+            await stage.press("alt+t")
+            await stage.shows(f"effort {effort}")
+    facts = SessionFacts()
+    for agent, effort in (("a", "high"), ("b", ""), ("", "low")):
+        facts.apply(Envelope(1, 0.0, "s", EffortChanged(effort), agent))
+    assert [facts.effort_of(agent) for agent in ("a", "b", "c", "")] == ["high", "", "", ""]

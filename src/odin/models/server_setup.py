@@ -73,7 +73,10 @@ def _parse_url(url: str) -> Address:
     if "://" not in text:
         host = text.partition("/")[0]
         text = f"{'http' if ':' in host or host == 'localhost' else 'https'}://{text}"
-    address = parse_address(text)
+    try:
+        address = parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"{url.strip()!r} is not an http or https address.", error.hint) from None
     if address.login:
         raise UsageError("A password in a URL is not accepted.", "Leave it out; a key is asked for separately.")
     return address

@@ -518,9 +518,10 @@ class OdinApp(App[int], inherit_bindings=False):
     async def action_effort(self) -> None:
         if self._sessions is None:
             return
-        current = (await self.client.get_info()).effort
+        agent = self.agent_focus.recipient
+        current = self.facts.effort_of(agent) if agent else (await self.client.get_info()).effort
         effort = EFFORT_CYCLE[(EFFORT_CYCLE.index(current) + 1) % 3 if current in EFFORT_CYCLE else 0]
-        if await self.submit(SetEffort(effort, self.agent_focus.recipient)):
+        if await self.submit(SetEffort(effort, agent)):
             self.show_toast(f"Effort: {effort}.")
 
     async def action_leave(self) -> None:

@@ -22,6 +22,7 @@ from odin.core.event import (
     AgentEnded,
     AnyEvent,
     BudgetSet,
+    EffortChanged,
     Envelope,
     FilesChanged,
     LoopChanged,
@@ -195,6 +196,7 @@ class SessionFacts:
         self.title = ""
         self._usage_totals = UsageTotals()
         self._usage_by_agent: dict[str, UsageTotals] = {}
+        self._efforts: dict[str, str] = {}
         self._agent_contexts: dict[str, ContextReport] = {}
         self._queued: dict[str, str] = {}
         self.has_prompts = False
@@ -234,6 +236,8 @@ class SessionFacts:
                 self.role = event.role
             case BudgetSet():
                 self.budget_usd = event.usd
+            case EffortChanged():
+                self._efforts[agent] = event.effort
             case ModelChanged() if not agent:
                 self.running_model = event.model
                 if not event.reason:
@@ -315,6 +319,12 @@ class SessionFacts:
         if not agent:
             return self.running_model
         return self.agents.all[agent].model if agent in self.agents.all else ""
+
+    def effort_of(self, agent: str) -> str:
+        """Return the reasoning effort of the main agent, or the one that was chosen for a sub-agent; "" if unknown."""
+        if agent:
+            return self._efforts.get(agent, "")
+        return self.info.effort if self.info is not None else ""
 
     def keys_of(self, ref: str, now: float) -> KeyPoolChanged | None:
         """Return the state of the keys that a model is used with, or None if nothing is known about them."""

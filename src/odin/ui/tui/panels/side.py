@@ -150,13 +150,14 @@ class SideSections:
 
     def _build_model(self) -> list[PanelRow]:
         facts = self.facts
+        effort = facts.effort_of(self.agent)
+        shown = [self._make_dim_line(f"effort {effort}")] if effort else []
         if self.agent:
-            return [self._make_heading("Model"), self._make_line(facts.model_of(self.agent) or "unknown")]
+            return [self._make_heading("Model"), self._make_line(facts.model_of(self.agent) or "unknown"), *shown]
         rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "unknown")]
         if facts.running_model != facts.chosen_model:
             rows.append(PanelRow(make_text(f"answering: {facts.running_model}", self.palette.warn, self.width)))
-        if facts.info is not None and facts.info.effort:
-            rows.append(self._make_dim_line(f"effort {facts.info.effort}"))
+        rows += shown
         if facts.pool:
             rows.insert(1, self._make_dim_line(f"pool {facts.pool}"))
         if facts.key_note:
