@@ -3,7 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.system_prompt import MAX_BYTES, InstructionFile, Instructions, load_instructions, reload_odin_md
+from odin.context.system_prompt import (
+    MAX_BYTES,
+    InstructionFile,
+    Instructions,
+    load_instructions,
+    load_personal_files,
+    reload_odin_md,
+)
 
 
 def test_no_file_means_no_instructions_and_no_warning(workspace: Path):
@@ -135,3 +142,22 @@ def test_only_odin_md_is_read_again(workspace: Path):
     assert reload_odin_md(known, str(workspace)).text == (
         "new\n\n# Instructions of this project (AGENTS.md)\nas it was"
     )
+
+
+def test_personal_files_are_part_of_the_prompt_if_they_exist(tmp_path: Path) -> None:
+    user, root = tmp_path / "user", tmp_path / "project"
+    (root / ".odin").mkdir(parents=True)
+    user.mkdir()
+    assert load_personal_files(str(user), str(root)).personal_text == ""
+    (user / "USER.md").write_text("Name: Ada\n")
+    (user / "SOUL.md").symlink_to(tmp_path / "dotfiles-soul.md")
+    (tmp_path / "dotfiles-soul.md").write_text("Be kind.")
+    (root / ".odin/IDENTITY.md").write_text("You are Muninn.")
+    (root / "USER.md").write_text("an ordinary file of the project")
+    (root / ".odin/SOUL.md").symlink_to(tmp_path / "dotfiles-soul.md")
+    found = load_personal_files(str(user), str(root))
+    parts = ["# Instructions of the user", "## SOUL.md\nBe kind.", "## USER.md\nName: Ada"]
+    assert found.personal_text == "\n\n".join([*parts, "## .odin/IDENTITY.md\nYou are Muninn."])
+    assert load_personal_files(str(user), "").personal_text == "\n\n".join(parts)
+    (user / "USER.md").write_text("x" * 40_000)
+    assert "only the first 32 KiB" in load_personal_files(str(user), "").warning

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from odin import __version__
 from odin.app.agent_places import AgentPlace
 from odin.app.policy import VisibleTools, find_hidden_tools
-from odin.config import Config, Options, WebSettings
+from odin.config import Config, Options, WebSettings, get_config_dir
 from odin.context.file_cache import FileCache
 from odin.context.system_prompt import (
     SystemPrompt,
     SystemPromptSource,
     load_agent_instructions,
     load_instructions,
+    load_personal_files,
     reload_odin_md,
 )
 from odin.core.errors import ConfigError, UsageError
@@ -64,12 +65,19 @@ class RequestTemplates:
         self,
         config: Config,
         options: Options,
+        env: Mapping[str, str],
         cwd: str,
         system_prompt: SystemPromptSource | None,
     ) -> None:
         self.instructions = load_instructions(config.root, cwd, open_for_reading)
+        trusted_root = config.root if config.trust.trusted else ""
+        own = load_personal_files(str(get_config_dir(env)), trusted_root, open_for_reading)
+        if own.personal or own.warning:
+            warning = " ".join(filter(None, (self.instructions.warning, own.warning)))
+            self.instructions = replace(self.instructions, personal=own.personal, warning=warning)
         self.on_warning: Callable[[str], object] = lambda text: None
         self.skills: SessionSkills | None = None
+        self.memory = ""
         self._is_stale = False
         self._root = config.root
         self._edit_format = config.edit_format
@@ -77,6 +85,7 @@ class RequestTemplates:
             header=config.system_header,
             base=options.system_prompt,
             append=options.append_system_prompt,
+            personal=self.instructions.personal_text,
             instructions=self.instructions.odin_md,
             other_instructions=self.instructions.files_text,
             allowed=config.allowed_commands,
@@ -121,6 +130,8 @@ class RequestTemplates:
             if self.skills is not None:
                 system = (*system, *self._build_skill_blocks(self.skills, agent, offered, info))
             system = (*system, *(text for source in registry.sources if (text := source.describe_to_model())))
+            if self.memory and isinstance(self._prompt, SystemPrompt):
+                system = (*system, self.memory)
             if agent is not None:
                 system = (*system, *self._build_own_blocks(agent))
             self._templates[key] = RequestTemplate(provider, info, system, specs)
@@ -292,6 +303,10 @@ class AgentParts:
         tools = [*build_standard_tools(deps), *asking, *composition.custom.tools, *more]
         if composition.skills is not None:
             tools.append(composition.skills.make_tool(composition.recorder, agent, lambda: self._definition))
+        if composition.memory is not None and not agent:
+            from odin.tools.memory import MemoryTool
+
+            tools.append(MemoryTool(composition.memory))
         wanted = composition.options.tools
         disabled = find_hidden_tools(tools, composition.rule_set.deny_rules, wanted)
         sources = () if composition.servers is None else (VisibleTools(composition.servers, composition.rule_set),)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,11 @@ from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options, get_config_dir, get_home_dir
 from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
-from odin.core.client import AgentSummary, AvailableModel, ContextReport, ServerScope, SessionInfo
+from odin.core.client import AgentSummary, AvailableModel, ContextReport, MemoryFile, ServerScope, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened, TurnEnded, Warned
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.op import ControlServers, LanguageServerAction
+from odin.core.op import ChangeMemory, ControlServers, LanguageServerAction
 from odin.core.policy import CallbackHook, ServerExchange
 from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
@@ -72,6 +73,7 @@ from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
     from odin.app.language_servers import SessionLanguageServers
+    from odin.app.memory import SessionMemory
     from odin.app.skills import SessionSkills
     from odin.app.verification import SessionVerification
     from odin.context.agent_definition import AgentCatalog
@@ -151,6 +153,7 @@ class SessionComposition:
         roles: SessionRoles,
     ) -> None:
         self.options = options
+        self._workspace = workspace
         self.config = workspace.config
         self.env = workspace.env
         self.cwd = workspace.cwd
@@ -196,7 +199,7 @@ class SessionComposition:
         )
         self.earlier_grants = state.permissions.grants
         self.grants = state.permissions.get_grants(to_valid_unicode(config.root))
-        self.rule_set = load_rule_set(config, env, self.grants.rules)
+        self.rule_set = load_rule_set(config, env, self.grants.rules, has_memory=self._workspace.has_memory)
         self.rules = RuleChanges(self.rule_set, self.recorder, self.roles.list_rules)
         self.skills = self._open_skills()
         readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
@@ -204,6 +207,7 @@ class SessionComposition:
             config, self.options, self.cwd, self.rule_set, self.grants.permission, readable, self.sandbox
         )
         self.redact = build_redactor(config, env, opened.past)
+        self.memory = self._open_memory() if self._workspace.has_memory else None
 
     def _open_skills(self) -> "SessionSkills | None":
         """Return the skills of the session; None if there is no folder of skills."""
@@ -213,6 +217,11 @@ class SessionComposition:
 
         catalog = load_skill_catalog(self.config, self.env)
         return SessionSkills(catalog, self.rule_set.deny_rules, self.config.root)
+
+    def _open_memory(self) -> "SessionMemory":
+        from odin.app.memory import SessionMemory
+
+        return SessionMemory(*self._workspace.memory_folders, self.redact)
 
     def _set_up_limits(self, workspace: Workspace) -> None:
         """Limits of a turn, budget of the session, retries of a request."""
@@ -253,8 +262,9 @@ class SessionComposition:
     def _set_up_models(self) -> None:
         """The main model's prompts, the small model, compaction, fallback models and web access."""
         config, connector = self.config, self.models.connector
-        self.templates = RequestTemplates(config, self.options, self.cwd, self.custom.system_prompt)
+        self.templates = RequestTemplates(config, self.options, self.env, self.cwd, self.custom.system_prompt)
         self.templates.skills = self.skills
+        self.templates.memory = self.memory.block if self.memory is not None else ""
         self.templates.on_warning = lambda text: self.recorder.emit(Warned(text))
         self.small_model = SmallModel(self.models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
@@ -502,6 +512,20 @@ class SessionComposition:
         self.policy = policy
         return policy.permission_mode
 
+    async def change_memory(self, op: ChangeMemory) -> str:
+        """Change the memory for the user. The model learns of it with the next prompt."""
+        if self.config.memory.mode == "off":
+            raise UsageError("Memory is off.", 'Set "memory": {"mode": "auto"} in odinconfig.json to use it.')
+        if self.memory is None:
+            self.memory = self._open_memory()
+        if op.remove:
+            return await asyncio.to_thread(partial(self.memory.replace, op.scope, op.text, "", told=False))
+        return await asyncio.to_thread(partial(self.memory.add, op.scope, op.text, daily=op.daily, told=False))
+
+    async def read_memory(self) -> tuple[MemoryFile, ...]:
+        memory = self.memory or self._open_memory()
+        return await asyncio.to_thread(memory.list_files)
+
     def add_hook(self, hook: CallbackHook) -> None:
         self.hooks.add(hook)
 
@@ -509,6 +533,8 @@ class SessionComposition:
         if self.servers is not None:
             self.servers.begin_prompt()
         await self._git_context.gather()
+        if self.memory is not None and (note := self.memory.take_changes()):
+            self.team.main.add_note(note)
 
     async def control_servers(self, op: ControlServers) -> tuple[str, ...]:
         if self.servers is None:

@@ -20,7 +20,7 @@ from odin.core.text import find_similar
 from odin.core.tool import ALIASES, Tool, ToolSource, canonical_name_of
 from odin.policy.modes import permission_mode_of
 from odin.policy.policy import Policy
-from odin.policy.rules.rule import Rule, RuleSet, find_objection
+from odin.policy.rules.rule import Rule, RuleSet, find_objection, rule_of
 from odin.policy.rules.rule_file import RuleFile, RuleReader, build_list_rules
 from odin.policy.secrets import Redactor
 from odin.sandbox.runner import ProcessRunner
@@ -41,9 +41,15 @@ _LIST_KEYS = {
 _FLAG = "flag"
 
 
-def load_rule_set(config: Config, env: Mapping[str, str], session: Iterable[tuple[str, RuleAction]] = ()) -> RuleSet:
+_USER_MEMORY_RULE = "Memory(user)"
+"""What the model keeps for every project needs approval."""
+
+
+def load_rule_set(
+    config: Config, env: Mapping[str, str], session: Iterable[tuple[str, RuleAction]] = (), *, has_memory: bool = False
+) -> RuleSet:
     """Return all permission rules. `session` are rules that an earlier run of this session added."""
-    rules: list[Rule] = []
+    rules = [rule_of(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
     warnings: list[str] = []
     for key, declarations in config.declared.items():
         for declared in declarations:

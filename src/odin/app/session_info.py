@@ -79,6 +79,8 @@ def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
     config = session.config
     if session.skills is not None:
         yield from session.skills.list_warnings()
+    if session.memory is not None:
+        yield from session.memory.warnings
     if not config.trust.trusted and any(Path(config.root, name).is_dir() for name in PROJECT_SKILL_FOLDERS):
         from odin.app.skills import describe_unused_skills
 

@@ -42,6 +42,18 @@ class Workspace(msgspec.Struct, frozen=True):
     config: Config
     store: SessionStore
 
+    @property
+    def memory_folders(self) -> tuple[Path, Path]:
+        """The folders of the user's and the project's memory, which may not exist."""
+        sessions = self.store.folder
+        return get_config_dir(self.env) / "memory", sessions.parent.parent / "memory" / sessions.name
+
+    @property
+    def has_memory(self) -> bool:
+        """True if memory is used: it is switched on, or something was remembered before."""
+        mode = self.config.memory.mode
+        return mode == "on" or (mode == "auto" and any(folder.is_dir() for folder in self.memory_folders))
+
 
 def workspace_of(options: Options) -> Workspace:
     env = options.env if options.env is not None else os.environ

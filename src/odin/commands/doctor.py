@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from odin import __version__
 from odin.app.sandbox import LazySandbox
-from odin.app.workspace import list_skill_folders
+from odin.app.workspace import Workspace, list_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_output
 from odin.config import (
     CONFIG_NAME,
@@ -28,14 +28,17 @@ from odin.config import (
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
 from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
+from odin.config.paths import find_worktree_origin
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import count_of
+from odin.core.policy import redact_nothing
 from odin.core.text import join_some
 from odin.models.catalog import PRESETS
 from odin.sandbox.probe import find_program
 from odin.sandbox.runner import ProcessRunner
 from odin.sandbox.sandbox import Sandbox
+from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep
 
 Health = Literal["ok", "note", "broken"]
@@ -97,6 +100,7 @@ class _Checkup:
             self._check_keys(config)
             self._check_trust(config)
             self._check_skills(config)
+            self._check_memory(config)
         self._check_terminal()
         return DoctorReport(tuple(self._findings), self._facts)
 
@@ -216,6 +220,22 @@ class _Checkup:
             self._add_finding("skills", f"{more}; see `odin skills list`", "note")
         if unused:
             self._add_finding("skills", unused, "note")
+
+    def _check_memory(self, config: Config) -> None:
+        state = get_state_dir(self._env)
+        workspace = Workspace(
+            self._env, self._cwd, config, SessionStore(state, find_worktree_origin(config.root, state))
+        )
+        if not workspace.has_memory:
+            return
+        from odin.app.memory import SessionMemory
+
+        memory = SessionMemory(*workspace.memory_folders, redact_nothing)
+        files = [f"{file.path} ({len(file.text):,} characters)" for file in memory.list_files() if file.text]
+        self._facts["memory"] = {"files": files, "problems": memory.warnings}
+        self._add_finding("memory", ", ".join(files) or "empty")
+        for problem in memory.warnings:
+            self._add_finding("memory", problem, "note")
 
     def _check_terminal(self) -> None:
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}

@@ -16,6 +16,7 @@ from odin.commands.command_line import Parser, make_formatter, write_json, write
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.files import read_config_file
 from odin.config.trust import (
+    PINNED_FILES,
     add_trusted_folder,
     hash_pinned_files,
     read_trusted_folders,
@@ -136,6 +137,8 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
             rules = RuleReader(declared.layer, declared.source).read(declared.value).rules
             yield from (f"rules: {rule.action} {rule.text}" for rule in rules if rule.action == "allow")
     yield from (f"agent file: {name}" for name in list_project_files(config.root))
+    files = (name for name in PINNED_FILES if name.startswith(".odin/") and Path(config.root, name).is_file())
+    yield from (f"instruction file: {name}" for name in files)
     if any(Path(config.root, name).is_dir() for name in PROJECT_SKILL_FOLDERS):
         from odin.app.skills import list_project_skills
 

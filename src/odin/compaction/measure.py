@@ -179,7 +179,12 @@ class ContextWindows:
         return True
 
 
-_HEADINGS = {"# Instructions of this project": "project instructions", "# Skill": "skills", "# Memory": "memory"}
+_HEADINGS = {
+    "# Instructions of this project": "project instructions",
+    "# Instructions of the user": "user instructions",
+    "# Skill": "skills",
+    "# Memory": "memory",
+}
 """How system blocks start that are not part of the system prompt itself."""
 
 

@@ -104,6 +104,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "verify": _merge_objects,
     "loop": _merge_objects,
     "lsp_servers": _merge_objects,
+    "memory": _merge_objects,
     "commands": _merge_objects,
     "mcp": _keep_earlier,
     "rules": _concatenate,
@@ -181,6 +182,7 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
     "lsp": lambda new, old: new == "off" or new == old or old == "auto",
     "lsp_servers": _is_same,
+    "memory": lambda new, old: new.get("mode") in (None, "off", old.get("mode", "auto")),
     "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""

@@ -265,6 +265,19 @@ class LanguageServerSettings(Struct, frozen=True, kw_only=True):
 
 LanguageServerMode = Literal["auto", "configured", "off"]
 
+MemoryMode = Literal["auto", "on", "off"]
+
+
+class MemorySettings(Struct, frozen=True, kw_only=True):
+    """What later sessions are told of earlier ones."""
+
+    mode: Annotated[
+        MemoryMode,
+        describe(
+            "`auto`: used once something was remembered, such as with `#`. `on`: the model may begin. `off`: never."
+        ),
+    ] = "auto"
+
 
 class ConfigKeys(Struct, frozen=True, kw_only=True):
     """All keys of `odinconfig.json`."""
@@ -400,6 +413,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     lsp_servers: Annotated[
         dict[str, LanguageServerSettings], describe("Language servers by name. Merged across files.")
     ] = field(default_factory=dict[str, LanguageServerSettings])
+    memory: Annotated[MemorySettings, describe("Memory: notes for later sessions.")] = MemorySettings()
     tui: Annotated[TuiSettings, describe("The terminal app. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],

@@ -22,7 +22,7 @@ from odin.config.paths import CONFIG_NAME, MCP_NAME, find_worktree_origin, get_c
 from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
-PINNED_FILES = (CONFIG_NAME, MCP_NAME)
+PINNED_FILES = (CONFIG_NAME, MCP_NAME, ".odin/SOUL.md", ".odin/USER.md", ".odin/IDENTITY.md")
 PINNED_FOLDERS = (
     *(".odin/commands", ".claude/commands", ".odin/agents", ".claude/agents"),
     *(".odin/skills", ".agents/skills", ".claude/skills"),

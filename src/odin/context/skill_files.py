@@ -273,9 +273,12 @@ def _read_start(path: str, limit: int) -> tuple[bytes, os.stat_result]:
     """Return the first bytes of a regular text file, and its stat result. Raise _Unusable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            os.close(fd)
+            raise _Unusable("It is not a text file.")
         with os.fdopen(fd, "rb") as file:
-            info = os.fstat(fd)
-            raw = file.read(limit) if stat.S_ISREG(info.st_mode) else b"\0"
+            raw = file.read(limit)
     except OSError as error:
         raise _Unusable(f"It cannot be read: {error.strerror or error}.") from error
     if info.st_size > MAX_BYTES:

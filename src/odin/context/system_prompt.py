@@ -24,6 +24,12 @@ ODIN_MD = "ODIN.md"
 AGENTS_MD = "AGENTS.md"
 CLAUDE_MD = "CLAUDE.md"
 CLAUDE_LOCAL_MD = "CLAUDE.local.md"
+PERSONAL_FILES = (AGENTS_MD, "SOUL.md", "USER.md", "IDENTITY.md")
+"""Files in the configuration folder that are part of every prompt, if they exist."""
+
+PROJECT_PERSONAL_FILES = tuple(f".odin/{name}" for name in PERSONAL_FILES[1:])
+"""The same in a trusted project."""
+
 MAX_BYTES = 32 * 1024
 
 
@@ -35,12 +41,22 @@ class InstructionFile(Struct, frozen=True):
 
 
 class Instructions(Struct, frozen=True):
-    """`own` is ODIN.md, the other files follow with the nearest last; `warning` is for the user."""
+    """`odin_md` is ODIN.md, the other files follow with the nearest last; `warning` is for the user.
+
+    `personal` are the files about the user and the agent.
+    """
 
     odin_md: str = ""
     path: str = ""
     warning: str = ""
     files: tuple[InstructionFile, ...] = ()
+    personal: tuple[InstructionFile, ...] = ()
+
+    @property
+    def personal_text(self) -> str:
+        """The files about the user and the agent as the model reads them, or ""."""
+        parts = (f"## {guide.label}\n{guide.text}" for guide in self.personal)
+        return "\n\n".join(["# Instructions of the user", *parts]) if self.personal else ""
 
     @property
     def files_text(self) -> str:
@@ -50,7 +66,7 @@ class Instructions(Struct, frozen=True):
     @property
     def text(self) -> str:
         """All instructions as one text."""
-        return "\n\n".join(part for part in (self.odin_md, self.files_text) if part)
+        return "\n\n".join(part for part in (self.personal_text, self.odin_md, self.files_text) if part)
 
 
 OpenFile = Callable[[str], int]
@@ -79,6 +95,21 @@ def load_instructions(root: str, cwd: str = "", open_file: OpenFile = _open_plai
     return Instructions(own, path, " ".join(reading.warnings), tuple(guides))
 
 
+def load_personal_files(user: str, root: str, open_file: OpenFile = _open_plainly) -> Instructions:
+    """Read AGENTS.md, SOUL.md, USER.md and IDENTITY.md of the folder `user`, and the last three of `.odin` in `root`.
+
+    An empty `root` stands for an untrusted project. Missing files are skipped; only the first 32 KiB count.
+    """
+    reading = _BudgetedReader("/", open_file)
+    found = [InstructionFile(name, text) for name in PERSONAL_FILES if (text := reading.read(Path(user, name)))]
+    if root and any(Path(root, name).is_file() for name in PROJECT_PERSONAL_FILES):
+        reading.set_root(root)
+        found += [
+            InstructionFile(name, text) for name in PROJECT_PERSONAL_FILES if (text := reading.read(Path(root, name)))
+        ]
+    return Instructions(warning=" ".join(reading.warnings), personal=tuple(found))
+
+
 def load_agent_instructions(
     root: str, paths: Sequence[str], known: Instructions, open_file: OpenFile = _open_plainly
 ) -> Instructions:
@@ -95,7 +126,8 @@ def reload_odin_md(known: Instructions, root: str, open_file: OpenFile = _open_p
     """Return the instructions with the current ODIN.md."""
     reading = _BudgetedReader(root, open_file)
     own = reading.read(Path(root, ODIN_MD))
-    return Instructions(own, str(Path(root, ODIN_MD)) if own else "", " ".join(reading.warnings), known.files)
+    path = str(Path(root, ODIN_MD)) if own else ""
+    return Instructions(own, path, " ".join(reading.warnings), known.files, known.personal)
 
 
 def _list_folders(root: str, cwd: str) -> Iterator[Path]:
@@ -122,6 +154,10 @@ class _BudgetedReader:
         self._open = open_file
         self._bytes_left = MAX_BYTES
         self._seen: set[str] = set()
+
+    def set_root(self, root: str) -> None:
+        """Read only files of this folder from now on."""
+        self._root = root
 
     def read(self, path: Path) -> str:
         if not path.is_file():
@@ -167,7 +203,7 @@ class SystemPromptSource(Protocol):
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):
-    """Builds the system blocks: an optional header, the main prompt with its mode, the project's instructions.
+    """Builds the system blocks: an optional header, the main prompt with its mode, the user's and the project's files.
 
     `base` replaces the main prompt, `append` is added to it. `allowed` and `forbidden` are the configured command
     rules, so that the model does not run into them.
@@ -176,6 +212,7 @@ class SystemPrompt(msgspec.Struct, frozen=True):
     header: str = ""
     base: str | None = None
     append: str = ""
+    personal: str = ""
     instructions: str = ""
     other_instructions: str = ""
     allowed: tuple[str, ...] = ()
@@ -184,7 +221,7 @@ class SystemPrompt(msgspec.Struct, frozen=True):
     def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
         main = self.base if self.base is not None else _load_prompt("brief" if brief else "main")
         parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, self._format_rules(mode)]
-        blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
+        blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip()), self.personal]
         if self.instructions.strip():
             blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
         blocks.append(self.other_instructions.strip())

@@ -167,6 +167,15 @@ class SkillSummary(Struct, frozen=True):
     allowed_tools: tuple[str, ...] = ()
 
 
+class MemoryFile(Struct, frozen=True):
+    """A file of the memory: the long-term file, "" if it does not exist, or a `daily` note of the last days."""
+
+    scope: Literal["project", "user"]
+    path: str
+    text: str
+    daily: bool = False
+
+
 class SessionInfo(Struct, frozen=True):
     """What a front end shows before the first event. `budget_usd` is the budget; 0 means no limit.
 
@@ -378,6 +387,10 @@ class Client(Protocol):
 
     async def list_agents(self) -> tuple[AgentSummary, ...]:
         """Return the agent definitions: the roles, the default one first, then the other types of sub-agents."""
+        ...
+
+    async def read_memory(self) -> tuple[MemoryFile, ...]:
+        """Return the memory of the user and of the project."""
         ...
 
     async def is_working(self) -> bool:

@@ -322,6 +322,18 @@ class SetMode(Struct, frozen=True, tag=True):
     mode: Mode
 
 
+class ChangeMemory(Struct, frozen=True, tag=True):
+    """Add a text to the memory of the project or the user, `daily` to today's note, or remove a text from it.
+
+    Raise UsageError if it cannot be added, or if the text to remove does not occur exactly once.
+    """
+
+    text: str
+    scope: Literal["project", "user"] = "project"
+    daily: bool = False
+    remove: bool = False
+
+
 class SetBudget(Struct, frozen=True, tag=True):
     """Set the session's budget in US dollars, from the next model request on; 0 means no limit."""
 
@@ -370,6 +382,7 @@ Op = (
     | SetRole
     | DefineAgents
     | SetMode
+    | ChangeMemory
     | SetBudget
     | ControlLanguageServer
     | SetTitle

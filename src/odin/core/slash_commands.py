@@ -31,6 +31,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("commands", "List custom commands."),
     SlashCommand("skills", "List skills and which were used, or show one.", "[NAME]"),
     SlashCommand("use", "Use a skill, with TEXT as its arguments; the same as /SKILL TEXT.", "SKILL [TEXT]"),
+    SlashCommand(
+        "memory",
+        "Show what later sessions are told; add to it, to today's note (`note`), or remove a text.",
+        "[add|note|remove [--user] TEXT]",
+    ),
     # mode of the next prompt
     SlashCommand("ask", "Switch to ask mode, which only answers questions, or send TEXT in it.", "[TEXT]"),
     SlashCommand(

@@ -14,6 +14,7 @@ from odin.core.client import (
     ContextReport,
     CustomCommand,
     LoopStatus,
+    MemoryFile,
     RewindPlan,
     ServerScope,
     SessionInfo,
@@ -36,6 +37,7 @@ from odin.core.op import (
     AnswerQuestions,
     CancelCompaction,
     CancelTask,
+    ChangeMemory,
     ChangePrompt,
     CloseAgent,
     Compact,
@@ -157,6 +159,12 @@ class SessionHost(Protocol):
         ...
 
     def list_agents(self) -> tuple[AgentSummary, ...]: ...
+
+    async def change_memory(self, op: ChangeMemory) -> str:
+        """Change the memory as the user asks and return a sentence about it."""
+        ...
+
+    async def read_memory(self) -> tuple[MemoryFile, ...]: ...
 
     def add_hook(self, hook: CallbackHook) -> None: ...
 
@@ -436,6 +444,9 @@ class LocalClient:
 
     async def list_agents(self) -> tuple[AgentSummary, ...]:
         return self._host.list_agents()
+
+    async def read_memory(self) -> tuple[MemoryFile, ...]:
+        return await self._host.read_memory()
 
     async def is_working(self) -> bool:
         return self._team.is_busy

@@ -17,6 +17,7 @@ from odin.core.event import (
 )
 from odin.core.op import (
     AddRule,
+    ChangeMemory,
     Compact,
     ControlLanguageServer,
     ControlServers,
@@ -165,6 +166,10 @@ class SessionOps:
             self._recorder.emit(Warned(problem))
         return True
 
+    async def _change_memory(self, op: ChangeMemory) -> bool:
+        self._recorder.emit(Warned(await self._host.change_memory(op), "info"))
+        return True
+
     async def _set_mode(self, op: SetMode) -> bool:
         return self._team.main.set_mode(op.mode)
 
@@ -200,6 +205,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetPermissionMode: SessionOps._set_permission_mode,
     SetRole: SessionOps._set_role,
     DefineAgents: SessionOps._define_agents,
+    ChangeMemory: SessionOps._change_memory,
     SetMode: SessionOps._set_mode,
     SetBudget: SessionOps._set_budget,
     SetTitle: SessionOps._set_title,

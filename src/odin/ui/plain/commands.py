@@ -26,7 +26,7 @@ from odin.ui.slash_commands.actions import (
     is_model_choice,
 )
 from odin.ui.slash_commands.agents import describe_working, find_focus, format_agents
-from odin.ui.slash_commands.extensions import format_skills
+from odin.ui.slash_commands.extensions import format_memory, format_skills
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -86,6 +86,7 @@ class PlainCommands:
             "help": self._print_help,
             "commands": self._print_custom_commands,
             "skills": self._print_skills,
+            "memory": self._run_memory,
             "keys": self._print_keys,
             "queue": self._run_queue,
             "agents": self._run_agents,
@@ -180,6 +181,12 @@ class PlainCommands:
 
     async def _print_skills(self, rest: str) -> None:
         write_text(self._err, await format_skills(self._client, rest, self._columns))
+
+    async def _run_memory(self, rest: str) -> None:
+        if rest:
+            await self._run_action(ACTIONS["memory"], rest)
+        else:
+            write_text(self._err, await format_memory(self._client))
 
     async def _print_keys(self, rest: str) -> None:
         for line in views.KEY_LINES:

@@ -24,7 +24,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import count_of
-from odin.core.op import ChangePrompt, Interrupt, Prompt
+from odin.core.op import ChangeMemory, ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_READER_GONE, format_resume_hint
@@ -39,7 +39,7 @@ from odin.ui.plain.turn_output import TurnView
 from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.agents import describe_working
-from odin.ui.slash_commands.extensions import make_skill_prompt
+from odin.ui.slash_commands.extensions import find_memory_line, make_skill_prompt
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
 
@@ -421,6 +421,9 @@ class _PlainRepl:
         line = text.strip()
         if line.startswith("!"):
             await self._commands.user_shell.start(self._client, text.lstrip()[1:], self._commands.agent)
+            return
+        if remembered := find_memory_line(text):
+            await self._client.submit(ChangeMemory(remembered))
             return
         word, _, rest = line.partition(" ")
         known = find_slash_command(word) if text.startswith("/") else None

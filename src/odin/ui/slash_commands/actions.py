@@ -36,6 +36,7 @@ from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_ar
 from odin.core.text import list_choices, suggest_similar
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.agents import end_agent, find_focus
+from odin.ui.slash_commands.extensions import parse_memory_change
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
@@ -408,6 +409,12 @@ async def set_yolo(ctx: CommandContext, rest: str) -> str:
     return await ctx.permission_mode.set_yolo(ctx.client, rest.casefold())
 
 
+async def change_memory(ctx: CommandContext, rest: str) -> str:
+    """Change the memory. The session reports what it did."""
+    await ctx.client.submit(parse_memory_change(rest))
+    return ""
+
+
 async def change_rules(ctx: CommandContext, rest: str) -> str:
     verb, _, text = rest.partition(" ")
     if verb == "add":
@@ -484,6 +491,7 @@ ACTIONS: dict[str, Action] = {
     "permissions": set_permission_mode,
     "yolo": set_yolo,
     "rules": change_rules,
+    "memory": change_memory,
     "show": show_setting,
     "list": list_items,
     "switch": switch_setting,

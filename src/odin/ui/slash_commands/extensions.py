@@ -1,9 +1,10 @@
-"""/skills and /use: the skills of a session as text, and the prompt that uses one."""
+"""/skills, /use and /memory: skills and memory of a session as text, using a skill, adding to the memory."""
 
-from odin.core.client import Client, SkillSummary
+from odin.core.client import Client, MemoryFile, SkillSummary
 from odin.core.errors import UsageError
 from odin.core.format import count_of, shorten_home
-from odin.core.slash_commands import make_usage_error
+from odin.core.op import ChangeMemory
+from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
 from odin.ui.terminal import escape_hidden, shorten
 
@@ -63,3 +64,47 @@ async def make_skill_prompt(client: Client, rest: str) -> str:
     if not skill.for_user:
         raise UsageError(f"The skill {skill.name} is for the model only.", "Ask the model to use it.")
     return f"/{skill.name} {text}".strip()
+
+
+# --- memory ---
+
+_NOTHING_REMEMBERED = "Nothing is remembered yet. # TEXT or /memory add TEXT remembers something for later sessions.\n"
+
+
+async def format_memory(client: Client) -> str:
+    """Return the files of the memory with their content."""
+    files = await client.read_memory()
+    text = "\n".join(_format_memory_file(file) for file in files if file.text) or _NOTHING_REMEMBERED
+    paths = [f"{file.scope}: {shorten_home(file.path)}" for file in files if not file.daily]
+    return f"{text}\nYou can edit these files: {', '.join(map(escape_hidden, paths))}\n"
+
+
+def _format_memory_file(file: MemoryFile) -> str:
+    kind = f"note, {shorten_home(file.path)}" if file.daily else shorten_home(file.path)
+    lines = "".join(f"  {escape_hidden(line)}\n" for line in file.text.splitlines())
+    return f"{file.scope} ({escape_hidden(kind)}):\n{lines}"
+
+
+def parse_memory_change(rest: str) -> ChangeMemory:
+    """Parse the arguments of /memory. Raise UsageError if they are wrong."""
+    verb, _, text = rest.strip().partition(" ")
+    if verb not in ("add", "note", "remove"):
+        raise make_argument_error("memory", verb)
+    text = text.strip()
+    first, _, more = text.partition(" ")
+    scope = {"--user": "user", "--project": "project"}.get(first, "")
+    if scope:
+        text = more.strip()
+    if not text:
+        raise make_usage_error("memory", f"/memory {verb} needs a text.")
+    return ChangeMemory(text, "user" if scope == "user" else "project", daily=verb == "note", remove=verb == "remove")
+
+
+def find_memory_line(text: str) -> str:
+    """Return what a line such as `# use tabs` asks to remember, or "" if it is a prompt.
+
+    A heading with text below it is a prompt, and so is the number of an issue: `#12 is broken`.
+    """
+    line = text.strip()
+    found = line[1:].strip() if line.startswith("#") and text[:1] == "#" and "\n" not in line else ""
+    return found if found and not line[1].isdigit() and line[1] not in "#!" else ""

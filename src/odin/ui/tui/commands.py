@@ -25,7 +25,7 @@ from odin.ui.slash_commands.actions import (
     save_choice,
     split_session_option,
 )
-from odin.ui.slash_commands.extensions import format_skills
+from odin.ui.slash_commands.extensions import format_memory, format_skills
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
@@ -81,6 +81,7 @@ class ReportCommands:
             "commands": lambda rest: self._show_help(f"custom {rest}".strip()),
             "keys": lambda rest: self._show_help(f"key {rest}".strip()),
             "skills": self._show_skills,
+            "memory": self._show_memory,
             "model": self._set_model,
             "models": self._choose_model,
             "setup": self._open_setup,
@@ -110,6 +111,14 @@ class ReportCommands:
 
         await format_skills(self._app.client, rest, 80)  # an unknown name is refused before the window opens
         self._app.push_screen(make_list_report("Skills", lambda width: format_skills(self._app.client, rest, width)))
+
+    async def _show_memory(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.reports import make_list_report
+
+        if rest:
+            await self._commands.run_action("memory", rest)
+        else:
+            self._app.push_screen(make_list_report("Memory", lambda width: format_memory(self._app.client)))
 
     async def _choose_model(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker

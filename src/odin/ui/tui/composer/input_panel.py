@@ -13,9 +13,10 @@ from textual.containers import Vertical
 from odin.core.client import QueuedPrompt
 from odin.core.errors import OdinError
 from odin.core.event_values import Delivery, Mode
-from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
+from odin.core.op import ChangeMemory, ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
 from odin.core.slash_commands import find_slash_command
 from odin.ui.slash_commands.actions import refuse_unknown_command
+from odin.ui.slash_commands.extensions import find_memory_line
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
@@ -99,6 +100,8 @@ class SubmitQueue:
         try:
             if text.startswith("!") and text[1:].strip():
                 await self._run_user_shell(text[1:].strip(), submitted.agent)
+            elif remembered := find_memory_line(text):
+                await self._app.client.submit(ChangeMemory(remembered))
             elif not await self._run_slash_command(text, submitted):
                 await self._send_prompt(text, submitted)
         except OdinError as error:

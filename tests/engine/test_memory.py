@@ -1,0 +1,241 @@
+"""Memory: what is kept, what later sessions are told, and what two sessions at once do to it."""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.app.memory import MAX_FILE_BYTES, MemoryFolder, SessionMemory
+from odin.core.call_events import PermissionAsked, ToolEnded
+from odin.core.errors import OdinError, UsageError
+from odin.core.event import Warned
+from odin.core.op import AnswerPermission, ChangeMemory
+from odin.core.policy import redact_nothing
+from odin.testing import call, say
+from odin.ui.slash_commands.extensions import find_memory_line, format_memory, parse_memory_change
+from tests.table import each
+
+from .conftest import Start, Talk
+
+TODAY = time.strftime("%Y-%m-%d")
+
+
+def use(**args: Any) -> Any:
+    return call("Memory", args)
+
+
+def system_of(talk: Talk, number: int = -1) -> str:
+    return str(talk.server.requests[number].json["system"])
+
+
+def last_message_of(talk: Talk, number: int = -1) -> str:
+    return str(talk.server.requests[number].json["messages"][-1])
+
+
+async def path_of(talk: Talk, scope: str = "project") -> Path:
+    return next(Path(file.path) for file in await talk.client.read_memory() if file.scope == scope and not file.daily)
+
+
+async def test_without_memory_nothing_is_sent_or_made(start: Start, home: Path) -> None:
+    talk = await start([say("a")])
+    await talk.say("hi")
+    assert "emory" not in system_of(talk) and "Memory" not in talk.server.requests[0].tool_names
+    assert not list(home.rglob("memory"))
+    assert (await format_memory(talk.client)).startswith("Nothing is remembered yet.")
+
+
+async def test_what_the_user_adds_is_a_note_now_and_in_the_prompt_later(start: Start) -> None:
+    talk = await start([say("a"), say("b"), say("c")])
+    await talk.client.submit(ChangeMemory("use tabs"))
+    await talk.say("one")
+    await talk.say("two")
+    assert "use tabs" not in system_of(talk, 0) and "The memory changed:" in last_message_of(talk, 0)
+    assert "+ - use tabs" in last_message_of(talk, 0) and "memory" not in last_message_of(talk, 1)
+    assert (
+        system_of(talk, 0) == system_of(talk, 1)
+        and talk.server.requests[0].tool_names == talk.server.requests[1].tool_names
+    )
+    path = await path_of(talk)
+    assert path.read_text() == "- use tabs\n" and path.stat().st_mode & 0o077 == 0
+    assert talk.all(Warned)[0].text.startswith("Added to ") and path.is_relative_to(
+        Path.home() / ".local/state/odin/memory"
+    )
+    talk = await start([say("c")])
+    await talk.say("three")
+    assert "## About this project" in system_of(talk) and "- use tabs" in system_of(talk)
+    assert "come first" in system_of(talk) and "memory changed" not in last_message_of(talk)
+    assert "Memory" in talk.server.requests[0].tool_names
+    await talk.client.submit(ChangeMemory("use tabs", remove=True))
+    assert path.read_text() == ""
+    with pytest.raises(UsageError, match="does not occur"):
+        await talk.client.submit(ChangeMemory("use tabs", remove=True))
+
+
+async def test_the_model_keeps_and_reads_facts(start: Start, home: Path) -> None:
+    script = [
+        use(action="add", text="the build needs make"),
+        use(action="note", text="fixed the parser"),
+        use(action="replace", old="make", text="ninja"),
+        use(action="read"),
+        use(action="read", text=TODAY),
+        use(action="read", text="yesterday"),
+        use(action="remove", old="nothing like it"),
+        use(action="add", text=" "),
+        use(action="add", text="likes tabs", scope="user"),
+        say("done"),
+        say("more"),
+    ]
+    talk = await start(script, config={"memory": {"mode": "on"}}, yes=False, can_ask=True)
+    talk.answers = [AnswerPermission("", allow=True)]
+    await talk.say("go")
+    await talk.say("again")
+    results = [event.text for event in talk.all(ToolEnded)]
+    assert results[3] == "- the build needs ninja"
+    assert results[4] == f"# {TODAY}\n- fixed the parser"
+    assert results[5].startswith("'yesterday' is not a day.")
+    assert results[6].startswith("The text does not occur in ") and "needs a text" in results[7]
+    assert "memory changed" not in last_message_of(talk)
+    assert [event.args["scope"] for event in talk.all(PermissionAsked)] == ["user"]
+    assert (home / ".config/odin/memory/MEMORY.md").read_text() == "- likes tabs\n"
+    folder = (await path_of(talk)).parent
+    assert (folder / TODAY[:7].replace("-", "") / f"{TODAY.replace('-', '')}.md").exists()
+    text = await format_memory(talk.client)
+    assert "- likes tabs" in text and "- fixed the parser" in text
+
+
+async def test_secrets_are_not_kept(start: Start) -> None:
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    talk = await start([use(action="add", text=f"the token is {secret}"), say("a")], config={"memory": {"mode": "on"}})
+    await talk.say("go")
+    await talk.client.submit(ChangeMemory(f"deploy with {secret}"))
+    path = await path_of(talk)
+    assert secret not in path.read_text() and path.read_text().count("[redacted: ") == 2
+    assert "A secret was left out" in talk.all(ToolEnded)[0].text
+    path.write_text(f"by hand: {secret}\n")
+    talk = await start([say("a")])
+    await talk.say("go")
+    assert secret not in system_of(talk) and "by hand: [redacted" in system_of(talk)
+
+
+async def test_changes_of_others_are_sent_as_notes(start: Start, home: Path) -> None:
+    folder = home / ".config/odin/memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("# Me\n\n- one\n- two\n")
+    talk = await start([say("a"), say("b"), say("c")])
+    await talk.say("hi")
+    (folder / "MEMORY.md").write_text("# Me\n\n- two\n- three\n")
+    await talk.say("again")
+    (folder / "MEMORY.md").unlink()
+    await talk.say("gone")
+    assert "- - one\\n+ - three" in last_message_of(talk, 1).replace("\n", "\\n")
+    assert "two" not in last_message_of(talk, 1) and "- - three" in last_message_of(talk, 2)
+    assert system_of(talk, 0) == system_of(talk, 2)
+
+
+async def test_memory_can_be_switched_off(start: Start, home: Path, workspace: Path) -> None:
+    folder = home / ".config/odin/memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("- one\n")
+    talk = await start([say("a")], config={"memory": {"mode": "off"}})
+    await talk.say("hi")
+    assert "- one" not in system_of(talk)
+    with pytest.raises(UsageError, match="Memory is off"):
+        await talk.client.submit(ChangeMemory("x"))
+    (workspace / "odinconfig.json").write_text('{"memory": {"mode": "on"}}')
+    talk = await start([say("a")], config={"memory": {"mode": "off"}})
+    assert "Memory" not in (await talk.client.get_info()).tools
+
+
+def make_memory(tmp_path: Path) -> SessionMemory:
+    return SessionMemory(tmp_path / "user", tmp_path / "project", redact_nothing)
+
+
+def test_the_prompt_is_bounded_and_has_the_newest_notes_first(tmp_path: Path) -> None:
+    folder = MemoryFolder(tmp_path / "project", "project")
+    for text in [f"fact {number} " + "x" * 200 for number in range(100)]:
+        folder.add(text)
+    days = [time.strftime("%Y-%m-%d", time.localtime(time.time() - back * 86_400)) for back in range(5)]
+    for day in days:
+        path = folder.note_of(day)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {day}\n- did {day}\n")
+    block = make_memory(tmp_path).block
+    assert len(block) < 8_000 and "more characters; Memory with action read returns all of it]" in block
+    assert block.index(days[0]) < block.index(days[1]) < block.index(days[2])
+    assert days[3] not in block
+
+
+def test_two_sessions_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    def work(name: str) -> None:
+        folder = MemoryFolder(tmp_path, "project")
+        for number in range(10):
+            folder.add(f"{name}{number}", daily=number % 2 == 0)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    folder = MemoryFolder(tmp_path, "project")
+    lines = folder.read(folder.long_term).splitlines() + folder.read(folder.note_of(TODAY)).splitlines()[1:]
+    assert sorted(lines) == sorted(f"- {name}{number}" for name in "abc" for number in range(10))
+
+
+def test_odd_files_harm_nothing(tmp_path: Path) -> None:
+    folder = MemoryFolder(tmp_path / "project", "project")
+    folder.folder.mkdir()
+    for raw, problem in [
+        (b"\0\1", "is not a text file. It is ignored."),
+        (b"x" * (MAX_FILE_BYTES + 5), f"only the first {MAX_FILE_BYTES:,} are used."),
+    ]:
+        folder.long_term.write_bytes(raw)
+        assert [text.endswith(problem) for text in make_memory(tmp_path).warnings] == [True]
+        with pytest.raises(OdinError):
+            folder.add("more")
+        assert folder.long_term.read_bytes() == raw
+    folder.long_term.unlink()
+    folder.long_term.mkdir()
+    assert make_memory(tmp_path).block == "" and len(make_memory(tmp_path).warnings) == 1
+    folder.long_term.rmdir()
+    os.mkfifo(folder.long_term)
+    assert make_memory(tmp_path).block == ""
+    folder.long_term.unlink()
+    with pytest.raises(UsageError, match="at most"):
+        folder.add("x" * 5_000)
+    folder.add("a\nb")
+    folder.add("## Title\n- c")
+    assert folder.long_term.read_text() == "- a\n  b\n## Title\n- c\n"
+    folder.replace("- c", "- d")
+    folder.replace("a\n  b", "")
+    assert folder.long_term.read_text() == "## Title\n- d\n"
+
+
+@each(
+    ("typed", "remembered"),
+    [
+        ("# use tabs", "use tabs"),
+        ("#use tabs", "use tabs"),
+        ("#12 is broken", ""),
+        ("## Title", ""),
+        ("#!/bin/sh", ""),
+        ("# Title\nand text", ""),
+        (" # not this", ""),
+        ("#", ""),
+        ("#  ", ""),
+        ("a # b", ""),
+    ],
+)
+def test_what_a_line_with_a_hash_means(typed: str, remembered: str) -> None:
+    assert find_memory_line(typed) == remembered
+
+
+def test_arguments_of_the_command() -> None:
+    assert parse_memory_change("add --user likes tabs") == ChangeMemory("likes tabs", "user")
+    assert parse_memory_change("note done") == ChangeMemory("done", daily=True)
+    assert parse_memory_change("remove x y") == ChangeMemory("x y", remove=True)
+    for wrong in ("ad x", "add", "add --user"):
+        with pytest.raises(UsageError, match=r"Unknown argument|needs a text"):
+            parse_memory_change(wrong)
