@@ -109,14 +109,12 @@ class MemoryFolder:
     def _read_for_change(self, path: Path) -> str:
         try:
             raw, size = _read_bytes(path)
-            text = raw.decode("utf-8")
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
-        except UnicodeDecodeError:
-            text = "\0"
-        if "\0" in text:
+        text = raw.decode("utf-8", "replace")
+        if "\0" in text or ("\ufffd" in text and size <= MAX_FILE_BYTES and text.encode() != raw):
             raise UsageError(f"{path} is not a text file, so nothing was written.", "Fix or remove it.")
         if size > MAX_FILE_BYTES:
             raise UsageError(f"{path} is full: it has {size:,} bytes.", "Shorten it first.")
