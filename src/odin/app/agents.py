@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from odin import __version__
 from odin.app.agent_places import AgentPlace
+from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.policy import VisibleTools, find_hidden_tools
-from odin.config import Config, Options, WebSettings, get_config_dir
+from odin.config import Config, Options, WebSettings, get_config_dir, get_home_dir
 from odin.context.file_cache import FileCache
 from odin.context.system_prompt import (
     SystemPrompt,
@@ -333,6 +334,26 @@ class AgentParts:
             take_seen_files=self._take_changed_files,
             save=partial(_save_output, composition.folder / "outputs"),
             set_permission_mode=composition.set_permission_mode,
+        )
+
+    def make_attachments(self) -> AttachmentReader:
+        """Return the reader of what prompts to this agent attach."""
+        composition = self._composition
+        return AttachmentReader(
+            AttachmentDeps(
+                cwd=composition.cwd,
+                root=composition.config.root,
+                home=str(get_home_dir(composition.env)),
+                session=composition.recorder.state.session,
+                folder=composition.folder,
+                files=self.files,
+                runner=composition.runner,
+                policy=lambda: composition.policy,
+                redact=composition.redact,
+                take_new_files=self.take_new_files,
+                context_window=lambda: composition.models.info.context,
+                sees_images=lambda: composition.models.info.images,
+            )
         )
 
     def make_policy(self) -> Policy:

@@ -11,7 +11,6 @@ import msgspec
 from odin import __version__
 from odin.app.agent_places import AgentPlaces
 from odin.app.agents import AgentParts, RequestTemplates, WebAccess
-from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.policy import (
     HookFacts,
     HookSet,
@@ -312,7 +311,7 @@ class SessionComposition:
         return found if found.specs else None
 
     def _make_client(self, resumed: bool) -> LocalClient:
-        config, attachments = self.config, self.make_attachments(self.main_agent)
+        config, attachments = self.config, self.main_agent.make_attachments()
         agent = Agent(
             AgentDeps(self.recorder, self._make_main_deps, self.cwd, config.root, attachments, self.team.post),
             delivery=config.queue.delivery,
@@ -389,24 +388,6 @@ class SessionComposition:
         today = TodaysCost(projects, lambda: state.totals.cost_usd)
         per_day = config.max_budget_usd_per_day
         return CostBudget(self.recorder, usual=usual, chosen=chosen, earlier=earlier, per_day=per_day, today=today)
-
-    def make_attachments(self, parts: AgentParts) -> AttachmentReader:
-        return AttachmentReader(
-            AttachmentDeps(
-                cwd=self.cwd,
-                root=self.config.root,
-                home=str(get_home_dir(self.env)),
-                session=self._log.session,
-                folder=self.folder,
-                files=parts.files,
-                runner=self.runner,
-                policy=lambda: self.policy,
-                redact=self.redact,
-                take_new_files=parts.take_new_files,
-                context_window=lambda: self.models.info.context,
-                sees_images=lambda: self.models.info.images,
-            )
-        )
 
     def _load_command_library(self) -> "CommandLibrary":
         from odin.app.command_library import load_command_library

@@ -110,7 +110,7 @@ class TeamFactory:
                 parts.make_deps,
                 place.cwd,
                 place.root,
-                composition.make_attachments(parts),
+                parts.make_attachments(),
                 composition.team.post,
             ),
             spec.name,
