@@ -152,13 +152,13 @@ def test_a_stored_key_reaches_the_model(run_odin: Run, auth: Path) -> None:
         assert server.requests[1].headers["x-api-key"] == OTHER
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o644, 0o604])
-def test_a_file_that_others_could_read_is_made_private(run_odin: Run, auth: Path, mode: int) -> None:
-    kept(auth, json.dumps({"anthropic": KEY}), mode)
-    done = run_odin("auth")
-    assert "was readable by other users" in done.stderr and "sk-ant-…1234" in done.stdout
-    assert mode_of(auth) == 0o600
-    assert run_odin("auth").stderr == ""
+def test_a_file_that_others_could_read_is_made_private(run_odin: Run, run_odin_process: Run, auth: Path) -> None:
+    for mode in (0o640, 0o644, 0o604):
+        kept(auth, json.dumps({"anthropic": KEY}), mode)
+        done = run_odin("auth")
+        assert "was readable by other users" in done.stderr and "sk-ant-…1234" in done.stdout
+        assert mode_of(auth) == 0o600
+    assert run_odin_process("auth").stderr == ""
 
 
 def test_keys_that_others_could_have_put_there_are_not_used(run_odin: Run, auth: Path) -> None:
@@ -259,3 +259,13 @@ async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(
 )
 def test_a_masked_key(key: str, shown: str) -> None:
     assert mask_key(key) == shown
+
+
+def test_a_prompt_tells_of_a_file_that_others_could_read_and_of_a_misspelt_provider(run_odin: Run, auth: Path) -> None:
+    kept(auth, '{\n  "antropic": "sk-ant-0123456789-0123",\n  "openai": 7\n}')
+    auth.chmod(0o644)
+    said = run_odin("-p", "hi", "--model", "offline").stderr
+    assert f"{auth} was readable by other users and is now private." in said and auth.stat().st_mode & 0o077 == 0
+    assert f"{auth}, line 2: There is no provider 'antropic'. Did you mean anthropic?" in said
+    assert f"{auth}, line 3: openai must be a key or a list of keys; it is ignored." in said
+    assert "line 2: There is no provider 'antropic'" in run_odin("auth").stderr

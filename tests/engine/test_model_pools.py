@@ -320,6 +320,24 @@ def test_a_pool_that_does_not_exist_is_refused(home: Path, here: Here) -> None:
     assert (code, said) == (2, "odin: There is no model pool 'mian'. Did you mean main? Pools: main, spare.\n")
 
 
+MODEL_MISTAKES = [
+    ("model", "anthropc/x", "the model 'anthropc/x' cannot be used: There is no provider 'anthropc'. Did you mean"),
+    ("model", "mian", "the model 'mian' cannot be used: There is no model pool 'mian'. Did you mean main?"),
+    ("model", f"{ONE}@fsat", "the model 'anthropic/one@fsat' cannot be used: anthropic/one has no variant 'fsat'."),
+    ("small_model", "anthropc/x", "small_model 'anthropc/x' cannot be used: There is no provider 'anthropc'."),
+]
+
+
+@each(("key", "ref", "said"), MODEL_MISTAKES)
+def test_a_model_of_the_settings_that_cannot_exist_is_told_with_file_and_line(
+    home: Path, here: Here, key: str, ref: str, said: str
+) -> None:
+    path = write_config(home, model_pools=POOLS, **{key: ref})
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if f'"{key}"' in text)
+    flag = () if key == "model" else ("--model", "offline")
+    assert f"{path}, line {line}: {said}" in here("-p", "hi", *flag, env={"ANTHROPIC_API_KEY": "k"})[2]
+
+
 async def test_a_pool_without_a_usable_model_is_refused(workspace: Path, home: Path) -> None:
     path = write_config(home, model_pools={"a": ["anthropc/x"]})
     async with selecting(workspace) as models:

@@ -42,7 +42,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 
 def _list_keys(args: argparse.Namespace) -> int:
     from odin.config.auth import read_auth_file
-    from odin.models.keys import list_keys
+    from odin.models.keys import find_unknown_providers, list_keys
 
     config, auth = load(get_current_folder(), os.environ), read_auth_file(os.environ)
     lines = [
@@ -50,7 +50,7 @@ def _list_keys(args: argparse.Namespace) -> int:
         for line in list_keys(config.providers, auth, os.environ)
         if not args.provider or line.provider == args.provider
     ]
-    for warning in auth.warnings:
+    for warning in (*auth.warnings, *find_unknown_providers(config.providers, auth)):
         write_message(warning)
     if args.json:
         return write_json(lines)

@@ -16,12 +16,22 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
-from odin.config.files import PRIVATE_MODE, lock_file, parse_json_object, read_config_file, write_atomically
+from odin.config.files import (
+    PRIVATE_MODE,
+    locate_value,
+    lock_file,
+    parse_json_object,
+    read_config_file,
+    write_atomically,
+)
 from odin.config.paths import get_config_dir
 from odin.core.errors import ConfigError, UsageError
 from odin.core.lazy_pattern import compile_lazily
 
 AUTH_NAME = "auth.json"
+_MADE_PRIVATE: set[Path] = set()
+"""Files that this process has made private. Every reader is told, not only the first one."""
+
 MAX_KEY_LENGTH = 10_000
 _VARIABLE = compile_lazily(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _PROVIDER_NAME = compile_lazily(r"[A-Za-z0-9][\w.-]{0,99}")
@@ -136,10 +146,12 @@ def _make_private(path: Path, warnings: list[str]) -> None:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"{path} is writable by other users.", "Check its content, then run chmod 600 on it.")
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        _MADE_PRIVATE.add(path)
         try:
             path.chmod(PRIVATE_MODE)
         except OSError as error:
             raise ConfigError(f"{path} is readable by other users.", "Run chmod 600 on it.") from error
+    if path in _MADE_PRIVATE:
         warnings.append(
             f"{path} was readable by other users and is now private. Replace its keys if others use this machine."
         )
@@ -155,7 +167,8 @@ def _read_keys(path: Path, warnings: list[str]) -> dict[str, tuple[str, ...]]:
         if texts:
             found[provider] = texts
         else:
-            warnings.append(f"{path}: {provider} must be a key or a list of keys; it is ignored.")
+            place = f"{path}, line {locate_value(path, provider)}"
+            warnings.append(f"{place}: {provider} must be a key or a list of keys; it is ignored.")
     return found
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from odin.config import Config, get_config_dir
+from odin.config import CONFIG_NAME, Config, get_config_dir
 from odin.config.auth import read_auth_file
 from odin.config.paths import locate_key_states, locate_model_catalog
 from odin.core.call_events import KeyPoolChanged, RateLimitUpdated
 from odin.core.client import AvailableModel, ServerScope
-from odin.core.errors import OdinError, ProviderError
+from odin.core.errors import ConfigError, OdinError, ProviderError
 from odin.core.provider import ModelInfo, Provider, RateLimitChunk
 from odin.core.text import suggest_similar
 from odin.models.catalog import (
@@ -120,8 +120,20 @@ class ModelConnector:
     @property
     def warning(self) -> str:
         in_pools = self.pools.list_problems() if self.config.model_pools else ()
-        problems = (self._table.warning, *self._auth.warnings, *in_pools, *self._find_invalid_refs())
+        problems = (
+            self._table.warning,
+            *self._auth.warnings,
+            *self._find_unknown_providers(),
+            *in_pools,
+            *self._find_invalid_refs(),
+        )
         return " ".join(filter(None, problems))
+
+    def _find_unknown_providers(self) -> Iterator[str]:
+        if any(name not in PRESETS and name not in self.config.providers for name in self._auth.raw_keys):
+            from odin.models.keys import find_unknown_providers
+
+            yield from find_unknown_providers(self.config.providers, self._auth)
 
     def _find_invalid_refs(self) -> Iterator[str]:
         """Yield a problem for each secondary model (small, compaction, fallback) that cannot be used.
@@ -135,7 +147,20 @@ class ModelConnector:
                 try:
                     self.check_ref(ref)
                 except OdinError as error:
-                    yield f"{key} {ref!r} cannot be used: {error.describe()}"
+                    yield f"{self._locate_setting(*key.split('.'))}{key} {ref!r} cannot be used: {error.describe()}"
+
+    def _locate_setting(self, *path: str) -> str:
+        """Return the file and line of a setting with a colon, or "" if it is not in a file."""
+        from odin.config.files import locate_value
+
+        source = self.config.sources.get(path[0], "")
+        line = locate_value(Path(source), *path) if source.endswith(CONFIG_NAME) else 0
+        return f"{source}, line {line}: " if line else ""
+
+    def explain_setting(self, error: ConfigError, key: str, ref: str) -> ConfigError:
+        """Return the error about a model that a setting names, with the file and line of the setting."""
+        place = self._locate_setting(key)
+        return ConfigError(f"{place}the model {ref!r} cannot be used: {error}", error.hint) if place else error
 
     @property
     def _settings(self) -> dict[str, ProviderSettings]:

@@ -18,6 +18,7 @@ from odin.config.auth import (
     store_key,
     validate_provider_name,
 )
+from odin.config.files import locate_value
 from odin.config.paths import CONFIG_NAME, locate_key_states
 from odin.models.catalog import (
     PRESETS,
@@ -107,6 +108,14 @@ def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
     return (
         replace(entry, state="cooling", cooldown_s=round(cooldown, 1)) if cooldown else replace(entry, state="unproven")
     )
+
+
+def find_unknown_providers(settings: SettingsByProvider, auth: AuthFile) -> Iterator[str]:
+    """Yield one sentence with file and line for each provider in auth.json that does not exist."""
+    for provider in auth.raw_keys:
+        if provider not in (*PRESETS, *settings) and not has_plugin(provider):
+            line = locate_value(auth.path, provider)
+            yield f"{auth.path}, line {line}: {make_unknown_provider(provider, settings)}"
 
 
 def list_key_providers(settings: SettingsByProvider) -> tuple[str, ...]:

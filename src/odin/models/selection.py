@@ -18,6 +18,7 @@ from odin.core.errors import (
     AuthFailed,
     BadReply,
     BadRequest,
+    ConfigError,
     ModelNotFound,
     OdinError,
     ProviderError,
@@ -238,7 +239,13 @@ class ModelSelector:
             name, self.notice = await connector.find_default()
         if not name:
             self.notice = OFFLINE_NOTICE
-        provider, info = await connector.connect(name or "offline", warm=warm, again=True)
+        try:
+            provider, info = await connector.connect(name or "offline", warm=warm, again=True)
+        except ConfigError as error:
+            suggestion = "" if "/" in name else suggest_similar(name, connector.config.model_pools)
+            if not suggestion:
+                raise
+            raise ConfigError(f"There is no model pool {name!r}.{suggestion}", error.hint) from error
         if info.variant:
             self._effort = None
         models = connector.pools.list_models(pool) if pool else ()
@@ -294,7 +301,10 @@ class ModelSelector:
         for name in [*first, *(() if config.model else config.model_pools)]:
             with suppress(OdinError):  # `ModelConnector.warning` says what is wrong with it
                 return await self.choose(name)
-        return await self.choose(self.choose_permitted(config.model))
+        try:
+            return await self.choose(self.choose_permitted(config.model))
+        except ConfigError as error:
+            raise self.connector.explain_setting(error, "model", config.model) from error
 
     def find_named(self, name: str) -> str:
         """Return the model or pool that an agent file names; "" if the provider in use has no such model."""
