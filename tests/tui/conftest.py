@@ -47,6 +47,14 @@ TAKE = os.environ.get("ODIN_SNAPSHOTS") == "write"
 STILL_S = 1.0
 """A picture is taken when nothing has moved for so long."""
 
+
+def _describe_tasks() -> Iterator[str]:
+    """Yield where each task of the loop waits, to tell what a test waited for in vain."""
+    for task in asyncio.all_tasks():
+        frames = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in task.get_stack(limit=3)]
+        yield f"{task.get_name()}: {' '.join(frames)}"
+
+
 POLL_S = 0.01
 """How often a test looks whether what it waits for is there."""
 
@@ -99,7 +107,8 @@ class Stage:
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
-                raise AssertionError(f"it did not come to that; the screen shows:\n{self.screen()}")
+                waiting = "\n".join(sorted(_describe_tasks()))
+                raise AssertionError(f"it did not come to that; the screen shows:\n{self.screen()}\ntasks:\n{waiting}")
             await self.pilot.pause(POLL_S)
 
     async def shows(self, *words: str, seconds: float = 30) -> None:
