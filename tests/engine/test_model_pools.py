@@ -24,6 +24,7 @@ from odin.models.selection import ModelSelector
 from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest
+from odin.ui.slash_commands.reports import gather_status
 from tests.conftest import Here
 from tests.pictures import png
 from tests.table import each
@@ -205,6 +206,16 @@ async def test_a_switch_while_busy_applies_to_the_next_request(start: Start, wor
     assert (await talk.until_end(prompt)).text == "done"
     assert asked[0] == "one"
     assert asked[-1] == "three"
+
+
+@pytest.mark.parametrize("nothing", [say(""), say("", stop="max_tokens")], ids=["empty", "truncated"])
+async def test_a_model_that_answers_with_nothing_is_replaced(start: Start, nothing: Any) -> None:
+    """RECOV7: first by another key, then by another model."""
+    api = Failing(one=nothing)
+    talk = await begin(start, api, env={"ANTHROPIC_API_KEY": "key-0123456789-1,key-0123456789-2"})
+    assert (await talk.say("go")).text == "I am two."
+    keys = [seen.headers["x-api-key"][-1] for seen in talk.server.requests]
+    assert (api.asked, keys[:2]) == (["one", "one", "two"], ["1", "2"])
 
 
 async def test_the_other_models_of_a_pool_are_connected_in_the_background(workspace: Path, home: Path) -> None:
@@ -516,3 +527,4 @@ async def test_a_provider_is_asked_through_its_own_proxy(start: Start) -> None:
         talk = await start(None, server=server, model="w/m", env=env, config={"providers": {"w": work}})
         assert (await talk.say("go")).text == "ok"
         assert [seen.model for seen in server.requests] == ["m"]
+        assert dict(await gather_status(talk.client))["proxy"] == server.url.rstrip("/")

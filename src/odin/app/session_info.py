@@ -45,6 +45,7 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
         pool=session.models.selection.pool,
         pools=tuple(session.config.model_pools),
         keys=session.models.connector.list_key_pools(),
+        proxy=session.models.connector.find_proxy(session.models.ref),
         rate_limits=session.models.connector.list_rate_limits(),
         effort=session.models.effort,
         skills=session.skills.summaries if session.skills is not None else (),

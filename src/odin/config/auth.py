@@ -162,7 +162,7 @@ def _read_keys(path: Path, warnings: list[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for provider, value in entries.items():
         texts = _key_texts_of(value)
-        if provider == "$schema":
+        if provider == "$schema" or value == "":
             continue
         if texts:
             found[provider] = texts

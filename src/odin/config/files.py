@@ -255,6 +255,10 @@ _NAMES_ELSEWHERE = {
     "stream_retry_rounds": "retry.attempts",
     "response_header_timeout": "providers.NAME.header_timeout",
     "stream_idle_timeout": "providers.NAME.idle_timeout",
+    "api_url": "base_url",
+    "limit": 'context" and "max_output',
+    "cost": 'price_input" and "price_output',
+    "modalities": "images",
 }
 """Settings of other agents, and what they are called here."""
 

@@ -213,6 +213,7 @@ class SessionInfo(Struct, frozen=True):
     pools: tuple[str, ...] = ()
     keys: tuple[KeyPoolChanged, ...] = ()
     rate_limits: tuple[RateLimitUpdated, ...] = ()
+    proxy: str = ""
     effort: str = ""
     skills: tuple[SkillSummary, ...] = ()
     servers: tuple[ServerStatus, ...] = ()

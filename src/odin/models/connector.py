@@ -35,7 +35,7 @@ from odin.models.catalog import (
     use_first_key,
 )
 from odin.models.model_table import CatalogCopy, ModelTable
-from odin.providers.address import parse_address, set_proxy
+from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
 from odin.providers.wire import ApiKey, KeySource
@@ -175,6 +175,17 @@ class ModelConnector:
         if proxy not in self._proxied:
             self._proxied[proxy] = HttpClient(env=set_proxy(self.env, proxy))
         return self._proxied[proxy]
+
+    def find_proxy(self, ref: str) -> str:
+        """Return the address of the proxy through which a model is asked; "" for none."""
+        provider = ref.partition("/")[0]
+        own = self._settings.get(provider, ProviderSettings()).proxy
+        try:
+            address = parse_address(resolve_endpoint(provider, self._settings, self.env).base_url)
+            route = find_route(address, set_proxy(self.env, own) if own else self.env)
+        except OdinError:
+            return ""
+        return route.proxy.origin if route.proxy is not None else ""
 
     def reload_keys(self) -> None:
         """Use keys that were stored since the last call."""

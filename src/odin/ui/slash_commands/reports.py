@@ -427,6 +427,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("model", describe_model(info)),
         ("effort", info.effort),
         ("provider", f"{provider}{address}"),
+        ("proxy", info.proxy),
         *((f"keys of {keys.provider}", ", ".join(filter(None, describe_keys(keys)))) for keys in info.keys),
         *((f"rate limit of {item.provider}", _describe_rate_limit(item)) for item in info.rate_limits),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),
