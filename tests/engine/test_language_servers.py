@@ -15,6 +15,7 @@ from odin.core.event import LanguageServersChanged
 from odin.core.op import AnswerPermission, ControlLanguageServer, Rewind
 from odin.lsp import diagnostics
 from odin.testing import call, say
+from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers
 from tests.lsp.conftest import FAKE
 
 from .conftest import Start, Talk
@@ -185,10 +186,16 @@ async def test_a_renaming_that_cannot_be_is_refused_without_asking(
 async def test_servers_can_be_disabled_and_enabled(start: Start, workspace: Path):
     edits = [write(workspace / f"{number}.txt", "BAD\n") for number in range(3)]
     talk = await start([item for edit in edits for item in (edit, say("done"))], config=fake(), trust=True)
+    said = [f"{word} fake." for word in ("Restarted", "Disabled", "Enabled")]
     for number, action in enumerate(("restart", "disable", "enable")):
-        assert await talk.client.submit(ControlLanguageServer(action, "fake"))  # pyright: ignore[reportArgumentType]
+        assert await switch_language_servers(talk.client, f"{action} fake") == said[number]
         await talk.say("go")
         assert ("bad word" in results(talk)[number]) == (action != "disable")
+        shown = format_language_servers(await talk.client.get_info(), 100)
+        assert shown.startswith("fake  disabled  .txt" if action == "disable" else "fake  ready     .txt  1 error, ")
+    assert await switch_language_servers(talk.client, "enable") == "Nothing to do."
+    with pytest.raises(UsageError, match="Unknown argument 'stop'"):
+        await switch_language_servers(talk.client, "stop fake")
     with pytest.raises(UsageError, match="no language server 'other'"):
         await talk.client.submit(ControlLanguageServer("restart", "other"))
 

@@ -19,8 +19,8 @@ Serve = Callable[..., LanguageServers]
 
 def settings_of(*vices: str, **more: Any) -> LanguageServerSettings:
     """The fake server with these vices."""
-    given: dict[str, Any] = {"file_types": (".txt",), "args": ("-I", "-S", FAKE, *vices), **more}
-    return LanguageServerSettings(command=sys.executable, **given)
+    given: dict[str, Any] = {"command": sys.executable, "args": ("-I", "-S", FAKE, *vices), **more}
+    return LanguageServerSettings(file_types=(".txt",), **given)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from odin.core.event import (
     AgentStarted,
     Envelope,
     FilesChanged,
+    LanguageServersChanged,
     LoopChanged,
     ModelChanged,
     PromptDropped,
@@ -33,7 +34,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.event_values import FileChange, FileState, Todo
+from odin.core.event_values import FileChange, FileState, LanguageServerState, Todo
 from odin.core.format import format_count, format_seconds, format_usd, model_name_of
 from odin.core.message import Usage
 from odin.ui.slash_commands.reports import format_context
@@ -371,6 +372,18 @@ def test_the_side_panel_shows_the_pool_the_running_model_and_the_keys() -> None:
         "1 of 3 keys healthy, using …cccc",
         "next key in 40 s",
     ]
+
+
+def test_the_side_panel_lists_language_servers_that_were_started() -> None:
+    servers = (
+        LanguageServerState("ruff", "ready", errors=2, warnings=1),
+        LanguageServerState("ty\x1b", "failed", "it ended"),
+        LanguageServerState("gopls", "idle"),
+    )
+    shown = side(facts(LanguageServersChanged(servers))).split("Language servers\n")[1].splitlines()
+    rows = ["• ruff 2 err 1 warn", r"✗ ty\x1b failed", ""]
+    assert [" ".join(line.split()) for line in shown[:3]] == rows
+    assert "Language servers" not in side(facts(LanguageServersChanged(servers[2:])))
 
 
 def test_the_side_panel_lists_skills_and_marks_those_the_agent_used() -> None:

@@ -5,10 +5,13 @@ Loaded only in a trusted folder for which a server is configured or installed (`
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged
@@ -18,15 +21,52 @@ from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.engine.call import AfterStep
 from odin.engine.recorder import Recorder
 from odin.lsp.diagnostics import review_files, warm_up
+from odin.lsp.protocol import ServerFault
 from odin.lsp.server import ServerSpec, WatchedChange
 from odin.lsp.servers import LanguageServers, find_servers, is_for_project
+from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
     from odin.app.agent_places import AgentPlace
     from odin.context.file_cache import FileCache
 
+PROBE_TIMEOUT_S = 10.0
+
+
+class ProbedServer(Struct, frozen=True):
+    """How the start of a server went, and its program."""
+
+    state: LanguageServerState
+    program: str
+
+
 MAX_FOLDERS = 4
 """Folders with servers of their own: the project and a few worktrees."""
+
+
+def find_configured_servers(config: Config, env: Mapping[str, str], root: str) -> tuple[ServerSpec, ...]:
+    """Return the servers that a folder with this configuration can use."""
+    declared = config.declared.get("lsp_servers", ())
+    by_project = {name for item in declared if item.layer == "project" for name in item.value}
+    return find_servers(root, env, config.lsp_servers, detect=config.lsp == "auto", by_project=by_project)
+
+
+async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySandbox) -> tuple[ProbedServer, ...]:
+    """Start the servers of a project, one after the other, and return how that went. They are ended again."""
+    specs = find_configured_servers(config, env, config.root)
+    used = [spec for spec in specs if spec.name in config.lsp_servers or is_for_project(spec, config.root)]
+    runner = ProcessRunner(environ=env, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
+    servers = LanguageServers(config.root, used, runner, env=env, is_confined=sandbox.can_confine)
+    try:
+        for server in servers.all:
+            with suppress(ServerFault, TimeoutError):
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    await server.get_ready()
+        states = servers.list_states()
+    finally:
+        servers.stop()
+        await runner.close()
+    return tuple(ProbedServer(state, spec.programs[0]) for state, spec in zip(states, used, strict=True))
 
 
 class SessionLanguageServers:
@@ -97,10 +137,7 @@ class SessionLanguageServers:
         return tuple(spec for spec in self._find_specs(root) if spec.name in names)
 
     def _find_specs(self, root: str) -> tuple[ServerSpec, ...]:
-        config = self._config
-        declared = config.declared.get("lsp_servers", ())
-        by_project = {name for item in declared if item.layer == "project" for name in item.value}
-        return find_servers(root, self._env, config.lsp_servers, detect=config.lsp == "auto", by_project=by_project)
+        return find_configured_servers(self._config, self._env, root)
 
     def _make_change_reader(self) -> Callable[[], Iterator[WatchedChange]]:
         """Return what reads the changes of files that were recorded since it was last called."""

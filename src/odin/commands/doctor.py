@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from odin import __version__
 from odin.app.sandbox import LazySandbox
-from odin.app.workspace import Workspace, list_skill_folders
+from odin.app.workspace import Workspace, explain_missing_servers, has_language_servers, list_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_output
 from odin.config import (
     CONFIG_NAME,
@@ -44,6 +44,9 @@ from odin.tools.ripgrep import find_ripgrep
 Health = Literal["ok", "note", "broken"]
 
 _TIMEOUT_S = 10.0
+
+SLOW_START_MS = 1500
+"""A language server that takes longer to start misses the first edit."""
 _MAX_NAMED = 10
 
 
@@ -99,6 +102,7 @@ class _Checkup:
             self._check_sandbox(config)
             self._check_keys(config)
             self._check_trust(config)
+            asyncio.run(self._check_language_servers(config))
             self._check_skills(config)
             self._check_memory(config)
         self._check_terminal()
@@ -236,6 +240,29 @@ class _Checkup:
         self._add_finding("memory", ", ".join(files) or "empty")
         for problem in memory.warnings:
             self._add_finding("memory", problem, "note")
+
+    async def _check_language_servers(self, config: Config) -> None:
+        """Start the language servers of the project and report what is missing, broken or slow."""
+        self._facts["language_servers"] = []
+        if not has_language_servers(config, self._env):
+            self._add_finding("lsp", explain_missing_servers(config))
+            return
+        from odin.app.language_servers import probe_servers
+
+        found = await probe_servers(config, self._env, LazySandbox(config, self._env))
+        self._facts["language_servers"] = to_builtins(found)
+        for server in found:
+            state = server.state
+            if state.status == "ready":
+                is_slow = state.start_ms > SLOW_START_MS
+                text = f"{'slow: ' if is_slow else ''}started in {state.start_ms / 1000:.1f} s, {server.program}"
+                self._add_finding("lsp", f"{state.name}, {text}", "note" if is_slow else "ok")
+            else:
+                why = state.detail or "it did not start in time"
+                health: Health = "broken" if state.name in config.lsp_servers else "note"
+                self._add_finding("lsp", f"{state.name}: {why} ({server.program})", health)
+        if not found:
+            self._add_finding("lsp", "no installed language server is for this project")
 
     def _check_terminal(self) -> None:
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}

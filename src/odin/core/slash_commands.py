@@ -36,6 +36,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
         "Show what later sessions are told; add to it, to today's note (`note`), or remove a text.",
         "[add|note|remove [--user] TEXT]",
     ),
+    SlashCommand("lsp", "List, restart, disable or enable language servers.", "[restart|disable|enable [NAME]]"),
     # mode of the next prompt
     SlashCommand("ask", "Switch to ask mode, which only answers questions, or send TEXT in it.", "[TEXT]"),
     SlashCommand(

@@ -61,6 +61,7 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "effort": (*EFFORTS, "default"),
     "compact": ("cancel",),
     "show": ("model", "mode", "role", "sandbox", "rules", "context"),
+    "lsp": ("restart", "disable", "enable"),
     "list": ("models", "sessions", "rules", "commands", "skills", "tools"),
     "switch": ("model", "mode", "role"),
 }

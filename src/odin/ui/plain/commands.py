@@ -26,7 +26,7 @@ from odin.ui.slash_commands.actions import (
     is_model_choice,
 )
 from odin.ui.slash_commands.agents import describe_working, find_focus, format_agents
-from odin.ui.slash_commands.extensions import format_memory, format_skills
+from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_skills
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -87,6 +87,7 @@ class PlainCommands:
             "commands": self._print_custom_commands,
             "skills": self._print_skills,
             "memory": self._run_memory,
+            "lsp": self._run_language_servers,
             "keys": self._print_keys,
             "queue": self._run_queue,
             "agents": self._run_agents,
@@ -187,6 +188,12 @@ class PlainCommands:
             await self._run_action(ACTIONS["memory"], rest)
         else:
             write_text(self._err, await format_memory(self._client))
+
+    async def _run_language_servers(self, rest: str) -> None:
+        if rest:
+            await self._run_action(ACTIONS["lsp"], rest)
+        else:
+            write_text(self._err, format_language_servers(await self._client.get_info(), self._columns))
 
     async def _print_keys(self, rest: str) -> None:
         for line in views.KEY_LINES:

@@ -36,7 +36,7 @@ from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_ar
 from odin.core.text import list_choices, suggest_similar
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.agents import end_agent, find_focus
-from odin.ui.slash_commands.extensions import parse_memory_change
+from odin.ui.slash_commands.extensions import parse_memory_change, switch_language_servers
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
@@ -199,6 +199,10 @@ async def change_queue(ctx: CommandContext, rest: str) -> str:
 
 async def change_agents(ctx: CommandContext, rest: str) -> str:
     return await end_agent(ctx.client, rest)
+
+
+async def change_language_servers(ctx: CommandContext, rest: str) -> str:
+    return await switch_language_servers(ctx.client, rest)
 
 
 async def forget_last_message(ctx: CommandContext, rest: str) -> str:
@@ -494,6 +498,8 @@ ACTIONS: dict[str, Action] = {
     "memory": change_memory,
     "show": show_setting,
     "list": list_items,
+    "lsp": change_language_servers,
     "switch": switch_setting,
 }
-"""The actions by command name. Without arguments, front ends show the `queue`, `agents`, `rules`, `model`, `budget`."""
+"""The actions by command name. Without arguments, front ends show `queue`, `agents`, `rules`, `model`, `budget` and
+`lsp`."""

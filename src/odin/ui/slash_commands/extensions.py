@@ -1,9 +1,10 @@
-"""/skills, /use and /memory: skills and memory of a session as text, using a skill, adding to the memory."""
+"""/skills, /use, /memory and /lsp: skills, memory and language servers as text, and what users do with them."""
 
-from odin.core.client import Client, MemoryFile, SkillSummary
+from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary
 from odin.core.errors import UsageError
+from odin.core.event_values import LanguageServerState
 from odin.core.format import count_of, shorten_home
-from odin.core.op import ChangeMemory
+from odin.core.op import ChangeMemory, ControlLanguageServer, LanguageServerAction
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
 from odin.ui.terminal import escape_hidden, shorten
@@ -108,3 +109,41 @@ def find_memory_line(text: str) -> str:
     line = text.strip()
     found = line[1:].strip() if line.startswith("#") and text[:1] == "#" and "\n" not in line else ""
     return found if found and not line[1].isdigit() and line[1] not in "#!" else ""
+
+
+# --- language servers ---
+
+_SERVER_ACTIONS: dict[str, LanguageServerAction] = {"restart": "restart", "disable": "disable", "enable": "enable"}
+_DONE = {"restart": "Restarted", "disable": "Disabled", "enable": "Enabled"}
+
+
+def format_language_servers(info: SessionInfo, columns: int) -> str:
+    """Return a line for each language server, or why there are none."""
+    servers = info.language_servers
+    if not servers:
+        return f"{info.language_servers_off}\n"
+    width = max(len(server.name) for server in servers)
+    lines = [
+        f"{server.name:<{width}}  {server.status:<8}  {' '.join(server.file_types)}  {describe_server(server)}".rstrip()
+        for server in servers
+    ]
+    return "".join(f"{shorten(escape_hidden(line), columns - 1)}\n" for line in lines)
+
+
+def describe_server(server: LanguageServerState) -> str:
+    """Return what is known about a language server besides its status, or ""."""
+    counts = ((server.errors, "error"), (server.warnings, "warning"))
+    words = [count_of(count, name) for count, name in counts if count]
+    if server.status in ("ready", "slow") and server.start_ms:
+        words.append(f"started in {server.start_ms / 1000:.1f} s")
+    return server.detail or ", ".join(words)
+
+
+async def switch_language_servers(client: Client, rest: str) -> str:
+    """Restart, disable or enable language servers as `/lsp` says, and return the message to show."""
+    verb, _, name = rest.partition(" ")
+    if verb not in _SERVER_ACTIONS:
+        raise make_argument_error("lsp", verb)
+    changed = await client.submit(ControlLanguageServer(_SERVER_ACTIONS[verb], name.strip()))
+    named = name.strip() or "the language servers"
+    return f"{_DONE[verb]} {escape_hidden(named)}." if changed else "Nothing to do."

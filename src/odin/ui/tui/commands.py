@@ -25,7 +25,7 @@ from odin.ui.slash_commands.actions import (
     save_choice,
     split_session_option,
 )
-from odin.ui.slash_commands.extensions import format_memory, format_skills
+from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_skills
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
@@ -82,6 +82,7 @@ class ReportCommands:
             "keys": lambda rest: self._show_help(f"key {rest}".strip()),
             "skills": self._show_skills,
             "memory": self._show_memory,
+            "lsp": self._show_language_servers,
             "model": self._set_model,
             "models": self._choose_model,
             "setup": self._open_setup,
@@ -119,6 +120,17 @@ class ReportCommands:
             await self._commands.run_action("memory", rest)
         else:
             self._app.push_screen(make_list_report("Memory", lambda width: format_memory(self._app.client)))
+
+    async def _show_language_servers(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.reports import make_list_report
+
+        async def describe(width: int) -> str:
+            return format_language_servers(await self._app.client.get_info(), width)
+
+        if rest:
+            await self._commands.run_action("lsp", rest)
+        else:
+            self._app.push_screen(make_list_report("Language servers", describe))
 
     async def _choose_model(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker

@@ -25,6 +25,7 @@ from odin.core.event import (
     EffortChanged,
     Envelope,
     FilesChanged,
+    LanguageServersChanged,
     LoopChanged,
     ModelChanged,
     PermissionModeChanged,
@@ -208,6 +209,7 @@ class SessionFacts:
         self.pool = info.pool if info else ""
         self._keys = _list_keys(info)
         self.used_skills: dict[str, set[str]] = {}
+        self.language_servers = info.language_servers if info else ()
         self.agents = AgentList()
         self.edited_files = EditedFiles()
 
@@ -266,6 +268,8 @@ class SessionFacts:
             case TurnStarted():
                 self.has_prompts = True
                 self._queued.pop(event.id, None)
+            case LanguageServersChanged():
+                self.language_servers = event.servers
             case KeyPoolChanged():
                 self._keys[event.provider] = event, ts
             case RateLimitUpdated():
@@ -299,6 +303,7 @@ class SessionFacts:
         self.info, self.context = info, context
         self.permission_mode, self.budget_usd = info.permission_mode, info.budget_usd
         self.role, self._keys = info.role, _list_keys(info)
+        self.language_servers = info.language_servers
 
     @property
     def budget_left(self) -> float:

@@ -131,6 +131,7 @@ class SideSections:
             self._build_files(),
             self._build_processes(),
             self._build_skills(),
+            self._build_language_servers(),
             self._build_project(),
         )
         rows: list[PanelRow] = []
@@ -315,6 +316,23 @@ class SideSections:
             rows.append(PanelRow(make_text(f"{mark} {name}", style, self.width)))
         if len(names) > MAX_SKILLS:
             rows.append(self._make_dim_line(f"{len(names) - MAX_SKILLS} more"))
+        return rows
+
+    def _build_language_servers(self) -> list[PanelRow]:
+        """Return the language servers that were started, with their problems; none if no one was."""
+        servers = [server for server in self.facts.language_servers if server.status != "idle"]
+        if not servers:
+            return []
+        palette = self.palette
+        marks = {"ready": ("•", palette.good), "failed": ("✗", palette.bad), "slow": ("•", palette.warn)}
+        rows = [self._make_heading("Language servers")]
+        for server in servers:
+            mark, style = marks.get(server.status, ("•", palette.dim))
+            counts = [f"{count} {name}" for count, name in ((server.errors, "err"), (server.warnings, "warn")) if count]
+            right = " ".join(counts) or ("" if server.status == "ready" else server.status)
+            name = Text.assemble((f"{mark} ", style), (escape_hidden(server.name), palette.text), no_wrap=True, end="")
+            tone = palette.bad if server.errors or server.status == "failed" else palette.dim
+            rows.append(PanelRow(align_sides(name, make_text(right, tone, self.width // 2), self.width)))
         return rows
 
     def _build_project(self) -> list[PanelRow]:

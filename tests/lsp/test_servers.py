@@ -1,0 +1,107 @@
+"""Which servers a project has, and what may be started where there is no sandbox."""
+
+import json
+import stat
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from odin.config import LanguageServerSettings
+from odin.lsp.protocol import ServerFault
+from odin.lsp.servers import find_servers, is_for_project
+from tests.conftest import Here
+from tests.table import each
+
+from .conftest import FAKE, Serve
+
+
+def install(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path = folder / name
+        path.write_text("#!/bin/sh\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@each(
+    ("installed", "files", "found"),
+    [
+        (("ruff", "ty"), {}, ["ruff", "ty"]),
+        (("ty", "pyright-langserver", "basedpyright-langserver"), {}, ["basedpyright"]),
+        (("ty", "basedpyright-langserver"), {"pyproject.toml": "[tool.ty.rules]\n"}, ["ty"]),
+        (("ty", "pyright-langserver"), {"pyproject.toml": "[tool.ty]\n[tool.pyright]\n"}, ["pyright"]),
+        (("basedpyright-langserver", "pyright-langserver"), {"pyrightconfig.json": "{}"}, ["pyright"]),
+        (("typescript-language-server", "tsc"), {}, ["typescript-language-server"]),
+        (("gopls", "rust-analyzer", "clangd"), {}, ["gopls", "rust-analyzer", "clangd"]),
+        ((), {}, []),
+    ],
+)
+def test_installed_servers_are_found(
+    tmp_path: Path, installed: tuple[str, ...], files: dict[str, str], found: list[str]
+):
+    project, programs = (Path(mkdtemp(dir=tmp_path)) for _ in "ab")
+    install(programs, *installed)
+    for name, text in files.items():
+        (project / name).write_text(text)
+    env = {"PATH": f"relative:{programs}:{tmp_path}/missing"}
+    assert [spec.name for spec in find_servers(str(project), env, {})] == found
+    assert find_servers(str(project), env, {}, detect=False) == ()
+
+
+@each(("version", "found"), [("7.0.2", ["tsc"]), ("5.9.3", []), ("x", []), (None, [])])
+def test_typescript_is_its_own_server_since_version_7(tmp_path: Path, version: str | None, found: list[str]):
+    project = Path(mkdtemp(dir=tmp_path))
+    install(project / "node_modules/typescript/bin", "tsc")
+    (project / "node_modules/.bin").mkdir()
+    (project / "node_modules/.bin/tsc").symlink_to("../typescript/bin/tsc")
+    (project / "node_modules/typescript/package.json").write_text(json.dumps({"version": version}))
+    assert [spec.name for spec in find_servers(str(project), {"PATH": ""}, {})] == found
+
+
+def test_settings_add_change_and_disable_servers(tmp_path: Path):
+    install(tmp_path / "bin", "ruff", "ty", "lua-ls")
+    configured = {
+        "ty": LanguageServerSettings(enabled=False),
+        "ruff": LanguageServerSettings(args=("server", "--preview")),
+        "lua": LanguageServerSettings(command="lua-ls", file_types=(".lua",), root_markers=(".luarc.json",)),
+        "own": LanguageServerSettings(command="./tools/ls", args=("-x",)),
+    }
+    env = {"PATH": f"{tmp_path}/bin"}
+    ruff, lua, own = find_servers(str(tmp_path), env, configured, by_project=["own"])
+    assert (ruff.args, ruff.file_types, ruff.programs) == (
+        ("server", "--preview"),
+        (".py", ".pyi"),
+        (f"{tmp_path}/bin/ruff",),
+    )
+    assert (lua.programs, lua.needs_sandbox) == ((f"{tmp_path}/bin/lua-ls",), False)
+    assert (own.programs, own.args, own.needs_sandbox) == ((f"{tmp_path}/tools/ls",), ("-x",), True)
+    assert not is_for_project(lua, str(tmp_path))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.lua").write_text("")
+    assert is_for_project(lua, str(tmp_path))
+
+
+async def test_without_a_sandbox_programs_of_the_project_are_not_started(serve: Serve, tmp_path: Path):
+    install(tmp_path / "tools", "ls")
+    (tmp_path / "elsewhere").mkdir()
+    own = serve(command="./tools/ls").all[0]
+    with pytest.raises(ServerFault, match=r"ls is a program of the project and is not started without a sandbox"):
+        await own.get_ready()
+
+
+def test_doctor_starts_the_servers_and_trust_lists_them(here: Here, workspace: Path):
+    def fake(*vices: str) -> dict[str, object]:
+        return {"command": "python3", "args": ["-I", "-S", FAKE, *vices], "file_types": [".txt"]}
+
+    assert "lsp            Language servers run only in trusted folders." in here("doctor")[1]
+    (workspace / "odinconfig.json").write_text(
+        json.dumps({"lsp_servers": {"good": fake(), "bad": fake("exit:initialize")}})
+    )
+    assert f"language server bad: python3 -I -S {FAKE} exit:initialize" in here("trust")[1]
+    assert here("trust", "add", "--yes")[0] == 0
+    code, printed, _ = here("doctor")
+    assert code == 1 and "  lsp            good, " in printed
+    assert "! lsp            bad: it ended (exit code 3): out of luck (" in printed
+    facts = json.loads(here("doctor", "--json")[1])["language_servers"]
+    assert [item["state"]["status"] for item in facts] == ["ready", "failed"]
