@@ -321,8 +321,8 @@ def test_a_mistake_is_told_with_file_and_line(
 ) -> None:
     path = write_config(home, model_pools=pools, **({"providers": providers} if providers else {}))
     env = {**os.environ, "ANTHROPIC_API_KEY": "k"}
-    warning = ModelConnector(load(str(workspace), env), env, eager=False).warning
-    assert f"{path}, {said}" in warning
+    warnings = ModelConnector(load(str(workspace), env), env, eager=False).warnings
+    assert [text for text in warnings if text.startswith(f"{path}, {said}")]
 
 
 def test_a_pool_that_does_not_exist_is_refused(home: Path, here: Here) -> None:

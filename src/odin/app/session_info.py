@@ -59,7 +59,7 @@ def _list_warnings(session: "SessionComposition") -> Iterator[str]:
     yield from (*session.config.warnings, *session.rule_set.warnings, *session.hooks.warnings)
     single = (
         session.templates.instructions.warning,
-        session.models.connector.warning,
+        *session.models.connector.warnings,
         session.web.warning,
         session.sandbox.describe_problem(),
         explain_unusable_auto(session.policy.permission_mode, session.sandbox),

@@ -135,7 +135,7 @@ async def list_models(env: Mapping[str, str], cwd: str) -> tuple[tuple[Available
     models = ModelConnector(load(cwd, env), env)
     try:
         found = await models.list_available("all")
-        return found, tuple(filter(None, (*models.list_problems, models.warning, describe_catalog(models.catalog))))
+        return found, tuple(filter(None, (*models.list_problems, *models.warnings, describe_catalog(models.catalog))))
     finally:
         await models.close()
 

@@ -118,7 +118,8 @@ class ModelConnector:
         return ModelPools(self.config, self.env, self.normalize, self.check_ref)
 
     @property
-    def warning(self) -> str:
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the settings of models, pools and keys."""
         in_pools = self.pools.list_problems() if self.config.model_pools else ()
         problems = (
             self._table.warning,
@@ -127,7 +128,7 @@ class ModelConnector:
             *in_pools,
             *self._find_invalid_refs(),
         )
-        return " ".join(filter(None, problems))
+        return tuple(filter(None, problems))
 
     def _find_unknown_providers(self) -> Iterator[str]:
         if any(name not in PRESETS and name not in self.config.providers for name in self._auth.raw_keys):

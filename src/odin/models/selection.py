@@ -299,7 +299,7 @@ class ModelSelector:
         config = self.connector.config
         first = [remembered] if remembered in config.model_pools else []
         for name in [*first, *(() if config.model else config.model_pools)]:
-            with suppress(OdinError):  # `ModelConnector.warning` says what is wrong with it
+            with suppress(OdinError):  # `ModelConnector.warnings` says what is wrong with it
                 return await self.choose(name)
         try:
             return await self.choose(self.choose_permitted(config.model))
