@@ -27,6 +27,7 @@ GROUPS = (
     "mentions",
     "cache",
     "edit",
+    "lsp",
     "commands",
     "cancel",
     "speculate",

@@ -68,6 +68,7 @@ class ReplayFact(msgspec.Struct, frozen=True):
 _VOLATILE_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
+        (r"\n\nErrors found by language servers after this change:\n[\s\S]*", ""),
         (r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?:Z| ?[+-]\d\d:?\d\d)?", "<time>"),
         (r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +)?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d{1,2}"
          r"(?: +\d\d:\d\d(?::\d\d)?(?: \d{4})?| +\d{4})?", "<time>"),
