@@ -392,3 +392,30 @@ async def test_without_servers_nothing_is_loaded(opened: Open, home: Path):
     assert (await session.client.get_info()).servers == ()
     with pytest.raises(UsageError, match="No MCP server is configured"):
         await session.client.submit(ControlServers("enable"))
+
+
+# --- prompts and resources ---
+
+
+async def test_a_prompt_of_a_server_is_a_command(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([say("one"), say("two")])
+    await session.ask()
+    commands = [item for item in await session.client.list_commands() if item.source == "mcp"]
+    assert [(item.name, item.description, item.hint) for item in commands] == [("tiny:greet", "Greets.", "who")]
+    await session.ask("/tiny:greet Ada Lovelace")
+    assert "Greet Ada Lovelace." in session.model.requests[-1].body.decode()
+    with pytest.raises(UsageError, match="The argument 'who' is missing"):
+        await session.ask("/mcp__tiny__greet")
+
+
+async def test_a_resource_is_mentioned_listed_and_read(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    read = call("ReadMcpResource", {"server": "tiny", "uri": "note://two"}, id="toolu_2")
+    session = await opened([call("ListMcpResources", {}, id="toolu_1"), read, say("one"), say("two")])
+    await session.ask()
+    assert session.results() == ["tiny: note://one one", "the text of note://two"]
+    assert session.asked == ["ReadMcpResource"]
+    assert (await session.client.find_files("tiny:", 5))[0] == "tiny:note://one"
+    await session.ask("What says @tiny:note://one?")
+    assert "the text of note://one" in session.model.requests[-1].body.decode()

@@ -8,13 +8,14 @@ from msgspec import Struct
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, TodosChanged
 from odin.core.client import RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
-from odin.core.event_values import FileChange, FileState, Option, Question, SkippedFile, Todo
+from odin.core.event_values import FileChange, FileState, Option, Question, ServerStatus, SkippedFile, Todo
 from odin.core.op import (
     AddRule,
     AnswerPermission,
     AnswerPlan,
     AnswerQuestions,
     ChangePrompt,
+    ControlServers,
     DropPrompt,
     Interrupt,
     Prompt,
@@ -31,6 +32,7 @@ from odin.ui.tui.dialogs.dialog import ConfirmDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
+from odin.ui.tui.dialogs.servers import ServersDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
 from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
@@ -543,6 +545,13 @@ def closed(scene: Scene) -> bool:
 SESSIONS = listed("sessions", SessionPicker, mark=4)
 RULES = listed("rules", RulesDialog, mark=1)
 
+
+async def servers(scene: Scene) -> None:
+    """The list of MCP servers, with one that is manual."""
+    scene.client._info["servers"] = (ServerStatus("tiny", "disabled", manual=True),)
+    await listed("mcp", ServersDialog)(scene)
+
+
 CASES: tuple[Case, ...] = (
     Case("send", typed("hello"), prompted(None)),
     Case("steer", typed("hello"), prompted("steer")),
@@ -575,6 +584,7 @@ CASES: tuple[Case, ...] = (
     Case("next_agent", agents, lambda scene: scene.app.agent == "sub-1"),
     Case("models", idle, opened(ModelPicker)),
     Case("effort", idle, op(SetEffort("low"))),
+    Case("mcp", idle, opened(ServersDialog)),
     Case("diagnostics", idle, says("Diagnostics")),
     Case("contents", idle, opened(ContentsDialog)),
     Case("errors", idle, opened(ErrorsDialog)),
@@ -687,6 +697,9 @@ CASES: tuple[Case, ...] = (
     Case("add_rule", RULES, opened(NewRuleDialog)),
     Case("remove_rule", RULES, says("Remove “")),
     Case("open_rule", RULES, says("This rule is not stored in a file.")),
+    Case("enable_server", servers, op(ControlServers("enable", ("tiny",)))),
+    Case("disable_server", servers, op(ControlServers("disable", ("tiny",)))),
+    Case("reconnect_server", servers, op(ControlServers("reconnect", ("tiny",)))),
     Case("rule_action", new_rule, lambda scene: scene.top.action == "ask"),
     Case("rule_scope", new_rule, lambda scene: scene.top.scope == "project"),
     Case("redo_rewind", listed("rewind", RewindPicker), closed),

@@ -353,6 +353,7 @@ class AgentParts:
                 take_new_files=self.take_new_files,
                 context_window=lambda: composition.models.info.context,
                 sees_images=lambda: composition.models.info.images,
+                resources=composition.servers,
             )
         )
 

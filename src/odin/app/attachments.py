@@ -7,6 +7,7 @@ left out with a warning, so that the user does not send them by accident.
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, structs
 
@@ -17,8 +18,8 @@ from odin.core.message import MAX_IMAGES, Attachment, Image
 from odin.core.op import Prompt
 from odin.core.path_names import contains
 from odin.core.policy import Redact
-from odin.core.text import to_valid_unicode
-from odin.core.tool import Subject, ToolContext, ToolOutput
+from odin.core.text import to_valid_unicode, typed_text_of
+from odin.core.tool import Subject, ToolContext, ToolOutput, fail
 from odin.engine.prompts import NO_CONTENT, AttachedContent
 from odin.policy.policy import Policy
 from odin.sandbox.runner import ProcessRunner
@@ -34,6 +35,16 @@ _OUTSIDE_PROJECT = "outside the project"
 
 _LINK_HINT = "Mention that path itself to attach it."
 _SECRET_HINT = "Ask the model to read it, and Odin will ask for your permission."
+
+
+class ResourceSource(Protocol):
+    """Resources that a prompt can mention as `@name:uri`: those of MCP servers."""
+
+    def find_mentioned(self, mention: str) -> tuple[str, str] | None:
+        """Return the server and the URI that a mention names, or None."""
+        ...
+
+    async def read_resource(self, name: str, uri: str) -> ToolOutput: ...
 
 
 class AttachmentDeps(Struct, frozen=True):
@@ -55,6 +66,7 @@ class AttachmentDeps(Struct, frozen=True):
     take_new_files: Callable[[], Sequence[CachedFile]]
     context_window: Callable[[], int]
     sees_images: Callable[[], bool]
+    resources: ResourceSource | None = None
 
 
 class AttachmentReader:
@@ -71,8 +83,21 @@ class AttachmentReader:
 
         return find_attachments(prompt, PathBase(self._deps.cwd, self._deps.root, self._deps.home))
 
+    def _find_resources(self, prompt: Prompt) -> list[tuple[str, str]]:
+        """Return the server and the URI of each resource that a prompt mentions."""
+        source = self._deps.resources
+        if source is None or "@" not in prompt.text:
+            return []
+        from odin.tools.mentions import find_mentions
+
+        found: list[tuple[str, str]] = []
+        for candidates in find_mentions(typed_text_of(prompt.text)):
+            named = (source.find_mentioned(item.path) for item in candidates if not item.first)
+            found += [next(filter(None, named), ("", ""))]
+        return [item for item in dict.fromkeys(found) if item[0]]
+
     def has_attachments(self, prompt: Prompt) -> bool:
-        return bool(self._find_attachments(prompt))
+        return bool(self._find_attachments(prompt) or self._find_resources(prompt))
 
     async def accept(self, prompt: Prompt) -> Prompt:
         if not prompt.attachments and "@" not in prompt.text:
@@ -95,14 +120,16 @@ class AttachmentReader:
 
     async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
         self._journals = []
-        items = self._find_attachments(prompt)
-        if not items:
+        items, resources = self._find_attachments(prompt), self._find_resources(prompt)
+        if not items and not resources:
             return NO_CONTENT
         batch = _AttachmentBatch(self._compute_limit())
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 for item in items:
                     await self._add_item(item, mode, batch)
+                for name, uri in resources:
+                    await self._add_resource(name, uri, batch)
         except TimeoutError:
             batch.skip("The rest", f"reading took longer than {READ_TIMEOUT_S:g} s.")
         except BaseException:
@@ -150,6 +177,17 @@ class AttachmentReader:
             batch.add(ContextAdded(text, _describe_range(item)).note, _rename_images(output.images, item))
             return
         self._deps.files.rollback(journal)
+
+    async def _add_resource(self, name: str, uri: str, batch: "_AttachmentBatch") -> None:
+        source = self._deps.resources
+        output = await source.read_resource(name, uri) if source is not None else fail("It cannot be read.")
+        text = to_valid_unicode(self._deps.redact(output.text).text)
+        if output.is_error:
+            batch.skip(f"{name}:{uri}", text)
+        elif len(text) > batch.max_chars - batch.chars:
+            batch.skip(f"{name}:{uri}", "it is too long. The model can read it with ReadMcpResource.")
+        else:
+            batch.add(ContextAdded(text, f"{name}:{uri}").note, output.images)
 
     async def _read_item(self, item: Attachment, subject: Subject, mode: Mode) -> ToolOutput:
         deps = self._deps

@@ -337,7 +337,9 @@ class SessionComposition:
             checkpoints=self.checkpoints,
             background=self.background,
             user_shell=UserShell(self.runner, self.recorder, self.redact, self.cwd, self._team_factory.add_context),
-            expander=CommandExpander(self._load_command_library, self.recorder, trusted=config.trust.trusted),
+            expander=CommandExpander(
+                self._load_command_library, self.recorder, trusted=config.trust.trusted, prompts=self.servers
+            ),
             set_effort=lambda effort, agent: self._team_factory.models_of(agent).set_effort(effort),
             attachments=attachments,
         )
@@ -443,7 +445,8 @@ class SessionComposition:
             from odin.tools.file_finder import FileFinder
 
             self._file_finder = FileFinder(self.cwd, recent=lambda: self.recorder.state.files, env=self.env)
-        return await self._file_finder(words, limit)
+        found = () if self.servers is None else self.servers.find_resources(words, limit)
+        return (*found, *await self._file_finder(words, limit - len(found)))
 
     async def set_model(self, name: str, *, check: bool, agent: str = "") -> ModelChanged:
         """Select a model or a pool for an agent; without a name the usual one."""

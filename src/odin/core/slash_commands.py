@@ -96,6 +96,12 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("permissions", "Show or set the permission mode.", "[MODE]"),
     SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
     SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
+    # extensions
+    SlashCommand(
+        "mcp",
+        "Show the MCP servers; enable or disable manual ones, or connect again.",
+        "[status|enable|disable|reconnect] [NAME...]",
+    ),
     # state of Odin
     SlashCommand("status", "Show version, model, key, folder, sandbox, permissions, session and usage."),
     SlashCommand("diagnostics", "Show warnings, the session's setup and the number of errors."),

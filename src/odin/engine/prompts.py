@@ -9,7 +9,7 @@ paused: resuming a session must not run what was typed last week.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -88,13 +88,31 @@ class ExpandedPrompt(Struct, frozen=True):
     skill: SkillUsed | None = None
 
 
+class PromptSource(Protocol):
+    """Commands whose text comes from elsewhere: the prompts of MCP servers."""
+
+    def list_commands(self) -> Sequence[CustomCommand]: ...
+
+    async def expand_command(self, word: str, arguments: str) -> str | None:
+        """Return the text of a command, or None if there is none. Raise UsageError if it cannot be used."""
+        ...
+
+
 class CommandExpander:
-    """Expands custom commands and skills. `library` is loaded on first use.
+    """Expands custom commands, skills, and the commands of `prompts`. `library` is loaded on first use.
 
     In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own.
     """
 
-    def __init__(self, library: "Callable[[], CommandLibrary]", recorder: Recorder, *, trusted: bool) -> None:
+    def __init__(
+        self,
+        library: "Callable[[], CommandLibrary]",
+        recorder: Recorder,
+        *,
+        trusted: bool,
+        prompts: PromptSource | None = None,
+    ) -> None:
+        self._prompts = prompts
         self._make_library = library
         self._loaded: CommandLibrary | None = None
         self._recorder = recorder
@@ -118,16 +136,21 @@ class CommandExpander:
             return ExpandedPrompt(command.fill(arguments), text.strip())
         filled = await asyncio.to_thread(library.expand_skill, text, self._recorder.state.session)
         if filled is None:
-            return ExpandedPrompt(text)
+            return await self._expand_prompt(text)
         skill, body = filled
         used = SkillUsed(skill.name, skill.path, prompt_id, skill.allowed_tools)
         return ExpandedPrompt(body, text.strip(), used)
+
+    async def _expand_prompt(self, text: str) -> ExpandedPrompt:
+        word, _, arguments = text.strip().removeprefix("/").partition(" ")
+        body = None if self._prompts is None else await self._prompts.expand_command(word, arguments.strip())
+        return ExpandedPrompt(text) if body is None else ExpandedPrompt(body, text.strip())
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         library = self._get_library()
         commands = await asyncio.to_thread(library.list_commands)
         self._warn(library.take_warnings())
-        return commands
+        return commands if self._prompts is None else (*commands, *self._prompts.list_commands())
 
     def _get_library(self) -> "CommandLibrary":
         if self._loaded is None:

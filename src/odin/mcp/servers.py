@@ -376,7 +376,12 @@ class SessionServers:
     def find_mentioned(self, mention: str) -> tuple[str, str] | None:
         """Return the server and the URI that a mention names, or None."""
         name, _, uri = mention.partition(":")
-        return (name, uri) if uri and self._find_enabled(name) is not None else None
+        server = self._find_enabled(name) if uri else None
+        if server is None:
+            return None
+        listed = server.listing.resources if server.listing is not None else ()
+        is_known = any(item.uri == uri for item in listed)
+        return (name, uri) if is_known or ("://" in uri and uri[-1] not in ".,;:!?)") else None
 
     async def read_resource(self, name: str, uri: str) -> ToolOutput:
         server = self._find_enabled(name)

@@ -62,6 +62,7 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "compact": ("cancel",),
     "show": ("model", "mode", "role", "sandbox", "rules", "context"),
     "lsp": ("restart", "disable", "enable"),
+    "mcp": ("status", "enable", "disable", "reconnect"),
     "list": ("models", "sessions", "rules", "commands", "skills", "tools"),
     "switch": ("model", "mode", "role"),
 }

@@ -26,7 +26,7 @@ from odin.ui.slash_commands.actions import (
     is_model_choice,
 )
 from odin.ui.slash_commands.agents import describe_working, find_focus, format_agents
-from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_skills
+from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_servers, format_skills
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -88,6 +88,7 @@ class PlainCommands:
             "skills": self._print_skills,
             "memory": self._run_memory,
             "lsp": self._run_language_servers,
+            "mcp": self._run_mcp,
             "keys": self._print_keys,
             "queue": self._run_queue,
             "agents": self._run_agents,
@@ -179,6 +180,12 @@ class PlainCommands:
     async def _print_custom_commands(self, rest: str) -> None:
         columns = size_of(self._err)[0] if self._err.isatty() else 1000
         write_text(self._err, views.format_custom_commands(await self._client.list_commands(), columns))
+
+    async def _run_mcp(self, rest: str) -> None:
+        if rest and rest != "status":
+            await self._run_action(ACTIONS["mcp"], rest)
+        else:
+            write_text(self._err, format_servers((await self._client.get_info()).servers, self._columns))
 
     async def _print_skills(self, rest: str) -> None:
         write_text(self._err, await format_skills(self._client, rest, self._columns))

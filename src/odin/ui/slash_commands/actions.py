@@ -36,7 +36,7 @@ from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_ar
 from odin.core.text import list_choices, suggest_similar
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.agents import end_agent, find_focus
-from odin.ui.slash_commands.extensions import parse_memory_change, switch_language_servers
+from odin.ui.slash_commands.extensions import change_servers, parse_memory_change, switch_language_servers
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
@@ -478,6 +478,10 @@ async def switch_setting(ctx: CommandContext, rest: str) -> str:
     raise make_argument_error("switch", rest)
 
 
+async def change_mcp_servers(context: CommandContext, rest: str) -> str:
+    return await change_servers(context.client, rest)
+
+
 ACTIONS: dict[str, Action] = {
     "continue": continue_turn,
     "queue": change_queue,
@@ -496,10 +500,11 @@ ACTIONS: dict[str, Action] = {
     "yolo": set_yolo,
     "rules": change_rules,
     "memory": change_memory,
+    "mcp": change_mcp_servers,
     "show": show_setting,
     "list": list_items,
     "lsp": change_language_servers,
     "switch": switch_setting,
 }
-"""The actions by command name. Without arguments, front ends show `queue`, `agents`, `rules`, `model`, `budget` and
-`lsp`."""
+"""The actions by command name. Without arguments, front ends show `queue`, `agents`, `rules`, `model`, `budget`, `mcp`
+and `lsp`."""

@@ -1,10 +1,12 @@
-"""/skills, /use, /memory and /lsp: skills, memory and language servers as text, and what users do with them."""
+"""/skills, /use, /memory, /lsp and /mcp: skills, memory and servers as text, and what users do with them."""
+
+from collections.abc import Sequence
 
 from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary
 from odin.core.errors import UsageError
-from odin.core.event_values import LanguageServerState
+from odin.core.event_values import LanguageServerState, ServerStatus
 from odin.core.format import count_of, shorten_home
-from odin.core.op import ChangeMemory, ControlLanguageServer, LanguageServerAction
+from odin.core.op import ChangeMemory, ControlLanguageServer, ControlServers, LanguageServerAction
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
 from odin.ui.terminal import escape_hidden, shorten
@@ -147,3 +149,61 @@ async def switch_language_servers(client: Client, rest: str) -> str:
     changed = await client.submit(ControlLanguageServer(_SERVER_ACTIONS[verb], name.strip()))
     named = name.strip() or "the language servers"
     return f"{_DONE[verb]} {escape_hidden(named)}." if changed else "Nothing to do."
+
+
+# --- MCP servers ---
+
+SERVER_MARKS = {"ready": "✓", "failed": "✗", "connecting": "…", "pending": "•", "disabled": "○"}
+_NO_SERVERS = "No MCP servers. Add one with `odin mcp add NAME COMMAND`, or in .mcp.json.\n"
+_DONE = {"enable": "Enabled", "disable": "Disabled"}
+
+
+def describe_server_state(status: ServerStatus) -> str:
+    """Return the state of a server in a few words: `ok, 12 tools, 0.4 s` or `failed: why`."""
+    if status.state == "connecting" and status.attempt > 1:
+        return f"retrying, attempt {status.attempt} of {status.attempts}"
+    offered = [
+        count_of(number, noun)
+        for number, noun in ((status.tools, "tool"), (status.prompts, "prompt"), (status.resources, "resource"))
+        if number
+    ]
+    match status.state:
+        case "ready":
+            return ", ".join(["ok", *offered, f"{status.seconds:.1f} s"])
+        case "pending":
+            return ", ".join(["starts when needed", *offered])
+        case "failed":
+            return f"failed: {status.detail}"
+        case "disabled":
+            return "disabled"
+        case _:
+            return "connecting"
+
+
+def format_servers(servers: Sequence[ServerStatus], columns: int) -> str:
+    """Return a line for each server."""
+    if not servers:
+        return _NO_SERVERS
+    width = max(len(server.name) for server in servers)
+    lines = [
+        f"{SERVER_MARKS[server.state]} {server.name:<{width}}  {server.transport:<5}  "
+        f"{'manual' if server.manual else 'auto  '}  {describe_server_state(server)}"
+        for server in servers
+    ]
+    if any(server.manual for server in servers):
+        lines.append("/mcp enable NAME and /mcp disable NAME switch manual servers.")
+    return "".join(f"{shorten(escape_hidden(line), columns - 1)}\n" for line in lines)
+
+
+async def change_servers(client: Client, rest: str) -> str:
+    """Run `/mcp enable|disable|reconnect [NAME...]` and return the message."""
+    verb, *names = rest.split()
+    if verb not in ("enable", "disable", "reconnect"):
+        raise make_argument_error("mcp", verb)
+    changed = await client.submit(ControlServers(verb, tuple(names)))
+    which = ", ".join(names) or "all manual MCP servers"
+    if verb == "reconnect":
+        return f"Connecting again: {', '.join(names) or 'all MCP servers that failed'}."
+    if not changed:
+        return f"Nothing changed: {which} {'was' if len(names) == 1 else 'were'} {verb}d already."
+    return f"{_DONE[verb]} {which}, from the next request on."

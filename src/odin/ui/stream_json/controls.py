@@ -6,20 +6,34 @@ the payload that a hook program would read; the response holds what the program 
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
-from odin.core.event_values import Mode
-from odin.core.op import DefineAgents, SetMode, SetModel, SetPermissionMode, SetRole, SetSystemPrompt, SetTools
+from odin.core.event_values import Mode, ServerStatus
+from odin.core.op import (
+    ControlServers,
+    DefineAgents,
+    SetMode,
+    SetModel,
+    SetPermissionMode,
+    SetRole,
+    SetSystemPrompt,
+    SetTools,
+)
 from odin.core.policy import CallbackHook
 from odin.ui.plan_text import SDK_PLAN_MODE
 from odin.ui.stream_json.permissions import apply_update
+from odin.ui.stream_json.translator import describe_server
 
 Raw = dict[str, Any]
 
 DEFAULT_TIMEOUT_S = 60.0
+_SERVER_TIMEOUT_S = 86_400.0
+"""A call of a tool has a timeout of its own."""
+
 _MARGIN_S = 5.0
 """The session waits this much longer, so that the timeout here decides what a late answer means."""
 
@@ -32,7 +46,7 @@ class HookRequestFailed(Exception):
 
 
 class HookRequests:
-    """Pending hook requests."""
+    """Pending requests to the client: for its hooks, and for the MCP servers that it hosts."""
 
     def __init__(self, client: Client, send: Callable[[Raw], None]) -> None:
         self._client = client
@@ -75,7 +89,13 @@ class HookRequests:
 
         async def call(payload: Raw) -> Raw:
             try:
-                return await self._request(callback, payload, timeout)
+                request = {
+                    "subtype": "hook_callback",
+                    "callback_id": callback,
+                    "input": payload,
+                    "tool_use_id": payload.get("tool_use_id"),
+                }
+                return await self._request("hook", request, timeout)
             except HookRequestFailed as error:
                 if not blocks:
                     raise
@@ -83,19 +103,25 @@ class HookRequests:
 
         return CallbackHook(f"sdk {callback}", event, call, str(matcher.get("matcher") or ""), timeout + _MARGIN_S)
 
-    async def _request(self, callback: str, payload: Raw, timeout: float) -> Raw:
+    def connect_servers(self, servers: Sequence[ServerStatus]) -> None:
+        """Connect the MCP servers that the client hosts. Their messages are control requests, too."""
+        for server in servers:
+            if server.transport == "sdk":
+                self._client.add_server(server.name, partial(self._forward_message, server.name))
+
+    async def _forward_message(self, server: str, message: Raw) -> Raw | None:
+        request = {"subtype": "mcp_message", "server_name": server, "message": message}
+        answer = await self._request("mcp", request, _SERVER_TIMEOUT_S)
+        response: Any = answer.get("mcp_response")
+        return cast("Raw", response) if isinstance(response, dict) else None
+
+    async def _request(self, kind: str, request: Raw, timeout: float) -> Raw:
         if self._closed:
             raise HookRequestFailed("The input is closed.")
         self._count += 1
-        request_id = f"hook-{self._count}"
+        request_id = f"{kind}-{self._count}"
         waiting: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiting
-        request = {
-            "subtype": "hook_callback",
-            "callback_id": callback,
-            "input": payload,
-            "tool_use_id": payload.get("tool_use_id"),
-        }
         self._send({"type": "control_request", "request_id": request_id, "request": request})
         try:
             async with asyncio.timeout(timeout):
@@ -143,6 +169,8 @@ class ControlRequests:
             "set_tools": self._set_tools,
             "get_context_usage": self._get_context_usage,
             "mcp_status": self._get_mcp_status,
+            "mcp_toggle": self._toggle_server,
+            "mcp_reconnect": self._restart_server,
         }
 
     async def answer(self, request_id: str, request: Raw) -> Raw:
@@ -259,4 +287,14 @@ class ControlRequests:
         }
 
     async def _get_mcp_status(self, request: Raw) -> Raw:
-        return {"mcpServers": []}
+        servers = (await self._client.get_info()).servers
+        return {"mcpServers": [describe_server(server) for server in servers]}
+
+    async def _toggle_server(self, request: Raw) -> Raw:
+        action = "enable" if request.get("enabled") else "disable"
+        await self._client.submit(ControlServers(action, (str(request.get("serverName")),), force=True))
+        return {}
+
+    async def _restart_server(self, request: Raw) -> Raw:
+        await self._client.submit(ControlServers("reconnect", (str(request.get("serverName")),)))
+        return {}

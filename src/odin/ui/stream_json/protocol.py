@@ -163,6 +163,7 @@ class _StreamServer:
         self._running = ""
         self._interrupt_next_turn = False
         self._hooks = HookRequests(client, self._send)
+        self._hooks.connect_servers(info.servers)
         self._controls = ControlRequests(
             client, info, mode, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn
         )

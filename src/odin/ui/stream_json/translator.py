@@ -35,11 +35,12 @@ from odin.core.event import (
     ModelChanged,
     PermissionModeChanged,
     RoleChanged,
+    ServersChanged,
     TurnEnded,
     TurnStarted,
     Warned,
 )
-from odin.core.event_values import Event, ExitReason, Mode
+from odin.core.event_values import Event, ExitReason, Mode, ServerStatus
 from odin.core.message import ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 from odin.ui.exit import describe_ending
 from odin.ui.plan_text import SDK_PLAN_MODE
@@ -260,6 +261,7 @@ class StreamTranslator:
         self._model = info.model
         self._permission_mode = info.permission_mode
         self._role = info.role
+        self._servers = info.servers
         self._turn = _TurnTotals()
         self._reply: PartialReply | None = None
         self._usage = Usage()
@@ -291,6 +293,8 @@ class StreamTranslator:
                 self._permission_mode = event.mode
             case RoleChanged():
                 self._role = event.role
+            case ServersChanged():
+                self._servers = event.servers
             case _:
                 yield from self._translate_notice(event, agent)
 
@@ -306,7 +310,7 @@ class StreamTranslator:
             mode=mode,
             role=self._role,
             sandbox=info.sandbox,
-            mcp_servers=[],
+            mcp_servers=[describe_server(server) for server in self._servers],
             slash_commands=[],
             agents=list(self.agent_types),
             skills=[skill.name for skill in info.skills],
@@ -524,3 +528,17 @@ class StreamTranslator:
             case _:
                 for subtype, fields in self._agents.translate(event):
                     yield self.make_note(subtype, **fields)
+
+
+_SDK_STATES = {"ready": "connected", "failed": "failed", "disabled": "disabled"}
+
+
+def describe_server(server: ServerStatus) -> Raw:
+    """Return the state of an MCP server as SDK clients know it."""
+    raw: Raw = {"name": server.name, "status": _SDK_STATES.get(server.state, "pending"), "scope": "user"}
+    if server.detail:
+        raw["error"] = server.detail
+    if server.version:
+        name, _, version = server.version.rpartition(" ")
+        raw["serverInfo"] = {"name": name or version, "version": version}
+    return raw

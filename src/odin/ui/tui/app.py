@@ -114,6 +114,11 @@ class MainScreen(Screen[None]):
     AUTO_FOCUS = "#composer"
 
 
+def make_command_action(name: str) -> "Callable[[OdinApp], None]":
+    """Return the action of a key that runs a slash command."""
+    return lambda app: app.run_in_background(app.run_command(name))
+
+
 class OdinApp(App[int], inherit_bindings=False):
     """Follows the open session and passes its events to the observers (panels, dialogs, notifier)."""
 
@@ -461,20 +466,8 @@ class OdinApp(App[int], inherit_bindings=False):
 
     # --- dialogs ---
 
-    def action_models(self) -> None:
-        self.run_in_background(self.run_command("models"))
-
-    def action_diagnostics(self) -> None:
-        self.run_in_background(self.run_command("diagnostics"))
-
-    def action_errors(self) -> None:
-        self.run_in_background(self.run_command("errors"))
-
-    def action_help(self) -> None:
-        self.run_in_background(self.run_command("help"))
-
-    def action_stats(self) -> None:
-        self.run_in_background(self.run_command("stats"))
+    action_models, action_mcp, action_diagnostics = map(make_command_action, ("models", "mcp", "diagnostics"))
+    action_errors, action_help, action_stats = map(make_command_action, ("errors", "help", "stats"))
 
     def action_rewind(self) -> None:
         self.commands.navigation.choose_rewind()

@@ -83,6 +83,7 @@ class ReportCommands:
             "skills": self._show_skills,
             "memory": self._show_memory,
             "lsp": self._show_language_servers,
+            "mcp": self._show_servers,
             "model": self._set_model,
             "models": self._choose_model,
             "setup": self._open_setup,
@@ -106,6 +107,14 @@ class ReportCommands:
                 self._commands.navigation.edit_prompt(command)
 
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
+
+    async def _show_servers(self, rest: str) -> None:
+        if rest and rest != "status":
+            await self._commands.run_action("mcp", rest)
+            return
+        from odin.ui.tui.dialogs.servers import ServersDialog
+
+        self._app.push_screen(ServersDialog())
 
     async def _show_skills(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_list_report

@@ -82,6 +82,7 @@ KeyScope = Literal[
     "sessions",
     "models",
     "rules",
+    "servers",
     "rule",
     "rewind",
     "contents",
@@ -91,7 +92,7 @@ KeyScope = Literal[
 ]
 """Where a key works. In a dialog, its own scopes come before those all dialogs share."""
 
-LIST_SCOPES: tuple[KeyScope, ...] = ("sessions", "models", "rules", "rewind", "contents", "errors")
+LIST_SCOPES: tuple[KeyScope, ...] = ("sessions", "models", "rules", "servers", "rewind", "contents", "errors")
 """Lists with keys of their own in addition to those of `list`."""
 
 
@@ -136,6 +137,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("next_agent", "shift+tab", "Show the next agent. Prompts and Esc go to the shown agent."),
     KeyAction("models", "ctrl+p", "Choose a model."),
     KeyAction("effort", "alt+t", "Switch the reasoning effort: low, medium or high."),
+    KeyAction("mcp", "ctrl+o", "Show the MCP servers."),
     KeyAction("diagnostics", "ctrl+g", "Show warnings and diagnostics."),
     KeyAction("contents", "ctrl+t", "List the prompts of this conversation."),
     KeyAction("errors", "f8", "Show the last errors."),
@@ -243,6 +245,9 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("add_rule", "a", "Add a rule.", "rules"),
     KeyAction("remove_rule", "d,delete", "Remove the rule.", "rules"),
     KeyAction("open_rule", "o", "Open the file that contains the rule.", "rules"),
+    KeyAction("enable_server", "e", "Enable the MCP server.", "servers"),
+    KeyAction("disable_server", "d", "Disable the MCP server.", "servers"),
+    KeyAction("reconnect_server", "r", "Connect the MCP server again.", "servers"),
     KeyAction("rule_action", "tab", "Switch between allow, ask and deny.", "rule"),
     KeyAction("rule_scope", "f2,shift+tab", "Switch between session, project and all projects.", "rule"),
     KeyAction("redo_rewind", "r", "Redo the last rewind.", "rewind"),

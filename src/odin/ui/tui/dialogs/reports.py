@@ -351,6 +351,7 @@ _SCOPE_TITLES: dict[KeyScope, str] = {
     "sessions": "In the list of sessions",
     "models": "In the list of models",
     "rules": "In the list of rules",
+    "servers": "In the list of MCP servers",
     "rule": "When adding a rule",
     "rewind": "When rewinding",
     "contents": "In the list of prompts",

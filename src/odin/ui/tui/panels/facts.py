@@ -35,6 +35,7 @@ from odin.core.event import (
     Redone,
     Rewound,
     RoleChanged,
+    ServersChanged,
     SessionOpened,
     SkillUsed,
     TitleSet,
@@ -210,6 +211,7 @@ class SessionFacts:
         self._keys = _list_keys(info)
         self.used_skills: dict[str, set[str]] = {}
         self.language_servers = info.language_servers if info else ()
+        self.servers = info.servers if info else ()
         self.agents = AgentList()
         self.edited_files = EditedFiles()
 
@@ -240,6 +242,8 @@ class SessionFacts:
                 self.budget_usd = event.usd
             case EffortChanged():
                 self._efforts[agent] = event.effort
+            case ServersChanged():
+                self.servers = event.servers
             case ModelChanged() if not agent:
                 self.running_model = event.model
                 if not event.reason:

@@ -8,7 +8,7 @@ from textual import events
 from odin.core.event_values import Todo, TodoStatus
 from odin.core.format import format_count, format_usd, model_name_of, shorten_home
 from odin.core.team import STATE_WORDS
-from odin.ui.slash_commands.extensions import USED_MARK
+from odin.ui.slash_commands.extensions import SERVER_MARKS, USED_MARK, describe_server_state
 from odin.ui.slash_commands.reports import describe_keys
 from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.palette import Palette
@@ -108,7 +108,7 @@ def _format_todo(todo: Todo, palette: Palette, width: int) -> Text:
     )
 
 
-MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS, MAX_SKILLS = 12, 8, 5, 10, 8
+MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS, MAX_SKILLS, MAX_SERVERS = 12, 8, 5, 10, 8, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,7 @@ class SideSections:
             self._build_agents(),
             self._build_files(),
             self._build_processes(),
+            self._build_servers(),
             self._build_skills(),
             self._build_language_servers(),
             self._build_project(),
@@ -301,6 +302,23 @@ class SideSections:
         rows += [self._make_line(f"• {name} {what}") for name, what in running[-MAX_PROCESSES:]]
         if len(running) > MAX_PROCESSES:
             rows.append(self._make_dim_line(f"{len(running) - MAX_PROCESSES} more"))
+        return rows
+
+    def _build_servers(self) -> list[PanelRow]:
+        servers = self.facts.servers
+        if not servers:
+            return []
+        ready = sum(server.state == "ready" for server in servers)
+        rows = [self._make_heading(f"MCP ({ready} of {len(servers)} connected)")]
+        palette = self.palette
+        styles = {"ready": palette.good, "failed": palette.bad, "connecting": palette.warn}
+        for server in servers[:MAX_SERVERS]:
+            style = styles.get(server.state, palette.dim)
+            name = make_text(f"{SERVER_MARKS[server.state]} {server.name}", style)
+            state = make_text(describe_server_state(server), palette.dim, max(self.width - width_of(name.plain) - 1, 4))
+            rows.append(PanelRow(align_sides(name, state, self.width), ("mcp",)))
+        if len(servers) > MAX_SERVERS:
+            rows.append(self._make_dim_line(f"{len(servers) - MAX_SERVERS} more"))
         return rows
 
     def _build_skills(self) -> list[PanelRow]:

@@ -1,0 +1,91 @@
+"""The MCP servers: their states, and enabling or disabling the manual ones."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from rich.text import Text
+
+from odin.core.client import Client, SessionInfo
+from odin.core.event import Envelope, ServersChanged
+from odin.core.event_values import ServerStatus
+from odin.core.format import shorten_home
+from odin.core.op import ControlServers
+from odin.ui.slash_commands.extensions import SERVER_MARKS, describe_server_state
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
+
+
+class ServersDialog(PickerDialog[ServerStatus]):
+    """Observes the session while it is open. Enter enables or disables; servers that are always on are read-only."""
+
+    KEY_SCOPES = ("servers", "list", "dialog")
+    HEADING = "MCP servers"
+    EMPTY_TEXT = "No MCP servers. Add one with `odin mcp add NAME COMMAND`, or in .mcp.json."
+    STARTS_IN_FILTER = False
+    ENTER_LABEL = "switch"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
+        DialogAction("enable_server", "enable"),
+        DialogAction("disable_server", "disable"),
+        DialogAction("reconnect_server", "reconnect"),
+    )
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.odin.observers.append(self)
+
+    def on_unmount(self) -> None:
+        self.odin.observers.remove(self)
+
+    # --- session events ---
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.run_worker(self.reload, group="load", exclusive=True)
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        if live and isinstance(envelope.event, ServersChanged):
+            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
+
+    def draw_frame(self) -> None:
+        return None
+
+    # --- the list ---
+
+    async def load(self) -> Sequence[ServerStatus]:
+        return (await self.odin.client.get_info()).servers
+
+    def text_of(self, item: ServerStatus) -> str:
+        return f"{item.name} {item.transport} {item.state}".casefold()
+
+    def draw(self, item: ServerStatus) -> RowContent:
+        colors = self.palette
+        styles = {"ready": colors.good, "failed": colors.bad, "connecting": colors.warn}
+        line = Text().append(f"{SERVER_MARKS[item.state]} ", styles.get(item.state, colors.dim))
+        line.append(escape_hidden(item.name), colors.text)
+        return line, ("manual" if item.manual else "auto", escape_hidden(describe_server_state(item)))
+
+    async def describe(self, item: ServerStatus) -> Text:
+        colors = self.palette
+        text = Text().append(f"{escape_hidden(item.name)}\n\n", colors.strong)
+        text.append(f"{escape_hidden(describe_server_state(item))}\n", colors.text)
+        facts = {"Server": item.version, "Transport": item.transport, "From": shorten_home(item.source)}
+        for label, value in facts.items():
+            if value:
+                text.append(f"\n{label}\n", colors.dim)
+                text.append(f"{escape_hidden(value)}\n", colors.text)
+        if not item.manual:
+            text.append("\nAlways on. With `manual` in its settings it can be switched here.", colors.dim)
+        return text
+
+    async def choose(self, item: ServerStatus) -> None:
+        await self._control(ControlServers("enable" if item.state == "disabled" else "disable", (item.name,)))
+
+    async def act(self, name: str, item: ServerStatus | None) -> None:
+        if item is not None:
+            actions = {"enable_server": "enable", "disable_server": "disable"}
+            await self._control(ControlServers(actions.get(name, "reconnect"), (item.name,)))  # pyright: ignore[reportArgumentType]
+
+    async def _control(self, op: ControlServers) -> None:
+        await self.odin.client.submit(op)
+        await self.reload(self.rows.mark)
