@@ -155,7 +155,7 @@ async def switch_language_servers(client: Client, rest: str) -> str:
 
 SERVER_MARKS = {"ready": "✓", "failed": "✗", "connecting": "…", "pending": "•", "disabled": "○"}
 _NO_SERVERS = "No MCP servers. Add one with `odin mcp add NAME COMMAND`, or in .mcp.json.\n"
-_DONE = {"enable": "Enabled", "disable": "Disabled"}
+_SWITCHED = {"enable": "Enabled", "disable": "Disabled"}
 
 
 def describe_server_state(status: ServerStatus) -> str:
@@ -206,4 +206,4 @@ async def change_servers(client: Client, rest: str) -> str:
         return f"Connecting again: {', '.join(names) or 'all MCP servers that failed'}."
     if not changed:
         return f"Nothing changed: {which} {'was' if len(names) == 1 else 'were'} {verb}d already."
-    return f"{_DONE[verb]} {which}, from the next request on."
+    return f"{_SWITCHED[verb]} {which}, from the next request on."
