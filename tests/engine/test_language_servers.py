@@ -12,7 +12,7 @@ import pytest
 from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged
-from odin.core.op import AnswerPermission, ControlLanguageServer, Rewind
+from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rewind
 from odin.lsp import diagnostics
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers
@@ -63,6 +63,7 @@ async def test_every_edit_tool_gets_the_errors(start: Start, workspace: Path):
     await talk.say("go")
     errors = [text.partition("after this change:\n")[2].splitlines() for text in results(talk)]
     assert [len(lines) for lines in errors] == [0, 1, 2, 3, 4, 1, 0]
+    assert talk.all(ToolEnded)[1].note.endswith("a.txt (+1 -1, 1 error)")
     assert errors[1][0].replace("new: ", "") == "a.txt:1:5: bad word [fake B1]"
     assert "b.txt:1:1: bad word [fake B1]" in str(talk.server.requests[6].body)
     assert talk.all(LanguageServersChanged)[-1].servers[0].name == "fake"
@@ -111,6 +112,17 @@ async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: 
     async with asyncio.timeout(20):
         while (await talk.client.get_info()).language_servers[0].errors:
             await asyncio.sleep(0.01)
+
+
+async def test_an_interrupt_does_not_wait_for_a_server_and_the_edit_is_recorded(start: Start, workspace: Path):
+    talk = await start([write(workspace / "a.txt", "BAD\n")], config=fake("mute"), trust=True)
+    prompt = await talk.submit("go")
+    while not (workspace / "a.txt").exists():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    await talk.client.submit(Interrupt())
+    await talk.until_end(prompt)
+    assert results(talk)[0].startswith(f"Created {workspace}/a.txt (1 line).")
 
 
 async def test_the_tools_answer_in_lines_of_places(start: Start, workspace: Path):

@@ -35,7 +35,7 @@ def write(folder: Path, text: str, name: str = "a.txt") -> str:
 
 
 async def review(servers: LanguageServers, *paths: str) -> list[str]:
-    return (await review_files(servers, paths)).splitlines()[1:]
+    return (await review_files(servers, paths)).text.splitlines()[1:]
 
 
 @pytest.mark.usefixtures("patient")
@@ -51,7 +51,7 @@ async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path
     assert await review(servers, path) == ["a.txt:4:1: new: bad word [fake B1]", "a.txt:3:4: bad word [fake B1]"]
     assert [(state.status, state.errors, state.warnings) for state in servers.list_states()] == [("ready", 2, 1)]
     write(tmp_path, "one\n")
-    assert await review_files(servers, [path]) == ""
+    assert (await review_files(servers, [path])).text == ""
 
 
 @pytest.mark.usefixtures("patient")
@@ -78,7 +78,7 @@ async def test_a_bad_server_costs_a_moment_and_nothing_else(serve: Serve, tmp_pa
     path = write(tmp_path, "BAD\n")
     started = time.monotonic()
     for _ in range(6):
-        assert await review_files(servers, [path]) == ""
+        assert (await review_files(servers, [path])).text == ""
     assert time.monotonic() - started < 1.0
 
 
@@ -97,7 +97,7 @@ async def test_a_failure_is_explained_and_the_server_given_up(serve: Serve, tmp_
     servers = serve(vice)
     path = write(tmp_path, "BAD\n")
     for _ in range(5):
-        assert await review_files(servers, [path]) == ""
+        assert (await review_files(servers, [path])).text == ""
     (state,) = servers.list_states()
     assert state.status == "failed" and state.detail.startswith(detail)
     assert servers.list_for(path) == ()
@@ -157,7 +157,7 @@ async def test_a_file_that_was_read_is_known_before_it_is_changed(serve: Serve, 
 async def test_files_that_are_no_text_for_a_server(serve: Serve, tmp_path: Path, data: bytes):
     path = Path(os.path.realpath(tmp_path), "a.txt")
     path.write_bytes(data)
-    assert await review_files(serve("pull"), [str(path), f"{path.parent}/missing.txt", "/etc/hosts.txt"]) == ""
+    assert (await review_files(serve("pull"), [str(path), f"{path.parent}/missing.txt", "/etc/hosts.txt"])).text == ""
 
 
 @pytest.mark.usefixtures("patient")

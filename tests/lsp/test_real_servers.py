@@ -81,8 +81,8 @@ async def test_a_real_server_finds_renames_and_reviews(servers: LanguageServers,
     await rename.prepare(args, ctx)
     assert "2 places in 2 files" in (await rename.run(args, ctx)).text
     assert "'😀'" in Path(root, main).read_text() and "Cart().sum_up()" in Path(root, main).read_text()
-    assert await review_files(servers, [f"{root}/{main}"]) == ""
+    assert (await review_files(servers, [f"{root}/{main}"])).text == ""
     with Path(root, main).open("a") as file:
         file.write(BROKEN[servers.all[0].spec.name])
-    found = (await review_files(servers, [f"{root}/{main}"])).splitlines()
+    found = (await review_files(servers, [f"{root}/{main}"])).text.splitlines()
     assert len(found) == 2 and found[1].startswith(f"{main}:{4 if suffix == '.py' else 3}:") and ": new: " in found[1]

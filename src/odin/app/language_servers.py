@@ -4,6 +4,7 @@ Loaded only in a trusted folder for which a server is configured or installed (`
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from odin.config import Config
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged
 from odin.core.event_values import LanguageServerState
+from odin.core.format import count_of
 from odin.core.op import LanguageServerAction
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.engine.call import AfterStep
@@ -96,7 +98,11 @@ class SessionLanguageServers:
                 return output
             context.keep_partial(output)
             errors = await review_files(servers, paths)
-            return replace(output, text=f"{output.text}\n\n{errors}") if errors else output
+            if not errors.count:
+                return output
+            note, counted = output.note, count_of(errors.count, "error")
+            note = f"{note[:-1]}, {counted})" if note.endswith(")") else f"{note} ({counted})"
+            return replace(output, text=f"{output.text}\n\n{errors.text}", note=note)
 
         return follow_call
 
@@ -118,6 +124,8 @@ class SessionLanguageServers:
     def _find_servers(self, place: "AgentPlace") -> LanguageServers | None:
         """Return the servers of a folder. More folders than a few have none."""
         known = self._folders.get(place.root)
+        if known is None:
+            self._drop_removed_folders()
         if known is None and len(self._folders) < MAX_FOLDERS:
             known = self._folders[place.root] = LanguageServers(
                 place.root,
@@ -129,6 +137,11 @@ class SessionLanguageServers:
                 on_change=self._announce,
             )
         return known
+
+    def _drop_removed_folders(self) -> None:
+        """Forget the worktrees that were removed, so that others can have servers."""
+        for root in [root for root in self._folders if not os.path.isdir(root)]:  # noqa: PTH112
+            self._folders.pop(root).stop()
 
     def _select_specs(self, root: str) -> tuple[ServerSpec, ...]:
         if root == self._config.root:

@@ -459,6 +459,8 @@ ALIASES: dict[str, str] = {
     "Handoff": "handoff ExitPlanMode exit_plan_mode PresentPlan present_plan",
     "Skill": "skill use_skill activate_skill load_skill",
     "Memory": "memory save_memory remember",
+    "lsp": "LSP language_server",
+    "lsp_rename": "rename_symbol",
     "Question": "AskUserQuestion ask_user question ask_user_question",
 }
 """For each tool, the names other agents and their models use."""

@@ -50,8 +50,15 @@ class FileReview(Struct, frozen=True):
         return found
 
 
-async def review_files(servers: LanguageServers, paths: Sequence[str]) -> str:
-    """Return the errors in these files as lines to add to the result of an edit; "" if none are known in time."""
+class ErrorReport(Struct, frozen=True):
+    """The errors in the files of an edit: lines to add to its result, and how many there are."""
+
+    text: str = ""
+    count: int = 0
+
+
+async def review_files(servers: LanguageServers, paths: Sequence[str]) -> ErrorReport:
+    """Return the errors in these files, as far as they are known in time."""
     servers.report_changes()
     began = time.monotonic()
     asked = [(server, path) for path in paths[:MAX_FILES] for server in servers.list_for(path)]
@@ -61,9 +68,9 @@ async def review_files(servers: LanguageServers, paths: Sequence[str]) -> str:
         await asyncio.wait(group, timeout=max(0.0, wait - (time.monotonic() - began)))
     late = {server.spec.name: server for task, (server, _) in waits.items() if not task.done()}
     for server in late.values():
-        server.unanswered += 1
+        server.note_unanswered()
     reviews = [review for task in waits if task.done() and not task.cancelled() and (review := task.result())]
-    return _format_reviews(reviews, servers.root)
+    return _report_reviews(reviews, servers.root)
 
 
 def warm_up(servers: LanguageServers, path: str) -> None:
@@ -101,15 +108,16 @@ async def _review_file(server: LanguageServer, path: str) -> FileReview | None:
     return FileReview(path, errors, earlier)
 
 
-def _format_reviews(reviews: Sequence[FileReview], root: str) -> str:
+def _report_reviews(reviews: Sequence[FileReview], root: str) -> ErrorReport:
     found = [(not is_new, review.path, item) for review in reviews for is_new, item in review.list_errors()]
     found = list(dict.fromkeys(sorted(found, key=lambda one: (one[0], one[1], one[2].line, one[2].column))))
     if not found:
-        return ""
+        return ErrorReport()
     lines = [_format_error(path, item, root, is_new=not old) for old, path, item in found[:MAX_ERRORS]]
     more = len(found) - MAX_ERRORS
     rest = [f"... and {count_of(more, 'more error')}"] if more > 0 else []
-    return "\n".join(["Errors found by language servers after this change:", *lines, *rest])
+    text = "\n".join(["Errors found by language servers after this change:", *lines, *rest])
+    return ErrorReport(text, len(found))
 
 
 def _format_error(path: str, item: Diagnostic, root: str, *, is_new: bool) -> str:

@@ -371,7 +371,14 @@ class LanguageServer:
         except TimeoutError:
             raise ServerFault(f"no diagnostics within {REQUEST_TIMEOUT_S:g} s") from None
         self.has_answered = self.status == "ready"
-        self.unanswered = 0
+        if self.unanswered:
+            self.unanswered = 0
+            self._on_change()
+
+    def note_unanswered(self) -> None:
+        """An edit has stopped waiting for this server."""
+        self.unanswered += 1
+        self._on_change()
 
     def _start_pulling(self) -> None:
         """The server wants to be asked for diagnostics. It may say so only after the first document."""

@@ -178,14 +178,15 @@ async def _look_up(
         params["context"] = {"includeDeclaration": True}
     result = await server.ask(f"textDocument/{args.action}", params)
     if args.action == "hover":
-        return _make_output(_format_hover(result) or "Nothing is known about it.", args.action, 0)
+        text = _format_hover(result)
+        return ToolOutput(text=to_printable(text) or "Nothing is known about it.", note=to_printable(text[:60]))
     lines = _format_locations(_parse_locations(result), server, root, ctx)
     what = {"definition": "definition", "references": "reference", "implementation": "implementation"}[args.action]
     return _make_output("\n".join(lines) or f"No {what} found.", what, len(lines))
 
 
 def _make_output(text: str, what: str, count: int) -> ToolOutput:
-    note = f"lsp: {count_of(count, what)}" if count else f"lsp: {what}"
+    note = count_of(count, what) if count else f"no {what}"
     return ToolOutput(text=to_printable(text), note=note)
 
 
