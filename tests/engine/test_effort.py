@@ -108,3 +108,13 @@ async def test_the_command_sets_saves_and_shows_it(start: Start, workspace: Path
         assert await set_effort(context, "default") == "Effort set to default."
         with pytest.raises(UsageError, match=r"Unknown effort 'hihg'\. Did you mean high\?"):
             await set_effort(context, "hihg")
+
+
+async def test_the_offline_planner_takes_none(start: Start) -> None:
+    with ScriptedServer([]) as server:
+        talk = await begin(start, server, "offline", effort="high")
+        sentence = "offline/planner does not reason, so it takes no effort."
+        assert sentence in (await talk.client.get_info()).warnings
+        with pytest.raises(UsageError, match=sentence):
+            await talk.client.submit(SetEffort("low"))
+        assert (await talk.client.get_info()).effort == ""

@@ -259,6 +259,7 @@ async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, ho
     folder.mkdir(parents=True)
     (folder / "iso.md").write_text("---\ndescription: d\npools: spare\n---\nWork.")
     (folder / "thrifty.md").write_text("---\nmode: main\npools: [spare, mian]\n---\nSave.")
+    (folder / "keyless.md").write_text("---\nmode: main\npools: far\n---\nFar.")
     (folder / "lost.md").write_text("---\nname: lost\npools: [nothing]\n---\nLost.")
 
     def play(seen: SeenRequest) -> Any:
@@ -266,7 +267,7 @@ async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, ho
             return say("It works.").stall()
         return say("ok") if seen.results else call("Delegate", {"description": "d", "agent_type": "iso"})
 
-    talk = await begin(start, play)
+    talk = await begin(start, play, config={"model_pools": {**POOLS, "far": ["openai/gpt-6-sol"]}})
     warnings = " ".join((await talk.client.get_info()).warnings)
     assert f"{folder}/thrifty.md:3: There is no model pool 'mian'. Did you mean main?" in warnings
     assert f"{folder}/lost.md:3: There is no model pool 'nothing'. This agent is ignored." in warnings
@@ -280,6 +281,9 @@ async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, ho
     await talk.client.submit(SetModel(THREE))
     await talk.client.submit(SetModel(""))
     assert (await talk.client.get_info()).pool == "spare"
+    with pytest.raises(UsageError, match=r"of the role keyless cannot be used: No key for openai\."):
+        await talk.client.submit(SetRole("keyless"))
+    assert ((await talk.client.get_info()).role, (await talk.client.get_info()).pool) == ("thrifty", "spare")
     await talk.client.submit(SetRole("builder"))
     assert ((await talk.client.get_info()).model, (await talk.client.get_info()).pool) == (ONE, "main")
     await talk.say("go")

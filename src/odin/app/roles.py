@@ -189,7 +189,8 @@ class SessionRoles:
     async def switch(self, name: str) -> tuple[str, ModelChanged | None]:
         """Switch to a role. Return its name and its model, None if that stays; ("", None) if it is active already.
 
-        Raise UsageError for an unknown role. If its model cannot be used, `warning` says so and the model stays.
+        Raise UsageError for an unknown role. If its model cannot be used, `warning` says so and the model stays, or, if
+        the role may not use that one, the role stays and UsageError is raised.
         """
         definition = self.load_agents().find_role(name)
         if definition.name == self.name:
@@ -199,10 +200,15 @@ class SessionRoles:
             self._own_models[self.name] = before
         else:
             self._session_model = before
+        earlier = self.name
         self._activate(definition)
         self.warning = ""
         if definition.model or had_own or not self._models.is_permitted:
-            await self._use_model(definition)
+            try:
+                await self._use_model(definition)
+            except UsageError:
+                self._activate(self.load_agents().find_role(earlier))
+                raise
         if self._models.choice == before:
             return definition.name, None
         return definition.name, ModelChanged(self._models.selected, pool=self._models.selection.pool)
@@ -231,7 +237,10 @@ class SessionRoles:
         self._restricted = None
 
     async def _use_model(self, definition: "AgentDefinition") -> None:
-        """Connect to the model of a role, or to the session's. If that fails, `warning` says why."""
+        """Connect to the model of a role, or to the session's. If that fails, `warning` says why.
+
+        Raise UsageError if the role may not use the model in use instead.
+        """
         wanted = self._session_model
         if _has_own_model(definition):
             wanted = self._own_models.get(definition.name) or self._models.find_named(definition.model)
@@ -244,6 +253,8 @@ class SessionRoles:
             await self._models.choose(wanted)
         except OdinError as error:
             about = f"The model {wanted} of the role {definition.name} cannot be used: {error.describe()}"
+            if not self._models.is_permitted:
+                raise UsageError(about, f"The role may use no other model ({definition.path}).") from error
             self.warning = f"{about} Continuing with {self._models.selected}."
 
 
