@@ -76,6 +76,7 @@ commands:
   odin doctor            check the installation, the settings or the models
   odin auth              list, add or remove API keys
   odin provider          list, add or remove model servers by their URL
+  odin mcp               list, add or remove MCP servers; serve Odin as one
   odin resume [ID]       same as --resume
   odin headless          same as -p --input-format stream-json --output-format stream-json
   odin import FILE       import an exported session or a transcript of another agent

@@ -44,6 +44,7 @@ from odin.tools.ripgrep import find_ripgrep
 Health = Literal["ok", "note", "broken"]
 
 _TIMEOUT_S = 10.0
+_SLOW_SERVER_S = 5.0
 
 SLOW_START_MS = 1500
 """A language server that takes longer to start misses the first edit."""
@@ -102,6 +103,7 @@ class _Checkup:
             self._check_sandbox(config)
             self._check_keys(config)
             self._check_trust(config)
+            self._check_servers(config)
             asyncio.run(self._check_language_servers(config))
             self._check_skills(config)
             self._check_memory(config)
@@ -263,6 +265,21 @@ class _Checkup:
                 self._add_finding("lsp", f"{state.name}: {why} ({server.program})", health)
         if not found:
             self._add_finding("lsp", "no installed language server is for this project")
+
+    def _check_servers(self, config: Config) -> None:
+        """Connect the configured MCP servers."""
+        if not config.mcp:
+            return
+        from odin.commands.mcp import check_servers
+        from odin.ui.slash_commands.extensions import describe_server_state
+
+        statuses = asyncio.run(check_servers(config, self._env))
+        self._facts["mcp"] = to_builtins(statuses)
+        for status in statuses:
+            slow = status.state == "ready" and status.seconds > _SLOW_SERVER_S
+            health: Health = "broken" if status.state == "failed" else "note" if slow else "ok"
+            more = ": it starts slowly" if slow else ""
+            self._add_finding("MCP", f"{status.name}: {describe_server_state(status)}{more}", health)
 
     def _check_terminal(self) -> None:
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}

@@ -48,6 +48,7 @@ COMMANDS = {
     "doctor": "doctor",
     "auth": "auth",
     "provider": "provider",
+    "mcp": "mcp",
     "cleanup": "cleanup",
     "worktree": "worktree",
     "import": "session_import",

@@ -150,6 +150,8 @@ class ServerConnection:
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._deps.limits)
+                    if isinstance(error, FileNotFoundError | PermissionError):
+                        break
                 if attempt < ATTEMPTS:
                     await asyncio.sleep(_PAUSES_S[attempt - 1])
         finally:

@@ -1,0 +1,325 @@
+"""`odin mcp`: list, add, show and remove MCP servers, sign in to them, or serve Odin itself as one."""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.config import Config, get_current_folder, load
+from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
+from odin.config.mcp_file import SERVERS_KEY, explain_unusable
+from odin.config.paths import MCP_NAME, find_project_root
+from odin.config.settings import McpServerSettings
+from odin.core.errors import UsageError
+from odin.core.event_values import ServerStatus
+from odin.core.text import suggest_similar
+from odin.ui.slash_commands.extensions import format_servers
+from odin.ui.terminal import escape_hidden
+
+_ABOUT = "List the MCP servers of this project, add, show or remove one, sign in, or serve Odin as an MCP server."
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_COLUMNS = 1000
+EPILOG = """\
+commands:
+  odin mcp [list]                     connect the configured servers and list them
+  odin mcp add NAME COMMAND [ARG...]  add a server that Odin starts
+  odin mcp add NAME URL               add an HTTP server
+  odin mcp add-json NAME JSON         add a server as in .mcp.json
+  odin mcp get NAME                   show the settings and the tools of a server
+  odin mcp remove NAME                remove a server from your settings, or with --scope project from .mcp.json
+  odin mcp login NAME                 sign in to an HTTP server with OAuth
+  odin mcp logout NAME                remove its tokens
+  odin mcp serve                      serve Odin to other agents on standard input and output
+
+Options come before NAME: odin mcp add -e TOKEN=abc --scope project git uvx mcp-server-git
+"""
+
+
+def run_mcp(argv: list[str]) -> int:
+    what, *rest = argv or ["list"]
+    if what == "serve":
+        return _serve(rest)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "list": _list_servers,
+        "add": _add_server,
+        "add-json": _add_json,
+        "get": _show_server,
+        "remove": _remove_server,
+        "login": _log_in,
+        "logout": _log_out,
+    }
+    if what.startswith("-"):
+        what, rest = "list", argv
+    if what not in commands:
+        raise UsageError(
+            f"Unknown command {what!r}.{suggest_similar(what, [*commands, 'serve'])}", "See `odin mcp --help`."
+        )
+    return commands[what](_parse_args(what, rest))
+
+
+def _parse_args(what: str, argv: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog=f"odin mcp {what}".replace(" list", ""), description=_ABOUT, epilog=EPILOG, formatter_class=make_formatter
+    )
+    add = parser.add_argument
+    _add_options(add)
+    if what != "list":
+        add("name", metavar="NAME", help="the name of the server")
+    if what in ("add", "add-json"):
+        add(
+            "words", nargs=argparse.REMAINDER, metavar="COMMAND|URL", help="a program and its arguments, a URL, or JSON"
+        )
+    args = parser.parse_args(argv)
+    words = getattr(args, "words", [])
+    if words[:1] == ["--"]:
+        args.words = words[1:]
+    elif what == "add" and words and words[0].startswith(("http://", "https://")):
+        more = Parser(prog="odin mcp add", formatter_class=make_formatter)
+        _add_options(more.add_argument)
+        args.words = words[:1]
+        for name, value in vars(more.parse_args(words[1:])).items():
+            if value:
+                setattr(args, name, value)
+    return args
+
+
+def _add_options(add: Callable[..., object]) -> None:
+    add(
+        "-s",
+        "--scope",
+        choices=("user", "local", "project"),
+        default="",
+        help="user (the default) or project: .mcp.json",
+    )
+    add("-t", "--transport", choices=("stdio", "http", "sse"), default="", help="(default: http for a URL, else stdio)")
+    add("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="an environment variable for the server")
+    add("-H", "--header", action="append", default=[], metavar="'NAME: VALUE'", help="an HTTP header")
+    add("--manual", action="store_true", help="start it only with /mcp enable NAME")
+    add("--no-connect", action="store_true", help="with list and get: do not start the servers")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="project folder")
+
+
+def _load_config(args: argparse.Namespace) -> Config:
+    return load(args.cwd or get_current_folder(), os.environ)
+
+
+def _find_settings(args: argparse.Namespace) -> McpServerSettings:
+    servers = _load_config(args).mcp
+    if args.name not in servers:
+        raise UsageError(
+            f"There is no MCP server {args.name!r}.{suggest_similar(args.name, servers)}", "`odin mcp` lists them."
+        )
+    return servers[args.name]
+
+
+# --- list and get ---
+
+
+async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
+    """Return the states of the configured servers, after connecting them all."""
+    import tempfile
+
+    from odin.engine.event_bus import EventBus
+    from odin.mcp.servers import ServerDeps, SessionServers
+
+    async def refuse(server: str, params: Any) -> Any:
+        raise UsageError("Sampling is not available here.")
+
+    with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
+        deps = ServerDeps(
+            config=config,
+            env=env,
+            folder=Path(folder),
+            bus=EventBus(),
+            emit=lambda event, agent: None,
+            redact=lambda text: text,
+            is_busy=lambda: False,
+            ask_user=None,
+            sample=refuse,
+        )
+        servers = SessionServers(deps)
+        try:
+            if connect:
+                await servers.connect_all()
+            return servers.list_statuses()
+        finally:
+            await servers.close()
+
+
+def _list_servers(args: argparse.Namespace) -> int:
+    config = _load_config(args)
+    for problem in config.problems:
+        if problem.key == "mcp" or MCP_NAME in problem.file or "mcp" in problem.text:
+            write_message(problem.describe())
+    statuses = asyncio.run(check_servers(config, os.environ, connect=not args.no_connect)) if config.mcp else ()
+    if args.json:
+        return write_json(statuses)
+    return write_output(format_servers(statuses, _COLUMNS))
+
+
+def _show_server(args: argparse.Namespace) -> int:
+    settings = _find_settings(args)
+    config = msgspec.structs.replace(_load_config(args), mcp={args.name: settings})
+    status = asyncio.run(check_servers(config, os.environ, connect=not args.no_connect))[0]
+    shown = {
+        key: value for key, value in msgspec.to_builtins(settings).items() if value not in ("", [], {}, None, False)
+    }
+    shown |= {key: dict.fromkeys(shown[key], "…") for key in ("env", "headers") if key in shown}
+    if args.json:
+        return write_json({**msgspec.to_builtins(status), "settings": shown})
+    lines = [format_servers([status], _COLUMNS).splitlines()[0]]
+    lines += [f"  {key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in shown.items()]
+    return write_output("".join(f"{escape_hidden(line)}\n" for line in lines))
+
+
+# --- add and remove ---
+
+
+def _add_server(args: argparse.Namespace) -> int:
+    if not args.words:
+        raise UsageError("`odin mcp add` needs a program or a URL.", "See `odin mcp --help`.")
+    is_url = args.words[0].startswith(("http://", "https://")) or args.transport in ("http", "sse")
+    if is_url and len(args.words) > 1:
+        raise UsageError(f"Unexpected argument {args.words[1]!r} after the URL.", "See `odin mcp --help`.")
+    value: dict[str, Any] = {"url": args.words[0]} if is_url else {"command": args.words[0], "args": args.words[1:]}
+    if is_url or args.transport:
+        value["type"] = args.transport or "http"
+    if args.env:
+        value["env"] = dict(_split_pair(text, "=", "-e NAME=VALUE") for text in args.env)
+    if args.header:
+        value["headers"] = dict(_split_pair(text, ":", "--header 'NAME: VALUE'") for text in args.header)
+    return _save(args, value)
+
+
+def _split_pair(text: str, separator: str, usage: str) -> tuple[str, str]:
+    name, found, value = text.partition(separator)
+    if not found or not name.strip():
+        raise UsageError(f"{text!r} must have the form {usage}.")
+    return name.strip(), value.strip()
+
+
+def _add_json(args: argparse.Namespace) -> int:
+    try:
+        value: Any = json.loads(" ".join(args.words))
+    except ValueError as error:
+        raise UsageError(f"This is not valid JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise UsageError("The settings of a server must be a JSON object.")
+    return _save(args, cast("dict[str, Any]", value))
+
+
+def _save(args: argparse.Namespace, value: dict[str, Any]) -> int:
+    if not _NAME.fullmatch(args.name):
+        raise UsageError(f"{args.name!r} is not a valid name.", "Use letters, digits, '-' and '_'.")
+    try:
+        problem = explain_unusable(msgspec.convert(value, McpServerSettings))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"The settings of {args.name} are not valid: {error}.") from error
+    if problem:
+        raise UsageError(f"{args.name} cannot be added: {problem}")
+    if args.manual:
+        value["manual"] = True
+    if args.scope == "project":
+        path = Path(find_project_root(args.cwd or get_current_folder(), os.environ), MCP_NAME)
+        _change_file(path, lambda servers: servers.update({args.name: value}))
+        note = " It takes effect when the folder is trusted: `odin trust`."
+    else:
+        path = set_key(f"mcp.{args.name}", _escape(value), os.environ)
+        note = ""
+    if args.json:
+        return write_json({"name": args.name, "file": str(path)})
+    return write_output(f"Added {args.name} to {escape_hidden(str(path))}.{note}\n")
+
+
+def _escape(value: Any) -> Any:
+    """Double every `$` that does not name a variable, as odinconfig.json wants it."""
+    if isinstance(value, dict):
+        return {name: _escape(item) for name, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_escape(item) for item in cast("list[Any]", value)]
+    return re.sub(r"\$(?![A-Za-z_{])", "$$$$", value) if isinstance(value, str) else value
+
+
+def _change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    raw = read_config_file(path)
+    found = parse_json_object(raw, path)[0] if raw and raw.strip() else {}
+    servers: Any = found.setdefault(SERVERS_KEY, {})
+    if not isinstance(servers, dict):
+        raise UsageError(f"{path}: {SERVERS_KEY} must be an object.")
+    change(cast("dict[str, Any]", servers))
+    write_atomically(path, (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), 0o644)
+
+
+def _remove_server(args: argparse.Namespace) -> int:
+    settings = _find_settings(args) if args.scope != "project" else None
+    path = Path(find_project_root(args.cwd or get_current_folder(), os.environ), MCP_NAME)
+    if settings is None:
+        known = path.is_file() and args.name in (
+            parse_json_object(read_config_file(path) or b"", path)[0].get(SERVERS_KEY) or {}
+        )
+        if not known:
+            raise UsageError(f"{path} has no MCP server {args.name!r}.")
+        _change_file(path, lambda servers: servers.pop(args.name, None))
+    else:
+        path = remove_key(f"mcp.{args.name}", os.environ)
+    if args.json:
+        return write_json({"name": args.name, "file": str(path)})
+    return write_output(f"Removed {args.name} from {escape_hidden(str(path))}.\n")
+
+
+# --- signing in ---
+
+
+def _log_in(args: argparse.Namespace) -> int:
+    settings = _find_settings(args)
+    if settings.transport not in ("http", "sse"):
+        raise UsageError(f"{args.name} is not an HTTP server; it needs no sign-in.")
+    from odin.mcp.oauth import log_in
+
+    def open_page(url: str) -> None:
+        import webbrowser
+
+        write_message(f"Sign in here: {url}")
+        if sys.stderr.isatty():
+            webbrowser.open(url)
+
+    try:
+        asyncio.run(log_in(args.name, settings, os.environ, open_page))
+    except Exception as error:
+        from odin.mcp.connection import describe_failure
+
+        why = describe_failure(error, settings, _load_config(args).mcp_limits)
+        raise UsageError(f"Signing in to {args.name} failed: {why}.") from error
+    return write_output(f"Signed in to {args.name}.\n")
+
+
+def _log_out(args: argparse.Namespace) -> int:
+    from odin.mcp.oauth import log_out
+
+    removed = log_out(args.name, os.environ)
+    return write_output(f"Signed out of {args.name}.\n" if removed else f"{args.name} had no tokens.\n")
+
+
+# --- serve ---
+
+
+def _serve(argv: list[str]) -> int:
+    parser = Parser(prog="odin mcp serve", description="Serve Odin as an MCP server on standard input and output.")
+    add = parser.add_argument
+    add("--cwd", default="", metavar="DIR", help="project folder")
+    add("-m", "--model", default="", help="model to use")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
+    add("-y", "--yes", action="store_true", help="approve every permission request")
+    args = parser.parse_args(argv)
+    from odin.commands.mcp_serve import serve
+
+    return asyncio.run(serve(args.cwd or get_current_folder(), args.model, args.permission_mode, yes=args.yes))

@@ -1,0 +1,207 @@
+"""`odin mcp serve`: Odin as an MCP server. Other agents ask it, let it plan or edit, and read its sessions.
+
+A call is one prompt. Its steps are reported as progress. What needs approval is asked through elicitation if the other
+side supports it; otherwise it is denied, as in every run without a user.
+"""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ClientCapabilities, ElicitationCapability, ToolAnnotations
+from pydantic import Field
+
+from odin import __version__
+from odin.app import open_session
+from odin.app.sessions import open_project_sessions
+from odin.config import Options
+from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
+from odin.core.client import Client
+from odin.core.errors import OdinError
+from odin.core.event import TurnEnded
+from odin.core.event_values import Mode
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
+
+_INSTRUCTIONS = (
+    "Odin is a coding agent that works in the folder it was started in. ask answers questions about the code, plan "
+    "writes a plan, edit changes files and runs commands. Pass `session` from an earlier result to continue it."
+)
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
+
+Text = Annotated[str, Field(description="What to do, in one prompt.")]
+SessionId = Annotated[str, Field(description="The session to continue; empty for a new one.")]
+
+
+async def serve(cwd: str, model: str, permission_mode: str, *, yes: bool) -> int:
+    """Serve until standard input ends."""
+    host = SessionPool(Options(cwd=cwd, model=model, permission_mode=permission_mode, yes=yes, headless=True))
+    try:
+        await make_server(host).run_stdio_async()
+    finally:
+        await host.close()
+    return 0
+
+
+def make_server(host: "SessionPool") -> MCPServer:
+    server = MCPServer("odin", instructions=_INSTRUCTIONS, version=__version__)
+
+    @server.tool(annotations=_READS)
+    async def ask(prompt: Text, context: Context, session: SessionId = "") -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        """Answer a question about the project. Nothing is changed."""
+        return await host.run(prompt, "ask_mode", session, context)
+
+    @server.tool(annotations=_READS)
+    async def plan(prompt: Text, context: Context, session: SessionId = "") -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        """Write a plan for a change of the project. Nothing is changed."""
+        return await host.run(prompt, "plan_mode", session, context)
+
+    @server.tool(annotations=_CHANGES)
+    async def edit(prompt: Text, context: Context, session: SessionId = "") -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        """Change files and run commands in the project."""
+        return await host.run(prompt, "edit_mode", session, context)
+
+    @server.tool(annotations=_READS)
+    async def sessions(limit: int = 20) -> list[dict[str, Any]]:  # pyright: ignore[reportUnusedFunction]
+        """List the sessions of the project, newest first."""
+        return await host.list_sessions(limit)
+
+    @server.tool(annotations=_READS)
+    async def transcript(session: str) -> str:  # pyright: ignore[reportUnusedFunction]
+        """Return a session as Markdown."""
+        return await host.read_session(session)
+
+    return server
+
+
+class SessionPool:
+    """The open sessions. Prompts of one session run one after the other, those of different sessions at once."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._clients: dict[str, Client] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            with suppress(OdinError):
+                await client.close(5.0)
+
+    async def run(self, text: str, mode: Mode, session: str, context: Context) -> dict[str, Any]:
+        """Run a prompt to its end and return the answer."""
+        client = await self._open(session, _can_elicit(context))
+        name = (await client.get_info()).session
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            ended = await _Run(client, context).run(text, mode)
+        if ended.error and ended.reason == "error":
+            raise OdinError(f"{ended.error} {ended.hint}".strip())
+        return {
+            "session": name,
+            "answer": ended.text,
+            "reason": ended.reason,
+            "steps": ended.steps,
+            "cost_usd": round(ended.cost_usd, 6),
+            **({"plan": ended.plan_path} if ended.plan_path else {}),
+        }
+
+    async def _open(self, session: str, can_ask: bool) -> Client:
+        if session in self._clients:
+            return self._clients[session]
+        import msgspec
+
+        client = await open_session(msgspec.structs.replace(self._options, resume=session, can_ask=can_ask))
+        self._clients[(await client.get_info()).session] = client
+        return client
+
+    async def list_sessions(self, limit: int) -> list[dict[str, Any]]:
+        found = await asyncio.to_thread(open_project_sessions(self._options.cwd).list_sessions)
+        return [
+            {"session": item.id, "title": item.title or item.first, "turns": item.turns, "model": item.model}
+            for item in found[: max(1, min(limit, 200))]
+        ]
+
+    async def read_session(self, session: str) -> str:
+        """Return a session as Markdown. Raise OdinError if there is no such session."""
+
+        def export() -> str:
+            import tempfile
+
+            with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
+                path = open_project_sessions(self._options.cwd).export(session, "markdown", f"{folder}/transcript.md")
+                return Path(path).read_text(encoding="utf-8")
+
+        return await asyncio.to_thread(export)
+
+
+def _can_elicit(context: Context) -> bool:
+    session = context.request_context.session
+    return session.check_client_capability(ClientCapabilities(elicitation=ElicitationCapability()))
+
+
+class _Run:
+    """One prompt: follows its events, reports progress and asks the other side."""
+
+    def __init__(self, client: Client, context: Context) -> None:
+        self._client = client
+        self._context = context
+        self._steps = 0
+
+    async def run(self, text: str, mode: Mode) -> TurnEnded:
+        prompt = Prompt(os.urandom(6).hex(), text, mode)
+        events = self._client.stream_events()
+        await self._client.submit(prompt)
+        try:
+            async for envelope in events:
+                event = envelope.event
+                if isinstance(event, TurnEnded) and event.id == prompt.id:
+                    return event
+                await self._follow(event)
+        except asyncio.CancelledError:
+            await self._client.submit(Interrupt("drop"))
+            raise
+        raise OdinError("The session was closed.")
+
+    async def _follow(self, event: Any) -> None:
+        if isinstance(event, ToolStarted):
+            self._steps += 1
+            await self._context.report_progress(self._steps, None, f"{event.name} {event.description}".strip()[:200])
+        elif isinstance(event, PermissionAsked):
+            await self._ask_permission(event)
+        elif isinstance(event, QuestionsAsked):
+            await self._ask_questions(event)
+        elif isinstance(event, PlanAsked):
+            await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", by="mcp"))
+
+    async def _ask_permission(self, asked: PermissionAsked) -> None:
+        what = asked.title or f"{asked.name} {asked.subject}".strip()
+        parts = [f"Odin wants to run: {what}", asked.subject, asked.effect, asked.reason, asked.preview[:2000]]
+        message = "\n".join(dict.fromkeys(part for part in parts if part))
+        fields = {
+            "decision": {"type": "string", "enum": ["allow", "deny"], "description": "May Odin do this?"},
+            "comment": {"type": "string", "description": "Why not, or what to do instead."},
+        }
+        given = await self._elicit(message, fields, ["decision"])
+        allow = given.get("decision") == "allow"
+        reason = str(given.get("comment") or "")
+        await self._client.submit(AnswerPermission(asked.ask_id, allow, reason, by="mcp"))
+
+    async def _ask_questions(self, asked: QuestionsAsked) -> None:
+        fields: dict[str, Any] = {}
+        for number, question in enumerate(asked.questions, 1):
+            field: dict[str, Any] = {"type": "string", "description": f"{question.header}: {question.text}"}
+            if question.options and not question.multiple:
+                field["enum"] = [option.label for option in question.options]
+            fields[f"answer_{number}"] = field
+        given = await self._elicit("Odin has questions.", fields, [*fields])
+        answers = tuple((str(given[name]),) if given.get(name) else () for name in fields)
+        await self._client.submit(AnswerQuestions(asked.ask_id, answers, cancelled=not given, by="mcp"))
+
+    async def _elicit(self, message: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
+        """Return what the other side filled in; nothing if it declined."""
+        schema: Any = {"type": "object", "properties": fields, "required": required}
+        request = self._context.request_context
+        result = await request.session.elicit_form(message, schema, request.request_id)
+        return dict(result.content or {}) if result.action == "accept" else {}

@@ -1,0 +1,180 @@
+"""`odin mcp`: servers in the settings, and Odin as a server, driven by the official client."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_types import ElicitResult
+
+from odin.commands.mcp_serve import SessionPool, make_server
+from odin.config import Options
+from odin.testing import ScriptedServer, call, say
+from tests.mcp_client.test_session import PROGRAM, tiny
+
+
+def test_a_server_is_added_listed_shown_and_removed(run_odin: Any, home: Path):
+    added = run_odin("mcp", "add", "-e", "GREETING=hello", "tiny", sys.executable, "-I", "-S", PROGRAM)
+    assert (added.returncode, added.stderr) == (0, "")
+    config = home / ".config" / "odin" / "odinconfig.json"
+    assert json.loads(config.read_text())["mcp"]["tiny"]["env"] == {"GREETING": "hello"}
+    listed = run_odin("mcp", "list")
+    assert listed.stdout.startswith("✓ tiny  stdio  auto    ok, 12 tools, 1 prompt, 1 resource")
+    shown = json.loads(run_odin("mcp", "get", "--no-connect", "--json", "tiny").stdout)
+    assert (shown["state"], shown["settings"]["env"]) == ("pending", {"GREETING": "…"})
+    assert run_odin("mcp", "remove", "tiny").returncode == 0
+    assert run_odin("mcp").stdout.startswith("No MCP servers.")
+
+
+def test_other_ways_to_add_a_server(run_odin: Any, workspace: Path, home: Path):
+    for args in (
+        ("add", "--scope", "project", "git", "--", "uvx", "mcp-server-git", "-v"),
+        (
+            "add",
+            "-t",
+            "http",
+            "web",
+            "https://example.org/mcp",
+            "--header",
+            "Authorization: Bearer $TOKEN",
+            "-s",
+            "project",
+        ),
+        ("add-json", "-s", "project", "--manual", "other", '{"command": "x", "args": ["$1"]}'),
+    ):
+        assert run_odin("mcp", *args).returncode == 0, args
+    written = json.loads((workspace / ".mcp.json").read_text())["mcpServers"]
+    assert written == {
+        "git": {"command": "uvx", "args": ["mcp-server-git", "-v"]},
+        "web": {"url": "https://example.org/mcp", "type": "http", "headers": {"Authorization": "Bearer $TOKEN"}},
+        "other": {"command": "x", "args": ["$1"], "manual": True},
+    }
+    listed = run_odin("mcp", "--no-connect")
+    assert "not trusted: mcp" in listed.stderr
+    assert listed.stdout.startswith("No MCP servers.")
+    assert run_odin("mcp", "remove", "--scope", "project", "git").returncode == 0
+
+
+def test_bad_input(run_odin: Any, workspace: Path):
+    for args, problem in (
+        (("ad",), "Unknown command 'ad'. Did you mean add?"),
+        (("add", "x"), "needs a program or a URL"),
+        (("add", "a b", "x"), "'a b' is not a valid name"),
+        (("add", "-e", "X", "x", "y"), "'X' must have the form -e NAME=VALUE"),
+        (("add", "-t", "http", "x", "ftp://y"), "its url must begin with http:// or https://"),
+        (("add-json", "x", "{"), "not valid JSON"),
+        (("add-json", "x", "[]"), "must be a JSON object"),
+        (("get", "nothing"), "There is no MCP server 'nothing'"),
+        (("login", "nothing"), "There is no MCP server 'nothing'"),
+        (("remove", "-s", "project", "x"), "has no MCP server 'x'"),
+    ):
+        done = run_odin("mcp", *args)
+        assert (done.returncode, problem in done.stderr) == (2, True), (args, done.stderr)
+
+
+def test_servers_of_the_command_line(run_odin: Any, workspace: Path):
+    given = json.dumps({"mcpServers": {"tiny": tiny()}})
+    (workspace / "servers.json").write_text(given)
+    (workspace / "broken.json").write_text("{")
+    for value in (given, "servers.json"):
+        with ScriptedServer([call("mcp__tiny__echo", {"text": "hi"}, id="toolu_1"), say("done")]) as model:
+            done = run_odin(
+                "-p", "go", "--yes", "--strict-mcp-config", "--mcp-config", value, env=model.env("anthropic")
+            )
+        assert (done.returncode, "echo: hi" in model.requests[-1].body.decode()) == (0, True), done.stderr
+    for value, problem in (
+        ("missing.json", "there is no file"),
+        ("broken.json", "not valid JSON"),
+        ("{}", "has no object 'mcpServers'"),
+        ('{"mcpServers": {"x": {}}}', "neither a command nor a url"),
+    ):
+        done = run_odin("-p", "go", "--mcp-config", value)
+        assert (done.returncode, problem in done.stderr) == (2, True), (value, done.stderr)
+
+
+def test_the_doctor_reports_servers(run_odin: Any, home: Path):
+    run_odin("mcp", "add", "tiny", sys.executable, "-I", "-S", PROGRAM)
+    run_odin("mcp", "add", "gone", "no-such-program")
+    done = run_odin("doctor")
+    lines = [line for line in done.stdout.splitlines() if "MCP" in line]
+    assert "tiny: ok, 12 tools" in lines[0]
+    assert lines[1].startswith("! MCP") and "gone: failed: no-such-program was not found" in lines[1]
+
+
+# --- odin mcp serve ---
+
+
+@pytest.fixture
+def served(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(model: ScriptedServer) -> SessionPool:
+        for name, value in model.env("anthropic").items():
+            monkeypatch.setenv(name, value)
+        return SessionPool(Options(cwd=str(workspace), headless=True))
+
+    return make
+
+
+async def test_an_agent_asks_plans_and_edits_and_is_asked(served: Any, workspace: Path):
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
+    asked: list[str] = []
+    progress: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(
+            action="accept", content={"decision": "allow" if len(asked) > 1 else "deny", "comment": "no"}
+        )
+
+    async def follow(done: float, total: float | None, message: str | None) -> None:
+        progress.append(message or "")
+
+    with ScriptedServer([say("An answer."), write, say("Refused."), write, say("Done.")]) as model:
+        pool = served(model)
+        async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(tools) == {"ask", "plan", "edit", "sessions", "transcript"}
+            first = (await client.call_tool("ask", {"prompt": "What is this?"})).structured_content
+            assert (first["answer"], first["reason"]) == ("An answer.", "end_turn")
+            again = {"prompt": "Write a.txt.", "session": first["session"]}
+            assert (await client.call_tool("edit", again)).structured_content["answer"] == "Refused."
+            assert "Odin wants to run: Create file a.txt" in asked[0]
+            assert not (workspace / "a.txt").exists()
+            done = await client.call_tool("edit", again, progress_callback=follow)
+            assert done.structured_content["session"] == first["session"]
+            assert (workspace / "a.txt").read_text() == "x"
+            assert progress and progress[0].startswith("WriteFile")
+            listed = (await client.call_tool("sessions", {})).structured_content["result"]
+            assert [item["session"] for item in listed] in ([first["session"]], [])
+            shown = await client.call_tool("transcript", {"session": first["session"]})
+            assert "An answer." in shown.content[0].text
+            wrong = await client.call_tool("transcript", {"session": "nope"})
+            assert wrong.is_error
+        await pool.close()
+
+
+async def test_without_elicitation_nothing_is_approved(served: Any, workspace: Path):
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
+    with ScriptedServer([write, say("Refused.")]) as model:
+        pool = served(model)
+        async with Client(make_server(pool), mode="legacy") as client:
+            await client.call_tool("edit", {"prompt": "Write a.txt."})
+        await pool.close()
+    assert "No user can be asked here" in model.requests[-1].body.decode()
+    assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.slow
+async def test_it_is_served_on_standard_input_and_output(workspace: Path):
+    from mcp import StdioServerParameters
+
+    with ScriptedServer([say("An answer.")]) as model:
+        env = {**os.environ, **model.env("anthropic")}
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "odin", "mcp", "serve"], env=env, cwd=workspace
+        )
+        async with Client(server, mode="legacy") as client:
+            result = await client.call_tool("ask", {"prompt": "What is this?"})
+    assert result.structured_content["answer"] == "An answer."
