@@ -114,6 +114,22 @@ async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: 
             await asyncio.sleep(0.01)
 
 
+async def test_files_that_a_command_changed_are_reported_to_the_server(start: Start, workspace: Path):
+    script = [
+        write(workspace / "a.txt", "one\n"),
+        call("ExecuteCommand", {"command": "echo BAD > a.txt && echo two > b.txt"}),
+        write(workspace / "c.txt", "three\n"),
+        say("done"),
+    ]
+    trace = workspace / ".trace"
+    talk = await start(script, config=fake("pull", f"trace={trace}", writes=True), trust=True)
+    await talk.say("go")
+    told = trace.read_text().splitlines()
+    (line,) = (line for line in told if "b.txt" in line)
+    assert sorted(line.split()[1:]) == ["1b.txt", "1c.txt", "2a.txt"]
+    assert told.index("textDocument/didChange a.txt") > told.index(line)
+
+
 async def test_an_interrupt_does_not_wait_for_a_server_and_the_edit_is_recorded(start: Start, workspace: Path):
     talk = await start([write(workspace / "a.txt", "BAD\n")], config=fake("mute"), trust=True)
     prompt = await talk.submit("go")
@@ -140,7 +156,8 @@ async def test_the_tools_answer_in_lines_of_places(start: Start, workspace: Path
         {"action": "hover", "path": "a.md", "line": 1},
         {"action": "hover"},
     ]
-    talk = await start([*(call("lsp", args) for args in ask), say("done")], config=fake(), trust=True)
+    config = fake("unloaded", "pull")  # it knows nothing until it has looked at a file
+    talk = await start([*(call("lsp", args) for args in ask), say("done")], config=config, trust=True)
     await talk.say("go", "ask_mode")
     found = results(talk)
     places = ["a.txt:1:7: top = word", "a.txt:2:4: ß😀 word", "b.txt:1:9: another word"]

@@ -104,7 +104,10 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         encoding = {"positionEncoding": ENCODING} if ENCODING else {}
         return {"capabilities": {"textDocumentSync": {"openClose": True, "change": 1, "save": True},
                                  **{f"{name}Provider": True for name in can}, **pull, **encoding}}  # fmt: skip
+    if "unloaded" in VICES and method == "textDocument/definition":
+        return None
     if method == "textDocument/diagnostic":
+        VICES.discard("unloaded")
         return {"kind": "full", "items": diagnostics(params["textDocument"]["uri"])}
     if method == "workspace/symbol":
         return [{"name": params["query"], "kind": 13, "location": {"uri": uri, "range": span}}

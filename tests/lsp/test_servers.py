@@ -1,15 +1,19 @@
 """Which servers a project has, and what may be started where there is no sandbox."""
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
-from odin.config import LanguageServerSettings
+from odin.app import workspace as workspace_module
+from odin.config import LanguageServerSettings, load
 from odin.lsp.protocol import ServerFault
-from odin.lsp.servers import find_servers, is_for_project
+from odin.lsp.servers import KNOWN_SERVERS, LOCAL_FOLDERS, find_servers, is_for_project
 from tests.conftest import Here
 from tests.table import each
 
@@ -90,18 +94,45 @@ async def test_without_a_sandbox_programs_of_the_project_are_not_started(serve: 
         await own.get_ready()
 
 
+def test_a_folder_without_servers_loads_nothing_for_them(workspace: Path, tmp_path: Path):
+    """The names are listed twice, so that nothing of the package is loaded to find out that there is nothing."""
+    assert set(workspace_module._SERVER_PROGRAMS) == {spec.programs[0] for spec in KNOWN_SERVERS}
+    assert workspace_module._PROJECT_PROGRAMS == LOCAL_FOLDERS
+    install(tmp_path / "bin", "gopls")
+    config = load(str(workspace), {"HOME": str(tmp_path)}, trust=True)
+    for path, found in ((f"{tmp_path}/bin", True), (str(tmp_path), False)):
+        assert workspace_module.has_language_servers(config, {"PATH": path}) is found
+
+
+@pytest.mark.slow  # in an interpreter of its own
+def test_a_trusted_session_without_servers_loads_nothing_of_the_package(workspace: Path, tmp_path: Path):
+    program = (
+        "import asyncio, os, sys\nfrom odin.app import open_session\nfrom odin.config import Options\n"
+        "async def main():\n"
+        "    client = await open_session(Options(trust=True, model='offline/planner'))\n"
+        "    print([name for name in sys.modules if 'lsp' in name or 'language_servers' in name])\n"
+        "    await client.close()\n"
+        "asyncio.run(main())\n"
+    )
+    env = {**os.environ, "PATH": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=workspace, env=env, check=True
+    )
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.slow  # doctor tries every sandbox
 def test_doctor_starts_the_servers_and_trust_lists_them(here: Here, workspace: Path):
     def fake(*vices: str) -> dict[str, object]:
         return {"command": "python3", "args": ["-I", "-S", FAKE, *vices], "file_types": [".txt"]}
 
-    assert "lsp            Language servers run only in trusted folders." in here("doctor")[1]
     (workspace / "odinconfig.json").write_text(
         json.dumps({"lsp_servers": {"good": fake(), "bad": fake("exit:initialize")}})
     )
     assert f"language server bad: python3 -I -S {FAKE} exit:initialize" in here("trust")[1]
     assert here("trust", "add", "--yes")[0] == 0
-    code, printed, _ = here("doctor")
-    assert code == 1 and "  lsp            good, " in printed
-    assert "! lsp            bad: it ended (exit code 3): out of luck (" in printed
-    facts = json.loads(here("doctor", "--json")[1])["language_servers"]
-    assert [item["state"]["status"] for item in facts] == ["ready", "failed"]
+    code, printed, _ = here("doctor", "--json")
+    report = json.loads(printed)
+    good, bad = (item["text"] for item in report["findings"] if item["topic"] == "lsp")
+    assert code == 1 and good.startswith("good, ") and bad.startswith("bad: it ended (exit code 3): out of luck (")
+    assert [item["state"]["status"] for item in report["language_servers"]] == ["ready", "failed"]

@@ -181,7 +181,6 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "verify": _starts_no_check,
     "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
     "lsp": lambda new, old: new == "off" or new == old or old == "auto",
-    "lsp_servers": _is_same,
     "memory": lambda new, old: new.get("mode") in (None, "off", old.get("mode", "auto")),
     "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
@@ -331,7 +330,7 @@ def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
     tighter = TIGHTNESS_CHECKS.get(key)
     if tighter is not None:
         return not tighter(value, layers.current_value_of(key))
-    return key in ("hooks", "mcp") and bool(value)
+    return key in ("hooks", "mcp", "lsp_servers") and bool(value)
 
 
 def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:

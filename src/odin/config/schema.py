@@ -126,7 +126,7 @@ def _project_access_of(key: str) -> str:
     """Return what a project's own file may do with a key."""
     if key in USER_ONLY_KEYS:
         return "no"
-    if key in ("model", "small_model", "fallback_model", "model_pools", "hooks", "mcp"):
+    if key in ("model", "small_model", "fallback_model", "model_pools", "hooks", "mcp", "lsp_servers"):
         return "when trusted"
     if key in TIGHTNESS_CHECKS:
         return "only stricter"

@@ -10,6 +10,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,6 +35,7 @@ from odin.tools.files import to_printable
 
 START_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 10.0
 
 MAX_OPEN_DOCUMENTS = 40
 MAX_STARTS = 3
@@ -112,6 +114,7 @@ class LanguageServer:
         self._capabilities: dict[str, Any] = {}
         self._encoding: PositionEncoding = "utf-16"
         self._pulls = False
+        self._is_settled = False
         self._documents: OrderedDict[str, OpenDocument] = OrderedDict()
 
     # --- the process ---
@@ -245,7 +248,7 @@ class LanguageServer:
         for document in self._documents.values():
             document.published.set()
         self._documents.clear()
-        self.has_answered = False
+        self.has_answered = self._is_settled = False
         self.unanswered = 0
         if connection is not None:
             connection.close(reason)
@@ -354,6 +357,14 @@ class LanguageServer:
         if document.review is None or document.review.done() or document.reviewed_version != document.version:
             document.review = asyncio.create_task(self._review(document))
         await asyncio.shield(document.review)
+
+    async def settle(self, document: OpenDocument) -> None:
+        """Wait, once after its start, until the server has looked at a file: earlier answers may be incomplete."""
+        if not self._is_settled:
+            self._is_settled = True
+            with suppress(ServerFault, TimeoutError):
+                async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                    await self.review(document)
 
     def _review_later(self, document: OpenDocument) -> None:
         """Bring the diagnostics of a file up to date that was changed by something else than an edit, such as undo."""

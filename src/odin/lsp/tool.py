@@ -140,6 +140,7 @@ async def _open(servers: LanguageServers, place: ResolvedPath) -> tuple[Language
     document = server.follow(place.path)
     if document is None:
         raise Refusal(f"{place.shown} does not exist, or is too large or no text.")
+    await server.settle(document)
     return server, document
 
 
