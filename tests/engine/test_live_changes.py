@@ -1,6 +1,6 @@
 """System prompt, tools, temperature and output tokens of a live agent: each change applies to the next request."""
 
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +9,7 @@ from odin.core.client import Client
 from odin.core.errors import UsageError
 from odin.core.event import PromptQueued, SystemPromptChanged, ToolsChanged, TurnStarted
 from odin.core.op import ChangePrompt, Op, Prompt, SetSystemPrompt, SetTools
-from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import ScriptedServer, call, say
 
 from .conftest import Start, Talk
@@ -39,10 +39,10 @@ class AskArgs(Args, frozen=True):
 class Changer(Tool[AskArgs]):
     """Performs ops on the session that runs it, while its turn runs."""
 
-    name: ClassVar[str] = "Changer"
-    kind: ClassVar[Kind] = "execute"
-    short: ClassVar[str] = "Changes the session."
-    args: ClassVar[type[Args]] = AskArgs
+    name = "Changer"
+    kind = "execute"
+    short = "Changes the session."
+    args = AskArgs
 
     def __init__(self, *ops: Op) -> None:
         self.client: Client | None = None
@@ -108,6 +108,14 @@ async def test_a_tool_can_be_added_and_replaced_and_an_unknown_one_is_refused(st
         client.add_tools([Louder()])
         await talk.say("c")
         shown = [[tool["description"] for tool in seen.json["tools"]] for seen in server.requests]
+        await client.submit(SetTools(("LS", "Changer")))
+        session = (await client.get_info()).session
+        assert [text for text in (await client.get_info()).warnings if "Changer" in text] == []
+        await client.close()
+        later = await begin(start, server, resume=session)
+        warnings = (await later.client.get_info()).warnings
+        assert [text for text in warnings if "only the tools LS, Changer; there is no Changer here" in text]
+        assert (await later.client.get_info()).tools == ("LS",)
     assert [sum("Performs ops" in text for text in texts) for texts in shown] == [0, 1, 0]
     assert any("CHANGES IT." in text for text in shown[2])
 

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,7 @@ from odin.core.errors import StreamCut, StreamStalled, Unreachable
 from odin.core.event import AnyEvent, Envelope, ModelChanged, TurnEnded
 from odin.core.message import Image
 from odin.core.op import Prompt
-from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.models.key_states import KeyStates
 from odin.testing import call, fault, reply, say
 from odin.testing.script import Script, SeenRequest, Turn
@@ -154,10 +154,10 @@ class WorkArgs(Args, frozen=True):
 class Work(Tool[WorkArgs]):
     """Notes which of its calls ran."""
 
-    name: ClassVar[str] = "Work"
-    kind: ClassVar[Kind] = "execute"
-    short: ClassVar[str] = "Works."
-    args: ClassVar[type[Args]] = WorkArgs
+    name = "Work"
+    kind = "execute"
+    short = "Works."
+    args = WorkArgs
 
     def __init__(self, storm: Storm, picture: Path) -> None:
         self._storm = storm

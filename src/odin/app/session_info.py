@@ -71,9 +71,23 @@ def _list_warnings(session: "SessionComposition") -> Iterator[str]:
     registry = session.main_agent.registry
     tools = [tool for name in registry.list_names() if (tool := registry.get(name))]
     rules = (line.text for line in session.rule_set.list_rules())
+    yield from _list_missing_tools(session)
     yield from filter(None, warn_of_unknown_tools(tools, rules, session.options.tools or ()))
     yield from _list_agent_warnings(session)
     yield from _list_skill_warnings(session)
+
+
+def _list_missing_tools(session: "SessionComposition") -> Iterator[str]:
+    """Warn if an earlier run limited the tools to some that this one does not have. Those of servers may come later."""
+    only, registry = session.recorder.state.tools, session.main_agent.registry
+    if only is None or session.options.tools is not None:
+        return
+    missing = [name for name in only if registry.get(name) is None and not name.startswith("mcp__")]
+    if missing:
+        yield (
+            f"This session offers the model only the tools {', '.join(only)}; there is no {', '.join(missing)} here. "
+            "Choose other tools with --tools."
+        )
 
 
 def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
