@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "sandbox", "session", "tools", "engine", "checkpoints",
-        "app", "replay", "ui", "",
+        "app", "mcp", "replay", "ui", "",
     },
     "api": {"core", "config", "app", "ui", "policy.modes"},
     "entry": {"commands", ""},

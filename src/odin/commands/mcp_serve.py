@@ -183,7 +183,7 @@ class _Run:
             "decision": {"type": "string", "enum": ["allow", "deny"], "description": "May Odin do this?"},
             "comment": {"type": "string", "description": "Why not, or what to do instead."},
         }
-        given = await self._elicit(message, fields, ["decision"])
+        given = await self._request_input(message, fields, ["decision"])
         allow = given.get("decision") == "allow"
         reason = str(given.get("comment") or "")
         await self._client.submit(AnswerPermission(asked.ask_id, allow, reason, by="mcp"))
@@ -195,11 +195,11 @@ class _Run:
             if question.options and not question.multiple:
                 field["enum"] = [option.label for option in question.options]
             fields[f"answer_{number}"] = field
-        given = await self._elicit("Odin has questions.", fields, [*fields])
+        given = await self._request_input("Odin has questions.", fields, [*fields])
         answers = tuple((str(given[name]),) if given.get(name) else () for name in fields)
         await self._client.submit(AnswerQuestions(asked.ask_id, answers, cancelled=not given, by="mcp"))
 
-    async def _elicit(self, message: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    async def _request_input(self, message: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
         """Return what the other side filled in; nothing if it declined."""
         schema: Any = {"type": "object", "properties": fields, "required": required}
         request = self._context.request_context
