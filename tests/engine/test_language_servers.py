@@ -114,6 +114,18 @@ async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: 
             await asyncio.sleep(0.01)
 
 
+async def test_a_call_survives_the_restart_of_its_server(start: Start, workspace: Path):
+    (workspace / "a.txt").write_text("word\n")
+    ask = call("lsp", {"action": "hover", "path": "a.txt", "symbol": "word"})
+    talk = await start([ask, say("done")], config=fake("hang:initialize"), trust=True)
+    prompt = await talk.submit("go")
+    while (await talk.client.get_info()).language_servers[0].status != "starting":
+        await asyncio.sleep(0.01)
+    await talk.client.submit(ControlLanguageServer("restart"))
+    assert (await talk.until_end(prompt)).reason == "end_turn"
+    assert results(talk) == ["The language server cannot answer: fake was stopped."]
+
+
 async def test_files_that_a_command_changed_are_reported_to_the_server(start: Start, workspace: Path):
     script = [
         write(workspace / "a.txt", "one\n"),
@@ -133,9 +145,8 @@ async def test_files_that_a_command_changed_are_reported_to_the_server(start: St
 async def test_an_interrupt_does_not_wait_for_a_server_and_the_edit_is_recorded(start: Start, workspace: Path):
     talk = await start([write(workspace / "a.txt", "BAD\n")], config=fake("mute"), trust=True)
     prompt = await talk.submit("go")
-    while not (workspace / "a.txt").exists():
+    while (await talk.client.get_info()).language_servers[0].status != "ready":
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
     await talk.client.submit(Interrupt())
     await talk.until_end(prompt)
     assert results(talk)[0].startswith(f"Created {workspace}/a.txt (1 line).")

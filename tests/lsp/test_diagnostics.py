@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -76,10 +75,9 @@ async def test_errors_are_bounded_in_number_and_length(serve: Serve, tmp_path: P
 async def test_a_bad_server_costs_a_moment_and_nothing_else(serve: Serve, tmp_path: Path, vice: str):
     servers = serve(vice)
     path = write(tmp_path, "BAD\n")
-    started = time.monotonic()
-    for _ in range(6):
-        assert (await review_files(servers, [path])).text == ""
-    assert time.monotonic() - started < 1.0
+    async with asyncio.timeout(20):  # each of them would wait for 30 seconds or longer
+        for _ in range(6):
+            assert (await review_files(servers, [path])).text == ""
 
 
 @pytest.mark.usefixtures("patient")

@@ -7,7 +7,8 @@ means that its errors are not in the result. What arrives too late is the state 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -27,6 +28,7 @@ PATIENCE = 3
 MAX_ERRORS = 10
 MAX_MESSAGE_CHARS = 300
 MAX_FILES = 8
+MAX_WARM_UPS = 40
 
 
 _running: set[asyncio.Task["FileReview | None"]] = set()
@@ -62,7 +64,7 @@ async def review_files(servers: LanguageServers, paths: Sequence[str]) -> ErrorR
     servers.report_changes()
     began = time.monotonic()
     asked = [(server, path) for path in paths[:MAX_FILES] for server in servers.list_for(path)]
-    waits = {_start_review(server, path): (server, _wait_for(server)) for server, path in asked}
+    waits = {_keep_running(_review_file(server, path)): (server, _wait_for(server)) for server, path in asked}
     for wait in sorted({wait for _, wait in waits.values()}):
         group = [task for task, (_, own) in waits.items() if own == wait]
         await asyncio.wait(group, timeout=max(0.0, wait - (time.monotonic() - began)))
@@ -76,8 +78,14 @@ async def review_files(servers: LanguageServers, paths: Sequence[str]) -> ErrorR
 def warm_up(servers: LanguageServers, path: str) -> None:
     """Start the servers of a file that was read, and let them look at it before it is changed."""
     for server in servers.list_for(path):
-        if server.find_document(path) is None:
-            _start_review(server, path)
+        if server.find_document(path) is None and len(_running) < MAX_WARM_UPS:
+            _keep_running(_warm_up_server(server, path))
+
+
+async def _warm_up_server(server: LanguageServer, path: str) -> FileReview | None:
+    """Review one file after the other, so that the review of an edit does not wait for those of many reads."""
+    async with server.warming_up:
+        return await _review_file(server, path)
 
 
 def _wait_for(server: LanguageServer) -> float:
@@ -86,8 +94,8 @@ def _wait_for(server: LanguageServer) -> float:
     return WARM_WAIT_S if server.is_warm else COLD_WAIT_S
 
 
-def _start_review(server: LanguageServer, path: str) -> "asyncio.Task[FileReview | None]":
-    task = asyncio.create_task(_review_file(server, path))
+def _keep_running(review: Coroutine[Any, Any, FileReview | None]) -> "asyncio.Task[FileReview | None]":
+    task = asyncio.create_task(review)
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task

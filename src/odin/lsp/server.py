@@ -100,6 +100,7 @@ class LanguageServer:
         self.start_ms = 0
         self.has_answered = False
         self.unanswered = 0
+        self.warming_up = asyncio.Lock()
         self._root = root
         self._runner = runner
         self._env = env
@@ -135,7 +136,7 @@ class LanguageServer:
             raise ServerFault(self.detail or f"{self.spec.name} is disabled")
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start())
-        await asyncio.shield(self._starting)
+        await asyncio.wait([self._starting])
         if self._connection is None:
             raise ServerFault(self.detail or f"{self.spec.name} was stopped")
 
@@ -283,7 +284,7 @@ class LanguageServer:
         """Bring all open documents up to date and open this one. None if the file cannot be given to the server."""
         for document in list(self._documents.values()):
             if document.path != path and self._refresh(document):
-                self._review_later(document)
+                self._start_review(document)
         known = self._documents.get(path)
         if known is not None:
             self._refresh(known)
@@ -354,9 +355,10 @@ class LanguageServer:
 
     async def review(self, document: OpenDocument) -> None:
         """Wait for the diagnostics of the document as it is now. Raise ServerFault if they do not come."""
-        if document.review is None or document.review.done() or document.reviewed_version != document.version:
-            document.review = asyncio.create_task(self._review(document))
-        await asyncio.shield(document.review)
+        running = document.review
+        if running is None or running.done() or document.reviewed_version != document.version:
+            running = self._start_review(document)
+        await asyncio.shield(running)
 
     async def settle(self, document: OpenDocument) -> None:
         """Wait, once after its start, until the server has looked at a file: earlier answers may be incomplete."""
@@ -366,10 +368,11 @@ class LanguageServer:
                 async with asyncio.timeout(SETTLE_TIMEOUT_S):
                     await self.review(document)
 
-    def _review_later(self, document: OpenDocument) -> None:
-        """Bring the diagnostics of a file up to date that was changed by something else than an edit, such as undo."""
+    def _start_review(self, document: OpenDocument) -> "asyncio.Task[None]":
+        """Bring the diagnostics of a file up to date. It may be that no call waits for them."""
         document.review = asyncio.create_task(self._review(document))
         document.review.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return document.review
 
     async def _review(self, document: OpenDocument) -> None:
         document.reviewed_version = document.version
