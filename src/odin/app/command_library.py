@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from odin.app.workspace import list_markdown_folders
 from odin.config import Config, get_config_dir
 from odin.context.library import (
     BUILTIN_COMMANDS,
@@ -26,5 +27,10 @@ def load_command_library(config: Config, env: Mapping[str, str], skills: SkillCa
         for item in declared
         if item.layer == layer
     )
+    plugins = (
+        CommandFolder(folder, "plugin", plugin.folder, plugin.name, only)
+        for plugin in config.plugins
+        for folder, only in list_markdown_folders(plugin.commands, plugin.folder)
+    )
     own = ConfiguredCommands(BUILTIN_COMMANDS, "built-in", "Odin")
-    return CommandLibrary((*project, user, *configured, own), skills)
+    return CommandLibrary((*project, user, *configured, *plugins, own), skills)

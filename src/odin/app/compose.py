@@ -15,6 +15,7 @@ from odin.app.policy import (
     HookFacts,
     HookSet,
     build_redactor,
+    find_changed_programs,
     load_rule_set,
     policy_of,
     read_stored_keys,
@@ -376,7 +377,7 @@ class SessionComposition:
             runner=self.runner,
             emit=self.recorder.emit,
             redact=lambda text: self.redact(text),
-            find_changed_programs=self.config.trust.find_changed_programs,
+            find_changed_programs=partial(find_changed_programs, self.config),
         )
 
     def _make_budget(self, projects: Path) -> CostBudget:

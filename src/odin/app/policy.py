@@ -200,6 +200,15 @@ def _is_secret_header(header: str) -> bool:
     return any(part in header.lower() for part in ("auth", "key", "token", "secret", "cookie"))
 
 
+def find_changed_programs(config: Config, plugin: str = "") -> Sequence[str]:
+    """Return what of the project's hooks, or of the plugin in this folder, has changed since the session opened."""
+    if not plugin:
+        return config.trust.find_changed_programs()
+    from odin.config.plugins import find_changed_files
+
+    return find_changed_files(next(item for item in config.plugins if item.folder == plugin))
+
+
 class HookFacts(msgspec.Struct, frozen=True):
     """What every hook call receives about the session."""
 
@@ -223,7 +232,7 @@ class HookSet:
         runner: ProcessRunner,
         emit: Callable[[AnyEvent, str], object],
         redact: Redact,
-        find_changed_programs: Callable[[], Sequence[str]],
+        find_changed_programs: Callable[[str], Sequence[str]],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
         self._facts = facts
@@ -254,11 +263,12 @@ class HookSet:
         """Add the user's hooks first, then the project's."""
         from odin.policy.hook_declaration import parse_hooks
 
-        parsed = [(parse_hooks(item.value, item.source), item.layer == "project") for item in declarations]
+        parsed = [(parse_hooks(item.value, item.source), item) for item in declarations]
         self.warnings = tuple(warning for hooks, _ in parsed for warning in hooks.warnings)
-        for hooks, is_project in parsed:
+        for hooks, item in parsed:
             for hook in hooks.hooks:
-                self._load_hooks().add(msgspec.structs.replace(hook, project=is_project))
+                own = msgspec.structs.replace(hook, project=item.layer == "project", plugin=item.plugin)
+                self._load_hooks().add(own)
 
     def _load_hooks(self) -> "SessionHooks":
         if self._hooks is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from odin.app.workspace import Workspace, list_agent_folders, list_project_agent_folders
+from odin.app.workspace import Workspace, list_agent_folders, list_markdown_folders, list_project_agent_folders
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
 from odin.core.client import AgentSummary
@@ -35,22 +35,31 @@ def load_agents(
     from odin.context.agent_definition import AgentCatalog
 
     folders = list_agent_folders(config, env)
-    if not folders and not given:
+    if not folders and not given and not _has_plugin_agents(config):
         return AgentCatalog()
     from odin.context.agent_files import AgentFolder, load_agent_catalog
 
+    plugins = [
+        AgentFolder(folder, "plugin", plugin.folder, only)
+        for plugin in config.plugins
+        for folder, only in list_markdown_folders(plugin.agents, plugin.folder)
+    ]
     found: dict[str, AgentFolder] = {}
     for folder in folders:
         is_project = folder in list_project_agent_folders(config.root)
         place = AgentFolder(folder, "project", config.root) if is_project else AgentFolder(folder, "user")
         found.setdefault(os.path.realpath(folder), place)
     return load_agent_catalog(
-        found.values(),
+        (*plugins, *found.values()),
         given=given,
         known_tools=known_tools,
         known_pools=config.model_pools,
         check_rules=find_rule_problems,
     )
+
+
+def _has_plugin_agents(config: Config) -> bool:
+    return any(plugin.agents for plugin in config.plugins)
 
 
 def list_project_files(root: str) -> list[str]:
@@ -126,7 +135,8 @@ class SessionRoles:
     @property
     def has_own_agents(self) -> bool:
         """True if there may be other definitions than the built-in ones."""
-        return bool(self._given or list_agent_folders(self._workspace.config, self._workspace.env))
+        config = self._workspace.config
+        return bool(self._given or list_agent_folders(config, self._workspace.env) or _has_plugin_agents(config))
 
     def load_agents(self) -> "AgentCatalog":
         """Return the roles and the types of sub-agents. Their files are read once."""

@@ -11,7 +11,7 @@ from odin.app.policy import warn_of_unknown_tools
 from odin.app.sandbox import LazySandbox
 from odin.app.workspace import PROJECT_SKILL_FOLDERS, branch_of, explain_missing_servers, list_project_agent_folders
 from odin.config.paths import crash_log_path
-from odin.core.client import ContextReport, SessionInfo
+from odin.core.client import ContextReport, PluginSummary, SessionInfo
 from odin.policy.modes import mode_of, spec_of
 from odin.session.state import describe_resumed_grants
 
@@ -49,6 +49,10 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
         rate_limits=session.models.connector.list_rate_limits(),
         effort=session.models.effort,
         skills=session.skills.summaries if session.skills is not None else (),
+        plugins=tuple(
+            PluginSummary(plugin.name, plugin.version, plugin.description, plugin.folder, plugin.parts)
+            for plugin in session.config.plugins
+        ),
         servers=() if session.servers is None else session.servers.list_statuses(),
         language_servers=() if session.language_servers is None else session.language_servers.list_states(),
         language_servers_off=explain_missing_servers(session.config) if session.language_servers is None else "",

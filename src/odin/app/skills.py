@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from odin.app.workspace import PROJECT_SKILL_FOLDERS, list_skill_folders
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
+from odin.config.settings import Plugin
 from odin.context.skill_files import check_skills, fill_skill, load_skills
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
 from odin.core.client import SkillSummary
 from odin.core.errors import UsageError
 from odin.core.event import SkillUsed
 from odin.core.format import count_of
+from odin.core.path_names import contains
 from odin.core.tool import Subject
 from odin.policy.modes import EDIT
 from odin.policy.policy_call import PolicyCall
@@ -31,13 +33,18 @@ _MAX_PRELOADED_CHARS = 50_000
 """Characters of skills in the prompt of an agent whose definition names them."""
 
 
-def load_skill_catalog(config: Config, env: Mapping[str, str], more: Iterable[SkillFolder] = ()) -> SkillCatalog:
-    """Return the skills of a project and its user. `more` are folders of plugins, the weakest."""
-    own = (
-        SkillFolder(folder, source, config.root if source == "project" else "")
-        for folder, source in list_skill_folders(config, env)
-    )
-    return load_skills((*own, *more))
+def load_skill_catalog(config: Config, env: Mapping[str, str]) -> SkillCatalog:
+    """Return the skills of a project, its user and the plugins."""
+    return load_skills(_list_folders(config, env))
+
+
+def _list_folders(config: Config, env: Mapping[str, str]) -> Iterator[SkillFolder]:
+    for folder, source in list_skill_folders(config, env):
+        if source == "plugin":
+            plugin = next(item for item in config.plugins if contains(item.folder, folder))
+            yield SkillFolder(folder, source, plugin.folder, plugin.name)
+        else:
+            yield SkillFolder(folder, source, config.root if source == "project" else "")
 
 
 def summarize_skills(catalog: SkillCatalog) -> tuple[SkillSummary, ...]:
@@ -71,6 +78,14 @@ def list_project_skills(root: str) -> Iterator[Skill]:
     """Yield the skills of a project, whether it is trusted or not. They are used only if it is."""
     folders = (SkillFolder(f"{root}/{name}", "project", root) for name in PROJECT_SKILL_FOLDERS)
     yield from load_skills(folder for folder in folders if os.path.isdir(folder.folder)).list_skills()  # noqa: PTH112
+
+
+def list_plugin_skills(plugin: Plugin) -> tuple[Skill, ...]:
+    """Return the skills of a plugin."""
+    folders = (
+        SkillFolder(f"{plugin.folder}/{name}", "plugin", plugin.folder, plugin.name) for name in plugin.skills.folders
+    )
+    return load_skills(folders).list_skills()
 
 
 def describe_unused_skills(config: Config) -> str:

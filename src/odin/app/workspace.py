@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from odin.config import (
     resolve_folder,
 )
 from odin.config.paths import expand_home, find_worktree_origin
+from odin.config.settings import PluginFiles
 from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode
@@ -58,7 +59,7 @@ class Workspace(msgspec.Struct, frozen=True):
 def workspace_of(options: Options) -> Workspace:
     env = options.env if options.env is not None else os.environ
     cwd = resolve_folder(options.cwd)
-    config = load(cwd, env, options.to_flags(), trust=options.trust)
+    config = load(cwd, env, options.to_flags(), trust=options.trust, plugin_dirs=options.plugin_dirs)
     if options.mcp_config or options.strict_mcp_config:
         from odin.config.mcp_file import add_given_servers
 
@@ -135,23 +136,30 @@ def list_agent_folders(config: Config, env: Mapping[str, str]) -> tuple[str, ...
     return tuple(folder for folder in (*user, *project) if Path(folder).is_dir())
 
 
+def list_markdown_folders(parts: PluginFiles, top: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each folder of a plugin's Markdown files with the only files of it that count; () for all of them."""
+    yield from ((f"{top}/{folder}", ()) for folder in parts.folders)
+    yield from ((os.path.dirname(f"{top}/{file}"), (f"{top}/{file}",)) for file in parts.files)  # noqa: PTH120
+
+
 PROJECT_SKILL_FOLDERS = (".odin/skills", ".agents/skills", ".claude/skills")
 """Folders of a project's skills, strongest first."""
 
 
 def list_skill_folders(
     config: Config, env: Mapping[str, str]
-) -> tuple[tuple[str, Literal["project", "user", "extra"]], ...]:
+) -> tuple[tuple[str, Literal["project", "user", "extra", "plugin"]], ...]:
     """Return the folders of skills that are used, strongest first, each with its source.
 
-    They are the existing ones of a trusted project and of the user, and those of the setting `skills.paths`.
+    They are the existing ones of a trusted project and of the user, those of the setting `skills.paths`, and those of
+    plugins.
     """
     if not config.skills.enabled:
         return ()
     home, trusted = get_home_dir(env), config.trust.trusted
     project = (str(Path(config.root, name)) for name in PROJECT_SKILL_FOLDERS if trusted)
     user = (get_config_dir(env) / "skills", home / ".agents/skills", home / ".claude/skills")
-    found: list[tuple[str, Literal["project", "user", "extra"]]] = []
+    found: list[tuple[str, Literal["project", "user", "extra", "plugin"]]] = []
     found.extend([(folder, "project") for folder in project if Path(folder).is_dir()])
     found.extend([(str(folder), "user") for folder in user if folder.is_dir()])
     for declared in config.declared.get("skills", ()) if config.skills.paths else ():
@@ -159,6 +167,8 @@ def list_skill_folders(
         for path in declared.value.get("paths", ()):
             place = Path(config.root, path) if is_project else Path(config.root, expand_home(path, env))
             found.append((str(place), "project" if is_project else "extra"))
+    for plugin in config.plugins:
+        found.extend([(f"{plugin.folder}/{name}", "plugin") for name in plugin.skills.folders])
     return tuple(found)
 
 

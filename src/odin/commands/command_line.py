@@ -70,6 +70,7 @@ commands:
   odin replay SESSION    replay a recorded session and compare the results
   odin rules             list, add or remove permission rules
   odin agents            list agents: roles and types of sub-agents
+  odin plugin            list, add or remove plugins
   odin skills            list the skills of the model, or check a folder of skills
   odin explain COMMAND   explain whether a command would run, and which rule decides
   odin trust             show, add, remove or list trusted folders
@@ -94,7 +95,6 @@ _IGNORED_FLAGS = (
     ("--include-hook-events", 0),
     ("--json-schema", 1),
     ("--permission-prompt-tool", 1),
-    ("--plugin-dir", 1),
     ("--session-mirror", 0),
     ("--setting-sources", 1),
     ("--settings", 1),
@@ -104,7 +104,7 @@ _IGNORED_FLAGS = (
 )
 """Flags that agent SDKs pass and Odin ignores; rejecting them would keep those SDKs from starting Odin."""
 
-REPORTED_FLAGS = ("--add-dir", "--json-schema", "--plugin-dir")
+REPORTED_FLAGS = ("--add-dir", "--json-schema")
 """Those of them that a person would miss, so their absence is said."""
 
 
@@ -244,6 +244,7 @@ def _add_tool_flags(add: _AddFlag) -> None:
     add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="tools to deny")
     add("--tools", default=None, metavar="LIST", help='only offer these tools; "" for none, "default" for all')
     add("--mcp-config", action="append", default=[], metavar="FILE|JSON", help="more MCP servers, as in .mcp.json")
+    add("--plugin-dir", action="append", default=[], metavar="DIR", help="use a plugin for this run; repeatable")
     add("--strict-mcp-config", action="store_true", help="use no MCP servers but those of --mcp-config")
     add("--agents", default="", metavar="JSON", help="more agents: name → description, prompt, tools, model")
 

@@ -107,6 +107,7 @@ class _Checkup:
             asyncio.run(self._check_language_servers(config))
             self._check_skills(config)
             self._check_memory(config)
+            self._check_plugins(config)
         self._check_terminal()
         return DoctorReport(tuple(self._findings), self._facts)
 
@@ -280,6 +281,14 @@ class _Checkup:
             health: Health = "broken" if status.state == "failed" else "note" if slow else "ok"
             more = ": it starts slowly" if slow else ""
             self._add_finding("MCP", f"{status.name}: {describe_server_state(status)}{more}", health)
+
+    def _check_plugins(self, config: Config) -> None:
+        """List the plugins in use. What is wrong with them is among the warnings about the settings."""
+        for plugin in config.plugins:
+            name = " ".join(filter(None, (plugin.name, plugin.version)))
+            self._add_finding("plugin", f"{name} ({', '.join(plugin.parts) or 'empty'}), {plugin.folder}")
+        if config.plugins:
+            self._facts["plugins"] = [{"name": plugin.name, "folder": plugin.folder} for plugin in config.plugins]
 
     def _check_terminal(self) -> None:
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}

@@ -44,6 +44,7 @@ COMMANDS = {
     "rules": "rules",
     "agents": "agents",
     "skills": "skills",
+    "plugin": "plugin",
     "explain": "explain",
     "doctor": "doctor",
     "auth": "auth",
@@ -234,6 +235,7 @@ def _build_options(args: argparse.Namespace) -> Options:
         role=to_valid_unicode(args.role),
         mcp_config=tuple(map(to_valid_unicode, args.mcp_config)),
         strict_mcp_config=args.strict_mcp_config,
+        plugin_dirs=tuple(args.plugin_dir),
     )
 
 

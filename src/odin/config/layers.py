@@ -5,15 +5,15 @@ model or start programs only in a trusted folder. It can never set API addresses
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
 from odin.config.files import ConfigProblem, ConfigValidator, VariablePolicy, parse_json_object, read_config_file
-from odin.config.paths import CONFIG_NAME, MCP_NAME, find_project_root, get_config_dir
-from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, VerifySettings
+from odin.config.paths import CONFIG_NAME, MCP_NAME, PLUGINS_NAME, find_project_root, get_config_dir
+from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, Plugin, VerifySettings
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
@@ -201,6 +201,7 @@ class _Layers:
         self.problems: list[ConfigProblem] = []
         self.declared: dict[str, tuple[LayerDeclaration, ...]] = {}
         self.wanted: dict[str, Any] = {}
+        self.plugins: list[Plugin] = []
         self.trust = TrustStatus()
 
     def current_value_of(self, key: str) -> Any:
@@ -235,18 +236,28 @@ class _Layers:
             trust=self.trust,
             declared=self.declared,
             wanted=self.wanted,
+            plugins=tuple(self.plugins),
         )
 
 
-def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Config:
+def load(
+    cwd: str,
+    env: Mapping[str, str],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    trust: bool = False,
+    plugin_dirs: Sequence[str] = (),
+) -> Config:
     """Return the configuration for a session in `cwd`. `flags` are keys by their Python names: `Options.to_flags()`.
 
-    `trust`: the user trusts the folder for this run, whatever it contains.
+    `trust`: the user trusts the folder for this run, whatever it contains. `plugin_dirs` are plugins for this run.
     """
     layers = _Layers(find_project_root(cwd, env))
     user = get_config_dir(env) / CONFIG_NAME
     project = Path(layers.root, CONFIG_NAME)
     _add_user(layers, user, env)
+    if plugin_dirs or (get_config_dir(env) / PLUGINS_NAME).is_file():
+        _add_plugins(layers, env, plugin_dirs, cwd)
     theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
     layers.trust = evaluate_trust(layers.root, env, theirs, once=trust)
     layers.problems.extend(_describe_lost_trust(layers.trust))
@@ -258,6 +269,20 @@ def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = Non
     _add_environment(layers, env)
     _add_flags(layers, flags or {})
     return layers.build_config()
+
+
+def _add_plugins(layers: _Layers, env: Mapping[str, str], folders: Sequence[str], cwd: str) -> None:
+    """Add the hooks and MCP servers of the plugins. Of two servers with one name, the user's counts."""
+    from odin.config.plugins import load_plugins
+
+    layers.plugins, problems = load_plugins(env, folders, cwd)
+    layers.problems.extend(problems)
+    for plugin in layers.plugins:
+        for source, hooks in plugin.hooks:
+            before = layers.declared.get("hooks", ())
+            layers.declared["hooks"] = (*before, LayerDeclaration(hooks, "user", source, plugin=plugin.folder))
+        if plugin.servers:
+            layers.set_value("mcp", plugin.servers, "user", f"{plugin.folder}/{MCP_NAME}")
 
 
 def _describe_lost_trust(trust: TrustStatus) -> list[ConfigProblem]:

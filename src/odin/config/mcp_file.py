@@ -43,8 +43,13 @@ def _parse_servers(raw: bytes, path: Path, env: Mapping[str, str], *, expands: b
     found: Any = parse_json_object(raw, path)[0].get(SERVERS_KEY)
     if not isinstance(found, dict):
         raise ConfigError(f"{path} has no object {SERVERS_KEY!r}.", f"Write {_EXAMPLE}.")
+    return read_servers(cast("dict[str, Any]", found), path, env, expands=expands)
+
+
+def read_servers(found: Mapping[str, Any], path: Path, env: Mapping[str, str], *, expands: bool = True) -> McpFile:
+    """Return the usable ones of these servers, which are written in the file `path`."""
     validator = ConfigValidator(path, env, variables="all")
-    entries = {name: _keep_known_fields(value) for name, value in cast("dict[str, Any]", found).items()}
+    entries = {name: _keep_known_fields(value) for name, value in found.items()}
     read = entries if expands else _escape_variables(entries)
     kept = validator.validate_keys({"mcp": read}, ConfigKeys).get("mcp", {})
     usable = {name: value for name, value in kept.items() if _check_server(name, value, validator)}

@@ -10,6 +10,7 @@ from odin.core.errors import StateUnwritable, UsageError
 CONFIG_NAME = "odinconfig.json"
 INSTRUCTIONS_NAME = "ODIN.md"
 MCP_NAME = ".mcp.json"
+PLUGINS_NAME = "plugins.json"
 
 WORKTREE_FOLDER = "worktrees"
 """The folder of git worktrees in the state folder: PROJECT/NAME."""

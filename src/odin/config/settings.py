@@ -455,13 +455,56 @@ _PRIVATE_KEYS = (
 class LayerDeclaration(Struct, frozen=True):
     """The value of a key in one layer, verbatim, and where it is written.
 
-    A project's rules and hooks may allow or start something only if `trusted`.
+    A project's rules and hooks may allow or start something only if `trusted`. `plugin` is the folder of the plugin
+    that the value belongs to.
     """
 
     value: Any
     layer: RuleLayer
     source: str
     trusted: bool = True
+    plugin: str = ""
+
+
+class PluginFiles(Struct, frozen=True):
+    """Folders and single files of a plugin, relative to it."""
+
+    folders: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.folders or self.files)
+
+
+class Plugin(Struct, frozen=True, kw_only=True):
+    """A plugin and its parts. `hooks` are declarations with the file each is in; `servers` are MCP servers by name.
+
+    `stamp` identifies the content of its files.
+    """
+
+    name: str
+    folder: str
+    version: str = ""
+    description: str = ""
+    commands: PluginFiles = PluginFiles()
+    agents: PluginFiles = PluginFiles()
+    skills: PluginFiles = PluginFiles()
+    hooks: tuple[tuple[str, Any], ...] = ()
+    servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    stamp: str = ""
+    problems: tuple[ConfigProblem, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it brings, in a word each."""
+        kinds = {
+            "commands": self.commands,
+            "agents": self.agents,
+            "skills": self.skills,
+            "hooks": self.hooks,
+            "MCP servers": self.servers,
+        }
+        return tuple(name for name, found in kinds.items() if found)
 
 
 class Config(ConfigKeys, frozen=True, kw_only=True):
@@ -477,6 +520,7 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     trust: TrustStatus = field(default_factory=TrustStatus)
     declared: dict[str, tuple[LayerDeclaration, ...]] = field(default_factory=dict[str, tuple[LayerDeclaration, ...]])
     wanted: dict[str, Any] = field(default_factory=dict[str, Any])
+    plugins: tuple[Plugin, ...] = ()
     sources: dict[str, str] = field(default_factory=dict[str, str])
     written: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -500,7 +544,7 @@ class Options(Struct, frozen=True, kw_only=True):
     With `reach_out=False` nothing is connected before a model is named or a prompt is sent. `usual_max_turns` is the
     limit if neither these options nor the configuration set one. `headless`: no person follows the conversation.
     `agent_definitions` is the JSON of `--agents`. `mcp_config` are files or JSON objects with MCP servers; with
-    `strict_mcp_config` there are no others.
+    `strict_mcp_config` there are no others. `plugin_dirs` are folders of plugins for this run.
     """
 
     cwd: str = ""
@@ -530,6 +574,7 @@ class Options(Struct, frozen=True, kw_only=True):
     can_ask: bool = False
     headless: bool = False
     include_partial: bool = False
+    plugin_dirs: tuple[str, ...] = ()
     state_dir: str = ""
     trust: bool = False
     reach_out: bool = True

@@ -28,7 +28,7 @@ from odin.core.tool import canonical_name_of
 AgentUse = Literal["main", "subagent", "all"]
 """What a definition is for: a role of the main agent, a type of sub-agent, or both."""
 
-AgentSource = Literal["built-in", "user", "project", "flag"]
+AgentSource = Literal["built-in", "plugin", "user", "project", "flag"]
 """Where a definition comes from, weakest first. `flag` is `--agents` on the command line."""
 
 Isolation = Literal["none", "worktree"]

@@ -87,6 +87,7 @@ _CLAUDE_TOOLS = frozenset(
 _TEXT_FIELDS = frozenset(("name", "description", "model", "color", "tools", "denied_tools", "prompt", "skills"))
 """Fields whose value is read as plain text if it is not valid YAML."""
 
+_BUILTIN_NAMES = frozenset(definition.name for definition in BUILTIN_AGENTS)
 _PERMISSION_MODES = ("default", "acceptEdits", "auto", "plan", "dontAsk", "bypassPermissions")
 _CHOICES: dict[str, Mapping[str, Any]] = {
     "use": {"main": "main", "primary": "main", "subagent": "subagent", "all": "all"},
@@ -101,11 +102,15 @@ _TOOL = r"\s*([\w*?.:-]+)\s*(\(.*\))?\s*"
 
 
 class AgentFolder(Struct, frozen=True):
-    """A folder of agent files. With `within`, anything that leads outside that folder is skipped."""
+    """A folder of agent files. With `within`, anything that leads outside that folder is skipped.
+
+    With `only`, no other files count.
+    """
 
     folder: str
     source: AgentSource
     within: str = ""
+    only: tuple[str, ...] = ()
 
 
 def load_agent_catalog(
@@ -157,6 +162,8 @@ class _AgentReader:
             self.problems.append(AgentProblem(folder.folder, 0, text))
 
         for page in MarkdownFolder(folder.folder, folder.within).read_files(warn):
+            if folder.only and page.path not in folder.only:
+                continue
             for definition in self._read_page(page, folder):
                 first = seen.setdefault(definition.name.casefold(), page.path)
                 if first == page.path:
@@ -180,7 +187,10 @@ class _AgentReader:
             fields.report("prompt", "prompt is ignored: the text below the front matter is the prompt.")
         values = {"name": stem, **front.values, "prompt": front.body}
         found = fields.read(values)
-        if folder.within and found is not None:
+        if found is not None and folder.source == "plugin" and found["name"].casefold() in _BUILTIN_NAMES:
+            fields.report("name", f"{found['name']} is built in: a plugin cannot change it. This agent is ignored.")
+            found = None
+        if folder.within and folder.source == "project" and found is not None:
             fields.check_places(found, folder.within)
         yield from self._finish(found, fields, folder.source, page.path, front.body_line)
 

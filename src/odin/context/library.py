@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, is_typable, to_plain_line
 from odin.core.client import CommandSource, CustomCommand
@@ -85,11 +86,16 @@ ARGUMENTS = "$ARGUMENTS"
 
 
 class CommandFolder(Struct, frozen=True):
-    """A folder of commands. With `within`, anything that leads outside that folder is skipped."""
+    """A folder of commands. With `within`, anything that leads outside that folder is skipped.
+
+    Commands of a `plugin` are also called `plugin:name`. With `only`, no other files count.
+    """
 
     folder: str
     source: CommandSource
     within: str = ""
+    plugin: str = ""
+    only: tuple[str, ...] = ()
 
 
 class ConfiguredCommands(Struct, frozen=True):
@@ -107,6 +113,7 @@ class CommandText(Struct, frozen=True):
     body: str
     path: str
     overridden_path: str = ""
+    plugin: str = ""
 
     def fill(self, arguments: str) -> str:
         """Return the text with the arguments inserted, or appended if it has no `$ARGUMENTS`."""
@@ -142,7 +149,11 @@ class CommandLibrary:
     def find(self, typed: str) -> tuple[CommandText, str] | None:
         """Return the command a line starts with and the rest of the line, or None."""
         name, arguments = split_command(typed)
-        text = self._read_all().get(name.casefold()) if name else None
+        found = self._read_all() if name else {}
+        text = found.get(name.casefold())
+        if text is None:
+            plugin, _, rest = name.casefold().partition(":")
+            text = other if (other := found.get(rest)) and other.plugin.casefold() == plugin else None
         return None if text is None else (text, arguments)
 
     def expand_skill(self, typed: str, session: str = "") -> "tuple[Skill, str] | None":
@@ -178,8 +189,11 @@ class CommandLibrary:
             yield from self._read_config(source)
         elif folder is not None:
             for page in folder.read_files(self._warn):
+                if source.only and page.path not in source.only:
+                    continue
                 if is_typable(page.name):
-                    yield _make_text(page.name, page.front.values, page.front.body, source.source, page.path)
+                    text = _make_text(page.name, page.front.values, page.front.body, source.source, page.path)
+                    yield replace(text, plugin=source.plugin)
                 else:
                     self._warn(f"{page.path} is ignored: its name must be one word.")
 
@@ -200,6 +214,9 @@ class CommandLibrary:
 
     def _add(self, found: dict[str, CommandText], text: CommandText) -> None:
         name = text.command.name.casefold()
+        if text.plugin and (name in found or is_reserved(name)):
+            text = replace(text, command=replace(text.command, name=f"{text.plugin}:{text.command.name}"))
+            name = text.command.name.casefold()
         if is_reserved(name):
             self._warn(f"{text.path} is ignored: /{name} is a built-in command. Rename it.")
         elif not text.body:

@@ -167,6 +167,16 @@ class SkillSummary(Struct, frozen=True):
     allowed_tools: tuple[str, ...] = ()
 
 
+class PluginSummary(Struct, frozen=True):
+    """A plugin in use. `parts` are what it brings: commands, agents, skills, hooks, MCP servers."""
+
+    name: str
+    version: str
+    description: str
+    folder: str
+    parts: tuple[str, ...]
+
+
 class MemoryFile(Struct, frozen=True):
     """A file of the memory: the long-term file, "" if it does not exist, or a `daily` note of the last days."""
 
@@ -216,6 +226,7 @@ class SessionInfo(Struct, frozen=True):
     proxy: str = ""
     effort: str = ""
     skills: tuple[SkillSummary, ...] = ()
+    plugins: tuple[PluginSummary, ...] = ()
     servers: tuple[ServerStatus, ...] = ()
     language_servers: tuple[LanguageServerState, ...] = ()
     language_servers_off: str = ""

@@ -31,6 +31,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("commands", "List custom commands."),
     SlashCommand("skills", "List skills and which were used, or show one.", "[NAME]"),
     SlashCommand("use", "Use a skill, with TEXT as its arguments; the same as /SKILL TEXT.", "SKILL [TEXT]"),
+    SlashCommand("plugins", "List plugins and what they bring."),
     SlashCommand(
         "memory",
         "Show what later sessions are told; add to it, to today's note (`note`), or remove a text.",

@@ -80,6 +80,8 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     append: Literal["", "context", "toast"] = ""
     project: bool = False
     """True if the hook comes from the project's configuration, not the user's."""
+    plugin: str = ""
+    """The folder of the plugin that it belongs to."""
 
     @property
     def kind(self) -> HookEvent:

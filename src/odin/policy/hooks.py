@@ -64,6 +64,7 @@ def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: Hoo
         "ODIN_PROJECT_DIR": session.root,
         "CLAUDE_PROJECT_DIR": session.root,
         "ODIN_TOOL": tool_name or call.tool,
+        **({"CLAUDE_PLUGIN_ROOT": hook.plugin, "ODIN_PLUGIN_ROOT": hook.plugin} if hook.plugin else {}),
     }
 
 
@@ -169,8 +170,8 @@ SEQUENTIAL_POINTS = frozenset(("tool_call", "tool_result", "before_tool_result_a
 class SessionHooks:
     """All hooks of one session. `emit` records the outcome of each hook, unless it was silent.
 
-    `changed_programs` returns the programs of project hooks that have changed since the project was trusted. While
-    there are any, no project hook runs: the model may have written them.
+    `changed_programs` returns the programs of project hooks that have changed since the project was trusted, or the
+    plugin in this folder if it has changed. While there are any, no hook of it runs: the model may have written them.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class SessionHooks:
         runner: ProcessRunner,
         emit: Callable[[AnyEvent, str], object],
         redact: Redact = redact_nothing,
-        changed_programs: Callable[[], Sequence[str]] = tuple,
+        changed_programs: Callable[[str], Sequence[str]] = lambda plugin: (),
     ) -> None:
         self._hooks = tuple(hooks)
         self._changed_programs = changed_programs
@@ -220,7 +221,7 @@ class SessionHooks:
         return merge_verdicts(verdicts)
 
     async def _run_one(self, hook: HookSpec, tool_name: str, call: HookCall) -> HookResult:
-        if hook.project and (changed := self._changed_programs()):
+        if (hook.project or hook.plugin) and (changed := self._changed_programs(hook.plugin)):
             why = f"{', '.join(changed)} changed since this session started and is no longer trusted"
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} was not run: {why}."), call.agent)
             return HookResult()

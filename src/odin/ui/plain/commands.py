@@ -26,7 +26,13 @@ from odin.ui.slash_commands.actions import (
     is_model_choice,
 )
 from odin.ui.slash_commands.agents import describe_working, find_focus, format_agents
-from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_servers, format_skills
+from odin.ui.slash_commands.extensions import (
+    format_language_servers,
+    format_memory,
+    format_plugins,
+    format_servers,
+    format_skills,
+)
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -89,6 +95,7 @@ class PlainCommands:
             "memory": self._run_memory,
             "lsp": self._run_language_servers,
             "mcp": self._run_mcp,
+            "plugins": self._print_plugins,
             "keys": self._print_keys,
             "queue": self._run_queue,
             "agents": self._run_agents,
@@ -201,6 +208,9 @@ class PlainCommands:
             await self._run_action(ACTIONS["lsp"], rest)
         else:
             write_text(self._err, format_language_servers(await self._client.get_info(), self._columns))
+
+    async def _print_plugins(self, rest: str) -> None:
+        write_text(self._err, format_plugins(await self._client.get_info(), self._columns))
 
     async def _print_keys(self, rest: str) -> None:
         for line in views.KEY_LINES:

@@ -69,6 +69,21 @@ async def make_skill_prompt(client: Client, rest: str) -> str:
     return f"/{skill.name} {text}".strip()
 
 
+# --- plugins ---
+
+_NO_PLUGINS = "No plugins. `odin plugin add DIR` adds one, `odin --plugin-dir DIR` uses one for one run.\n"
+
+
+def format_plugins(info: SessionInfo, columns: int) -> str:
+    """Return a line for each plugin with what it brings, and its folder below it."""
+    lines: list[str] = []
+    for plugin in info.plugins:
+        name = " ".join(filter(None, (plugin.name, plugin.version)))
+        about = f": {plugin.description}" if plugin.description else ""
+        lines += [f"{name} ({', '.join(plugin.parts) or 'empty'}){about}", f"  {shorten_home(plugin.folder)}"]
+    return "".join(f"{shorten(escape_hidden(line), columns - 1)}\n" for line in lines) or _NO_PLUGINS
+
+
 # --- memory ---
 
 _NOTHING_REMEMBERED = "Nothing is remembered yet. # TEXT or /memory add TEXT remembers something for later sessions.\n"

@@ -200,8 +200,6 @@ class ControlRequests:
         hooks: Any = request.get("hooks")
         if isinstance(hooks, dict):
             self._hooks.register(cast("Raw", hooks))
-        if request.get("skills"):
-            self._warn("Odin does not support the skills of SDK clients yet.")
         agents: Any = request.get("agents")
         if isinstance(agents, dict) and agents:
             await self._client.submit(DefineAgents(cast("Raw", agents)))

@@ -314,7 +314,7 @@ class StreamTranslator:
             slash_commands=[],
             agents=list(self.agent_types),
             skills=[skill.name for skill in info.skills],
-            plugins=[],
+            plugins=[{"name": plugin.name, "path": plugin.folder} for plugin in info.plugins],
             apiKeySource="none",
             output_style="default",
             claude_code_version=info.version,

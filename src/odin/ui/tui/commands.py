@@ -25,7 +25,7 @@ from odin.ui.slash_commands.actions import (
     save_choice,
     split_session_option,
 )
-from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_skills
+from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_plugins, format_skills
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
 from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.external_text import run_in_terminal
@@ -84,6 +84,7 @@ class ReportCommands:
             "memory": self._show_memory,
             "lsp": self._show_language_servers,
             "mcp": self._show_servers,
+            "plugins": self._show_plugins,
             "model": self._set_model,
             "models": self._choose_model,
             "setup": self._open_setup,
@@ -140,6 +141,14 @@ class ReportCommands:
             await self._commands.run_action("lsp", rest)
         else:
             self._app.push_screen(make_list_report("Language servers", describe))
+
+    async def _show_plugins(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.reports import make_list_report
+
+        async def write(columns: int) -> str:
+            return format_plugins(await self._app.client.get_info(), columns)
+
+        self._app.push_screen(make_list_report("Plugins", write))
 
     async def _choose_model(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker

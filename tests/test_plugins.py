@@ -1,0 +1,223 @@
+"""Plugins: Claude Code's layout works unchanged, content is pinned, and mistakes cost one sentence."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.config import load
+from odin.config.plugins import add_plugin, load_plugins, read_plugin, remove_plugin
+from odin.core.errors import ConfigError, UsageError
+from odin.testing import ScriptedServer, call, say
+from tests.conftest import Run
+from tests.table import each
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def make_plugin(folder: Path, **manifest: Any) -> Path:
+    """A plugin with every part that Claude Code knows."""
+    about = {"name": "office", "version": "1.2.0", "description": "Office work", "author": {"name": "A"}, **manifest}
+    write(folder / ".claude-plugin/plugin.json", json.dumps(about))
+    write(folder / "commands/letter.md", "---\ndescription: Write a letter\n---\nWrite a letter to $ARGUMENTS.")
+    write(folder / "agents/clerk.md", "---\nname: clerk\ndescription: files papers\n---\nYou are a clerk.")
+    write(
+        folder / "skills/pdf/SKILL.md", "---\nname: pdf\ndescription: fill forms\nallowed-tools: Bash(ls:*)\n---\nFill."
+    )
+    hook = {"type": "command", "command": "sh ${CLAUDE_PLUGIN_ROOT}/scripts/note.sh", "timeout": 10}
+    hooks = {"description": "notes", "hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}}
+    write(folder / "hooks/hooks.json", json.dumps(hooks))
+    write(folder / "scripts/note.sh", 'echo "from the plugin at $CLAUDE_PLUGIN_ROOT"')
+    server = {"command": "python", "args": ["${CLAUDE_PLUGIN_ROOT}/server.py"]}
+    write(folder / ".mcp.json", json.dumps({"mcpServers": {"files": server}}))
+    return folder
+
+
+def run_prompt(run_odin: Run, server: ScriptedServer, text: str, *args: str) -> Any:
+    return run_odin("-p", text, *args, env=server.env("anthropic"))
+
+
+def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path) -> None:
+    folder = make_plugin(tmp_path / "my office")
+    (folder / ".mcp.json").unlink()
+    with ScriptedServer([call("Skill", {"name": "office:pdf"}), say("done")]) as server:
+        done = run_prompt(run_odin, server, "/letter Ada", "--plugin-dir", str(folder), "--output-format", "json")
+    assert done.returncode == 0, done.stderr
+    first = server.requests[0].json
+    assert "Write a letter to Ada." in str(first["messages"])
+    assert f"from the plugin at {folder}" in str(first["messages"])
+    assert "- pdf: forms" in str(first["system"])
+    assert f"Its folder is {folder}/skills/pdf;" in str(server.requests[1].json["messages"])
+    assert run_odin("plugin", "--json").stdout == '{"plugins":[],"problems":[]}\n'
+
+
+def test_a_plugin_is_added_listed_pinned_and_removed(run_odin: Run, tmp_path: Path, home: Path) -> None:
+    folder = make_plugin(tmp_path / "office")
+    done = run_odin("plugin", "add", str(folder))
+    assert done.returncode == 2 and "Cannot ask for confirmation" in done.stderr
+    assert "hook UserPromptSubmit: sh ${CLAUDE_PLUGIN_ROOT}/scripts/note.sh" in done.stdout
+    assert f"MCP server plugin_office_files: python {folder}/server.py" in done.stdout
+    assert all(text in done.stdout for text in ("command letter", "agent clerk", "skill pdf, which allows Bash(ls:*)"))
+    assert not (home / ".config/odin/plugins.json").exists()
+    assert run_odin("plugin", "add", str(folder), "--yes").returncode == 0
+    assert (home / ".config/odin/plugins.json").stat().st_mode & 0o077 == 0
+    listed = run_odin("plugin", "list").stdout
+    assert "office  1.2.0    commands, agents, skills, hooks, MCP servers" in listed
+    assert "clerk" in run_odin("agents").stdout and "plugin office" in run_odin("skills").stdout
+    assert "plugin         office 1.2.0 (commands, agents" in run_odin("doctor").stdout
+    write(folder / "scripts/note.sh", "curl evil.example")
+    done = run_odin("plugin", "list")
+    assert done.returncode == 1 and "office  " in done.stdout and "not used" in done.stdout
+    assert "The plugin office is not used: scripts/note.sh changed since you added it." in done.stderr
+    assert "clerk" not in run_odin("agents").stdout
+    assert run_odin("plugin", "remove", "offce").returncode == 2
+    assert run_odin("plugin", "remove", "office").stdout == "Removed office. Its files stay.\n"
+    assert run_odin("plugin").stdout.startswith("No plugins.") and folder.exists()
+
+
+@pytest.fixture
+def env(home: Path) -> dict[str, str]:
+    return {**os.environ, "HOME": str(home)}
+
+
+def test_parts_are_found_where_the_manifest_says(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = tmp_path / "p"
+    manifest = {
+        "name": "p",
+        "commands": ["./more/one.md", "./extra"],
+        "agents": "./crew",
+        "skills": ["./abilities"],
+        "hooks": {"Stop": []},
+        "mcpServers": "./servers.json",
+    }
+    write(folder / ".claude-plugin/plugin.json", json.dumps(manifest))
+    for name in ("more/one.md", "more/two.md", "extra/three.md", "crew/x.md", "abilities/s/SKILL.md"):
+        write(folder / name, "---\ndescription: d\n---\nx")
+    write(folder / "servers.json", json.dumps({"flat": {"url": "https://example.org/mcp"}}))
+    plugin = read_plugin(str(folder), env)
+    assert (plugin.commands.folders, plugin.commands.files) == (("extra",), ("more/one.md",))
+    assert (plugin.agents.folders, plugin.skills.folders) == (("crew",), ("abilities",))
+    assert list(plugin.servers) == ["plugin_p_flat"] and plugin.hooks == (
+        (f"{folder}/.claude-plugin/plugin.json", {"Stop": []}),
+    )
+    assert plugin.problems == ()
+    config = load(str(tmp_path), env, plugin_dirs=[str(folder)])
+    assert "plugin_p_flat" in config.mcp and config.declared["hooks"][0].plugin == str(folder)
+
+
+@each(
+    ("files", "problem"),
+    [
+        ({}, "is not a plugin: it has none of .claude-plugin/plugin.json, commands"),
+        ({".claude-plugin/plugin.json": "{"}, "plugin.json"),
+        ({".claude-plugin/plugin.json": "[]"}, "plugin.json"),
+        ({".claude-plugin/plugin.json": '{"name": "a b"}'}, "'a b' is not the name of a plugin."),
+        ({".claude-plugin/plugin.json": '{"name": 5}'}, "5 is not the name of a plugin."),
+        ({".claude-plugin/plugin.json": '{"commands": "../x"}'}, "commands: '../x' is outside the plugin"),
+        ({".claude-plugin/plugin.json": '{"agents": ["./gone.md"]}'}, "agents: the plugin has no './gone.md'."),
+        ({".claude-plugin/plugin.json": '{"skills": {"a": 1}}'}, "skills must be a path or a list of paths."),
+        ({".claude-plugin/plugin.json": '{"version": 1}'}, "version must be a text."),
+        ({".claude-plugin/plugin.json": '{"hooks": 3}'}, "hooks must be an object or a path."),
+        ({".claude-plugin/plugin.json": '{"mcpServers": []}'}, "mcpServers must be an object or a path."),
+        ({"hooks/hooks.json": "nonsense", "commands/a.md": "x"}, "hooks.json: No hook of it is used."),
+        ({".mcp.json": "nonsense", "commands/a.md": "x"}, ".mcp.json: No MCP server of it is used."),
+        ({".mcp.json": '{"mcpServers": {"a": {}}}', "commands/a.md": "x"}, "the MCP server a is ignored"),
+        (
+            {".claude-plugin/marketplace.json": '{"plugins": [{"name": "a", "source": "./plugins/a"}]}'},
+            "It is a marketplace. Add one of its folders: ./plugins/a.",
+        ),
+    ],
+)
+def test_a_mistake_costs_one_sentence(tmp_path: Path, env: dict[str, str], files: dict[str, str], problem: str) -> None:
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    folder.mkdir()
+    for name, text in files.items():
+        write(folder / name, text)
+    try:
+        said = [item.describe() for item in read_plugin(str(folder), env).problems]
+    except ConfigError as error:
+        said = [error.describe()]
+    assert len(said) == 1 and problem in said[0], said
+
+
+def test_what_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = make_plugin(tmp_path / "office")
+    add_plugin(read_plugin(str(folder), env), env)
+
+    def list_problems() -> list[str]:
+        return [problem.text for problem in load_plugins(env, (), "/")[1]]
+
+    assert list_problems() == []
+    (folder / "scripts/note.sh").touch()
+    write(folder / "scripts/__pycache__/x.pyc", "cache")
+    write(folder / ".git/HEAD", "ref")
+    assert list_problems() == []
+    new = write(folder / "commands/new.md", "new")
+    assert "commands/new.md changed" in list_problems()[0]
+    new.unlink()
+    (folder / "commands/letter.md").rename(folder / "commands/other.md")
+    assert "commands/letter.md, commands/other.md changed" in list_problems()[0]
+    (folder / "commands/other.md").rename(folder / "commands/letter.md")
+    (folder / "link").symlink_to("/etc")
+    assert "link changed" in list_problems()[0]
+    (folder / "link").unlink()
+    assert list_problems() == []
+    other = make_plugin(tmp_path / "other")
+    with pytest.raises(ConfigError, match="There is another plugin office"):
+        add_plugin(read_plugin(str(other), env), env)
+    stale = read_plugin(str(folder), env)
+    write(folder / "commands/late.md", "late")
+    with pytest.raises(ConfigError, match="changed while you looked at it"):
+        add_plugin(stale, env)
+    assert remove_plugin(str(folder), env) == "office"
+    with pytest.raises(UsageError, match="--plugin-dir gone"):
+        load_plugins(env, ["gone"], str(tmp_path))
+    store = Path(env["HOME"], ".config/odin/plugins.json")
+    store.write_text("{")
+    assert list_problems()[0].startswith("No added plugin is used.")
+
+
+def test_names_that_two_have(run_odin: Run, tmp_path: Path, home: Path) -> None:
+    folder = make_plugin(tmp_path / "office")
+    write(folder / "commands/review.md", "The plugin's review.")
+    write(folder / "commands/help.md", "The plugin's help.")
+    write(folder / "agents/planner.md", "---\ndescription: evil\n---\nChange the planner.")
+    write(home / ".config/odin/commands/letter.md", "My letter.")
+    (folder / ".mcp.json").unlink()
+    assert run_odin("plugin", "add", str(folder), "--yes").returncode == 0
+    done = run_odin("agents")
+    assert "planner is built in: a plugin cannot change it." in done.stderr and "evil" not in done.stdout
+    with ScriptedServer([say("a")], repeat=True) as server:
+        for typed, sent in (
+            ("/letter", "My letter."),
+            ("/office:letter Bob", "Write a letter to Bob."),
+            ("/review", "The plugin's review."),
+            ("/office:help", "The plugin's help."),
+        ):
+            assert run_prompt(run_odin, server, typed).returncode == 0
+            assert sent in str(server.requests[-1].json["messages"]), typed
+
+
+def test_hooks_of_a_plugin_that_changes_are_not_run(run_odin: Run, tmp_path: Path, workspace: Path) -> None:
+    folder = make_plugin(workspace / "tools/office")
+    (folder / ".mcp.json").unlink()
+    hook = {"type": "command", "command": "sh ${CLAUDE_PLUGIN_ROOT}/scripts/note.sh"}
+    hooks = {"hooks": {"PostToolUse": [{"matcher": "Write|Bash", "hooks": [hook]}]}}
+    write(folder / "hooks/hooks.json", json.dumps(hooks))
+    write(folder / "scripts/note.sh", f"echo ran >> {workspace}/ran")
+    script = [
+        call("Bash", {"command": "true"}),
+        call("Write", {"file_path": f"{folder}/new.txt", "content": "x"}),
+        call("Bash", {"command": "true"}),
+        say("done"),
+    ]
+    with ScriptedServer(script) as server:
+        done = run_prompt(run_odin, server, "go", "--plugin-dir", str(folder), "--yes")
+    assert done.returncode == 0 and (workspace / "ran").read_text() == "ran\n"
+    assert "the plugin office changed since this session started and is no longer trusted" in done.stderr
