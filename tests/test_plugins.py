@@ -44,7 +44,7 @@ def run_prompt(run_odin: Run, server: ScriptedServer, text: str, *args: str) -> 
 
 
 def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path) -> None:
-    folder = make_plugin(tmp_path / "my office")
+    folder = make_plugin(tmp_path / "my-office")
     (folder / ".mcp.json").unlink()
     with ScriptedServer([call("Skill", {"name": "office:pdf"}), say("done")]) as server:
         done = run_prompt(run_odin, server, "/letter Ada", "--plugin-dir", str(folder), "--output-format", "json")
@@ -52,7 +52,7 @@ def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path
     first = server.requests[0].json
     assert "Write a letter to Ada." in str(first["messages"])
     assert f"from the plugin at {folder}" in str(first["messages"])
-    assert "- pdf: forms" in str(first["system"])
+    assert "- pdf: fill forms" in str(first["system"])
     assert f"Its folder is {folder}/skills/pdf;" in str(server.requests[1].json["messages"])
     assert run_odin("plugin", "--json").stdout == '{"plugins":[],"problems":[]}\n'
 
@@ -88,7 +88,7 @@ def env(home: Path) -> dict[str, str]:
 
 def test_parts_are_found_where_the_manifest_says(tmp_path: Path, env: dict[str, str]) -> None:
     folder = tmp_path / "p"
-    manifest = {
+    manifest: dict[str, Any] = {
         "name": "p",
         "commands": ["./more/one.md", "./extra"],
         "agents": "./crew",

@@ -198,7 +198,9 @@ class _PluginReader:
         hooks = tuple(self._find_hooks())
         servers = self._find_servers(name)
         if raw is None and not hooks and not servers and not any(part for part in parts.values()):
-            raise ConfigError(f"{self._folder} is not a plugin: it has none of {MANIFEST}, {_LAYOUT}.", self._hint())
+            raise ConfigError(
+                f"{self._folder} is not a plugin: it has none of {MANIFEST}, {_LAYOUT}.", self._make_hint()
+            )
         return Plugin(
             name=name,
             folder=self._folder,
@@ -211,7 +213,7 @@ class _PluginReader:
             problems=tuple(self._problems),
         )
 
-    def _hint(self) -> str:
+    def _make_hint(self) -> str:
         """Name the plugins of a marketplace, if the folder is one."""
         path = Path(self._folder, MARKETPLACE)
         try:

@@ -1,6 +1,4 @@
-"""/skills, /use, /memory, /lsp and /mcp: skills, memory and servers as text, and what users do with them."""
-
-from collections.abc import Sequence
+"""/skills, /use, /memory, /plugins, /lsp and /mcp: what extends a session as text, and what users do with it."""
 
 from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary
 from odin.core.errors import UsageError
