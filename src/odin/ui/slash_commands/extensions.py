@@ -1,5 +1,7 @@
 """/skills, /use, /memory, /plugins, /lsp and /mcp: what extends a session as text, and what users do with it."""
 
+from collections.abc import Sequence
+
 from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary
 from odin.core.errors import UsageError
 from odin.core.event_values import LanguageServerState, ServerStatus
