@@ -30,7 +30,9 @@ from claude_agent_sdk import (
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
+    create_sdk_mcp_server,
     query,
+    tool,
 )
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 from claude_agent_sdk.types import PermissionRuleValue
@@ -714,3 +716,23 @@ async def test_agents_of_the_client_work_at_the_same_time_and_are_told_apart(
     judged = [seen for seen in server.requests if "Delegate" not in seen.tool_names]
     assert any("# Role: judge\\nYou judge." in str(seen.json["system"]) for seen in judged)
     assert [item.result for item in messages if isinstance(item, ResultMessage)][-1] == "It is good."
+
+
+async def test_tools_that_the_client_hosts(configure: Configure) -> None:
+    """`create_sdk_mcp_server`: the server runs in the client's process, and its messages are control requests."""
+
+    @tool("add", "Adds two numbers.", {"a": int, "b": int})
+    async def add(args: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": f"sum: {args['a'] + args['b']}"}]}
+
+    script = [call("mcp__calc__add", {"a": 2, "b": 3}, id="toolu_1"), say("5")]
+    with ScriptedServer(script) as server:
+        hosted = create_sdk_mcp_server("calc", tools=[add])
+        options = configure(server, mcp_servers={"calc": hosted}, allowed_tools=["mcp__calc__add"])
+        async with ClaudeSDKClient(options) as client:
+            await client.query("What is 2 + 3?")
+            messages = await collect(client.receive_response())
+            status = await client.get_mcp_status()
+    assert [block.content for block in blocks(messages, ToolResultBlock)] == ["sum: 5"]
+    assert [(item["name"], item["status"]) for item in status["mcpServers"]] == [("calc", "connected")]
+    assert "mcp__calc__add" in [one["name"] for one in server.requests[0].json["tools"]]

@@ -150,7 +150,7 @@ class ServerConnection:
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._deps.limits)
-                    if isinstance(error, FileNotFoundError | PermissionError):
+                    if isinstance(_unpack(error), FileNotFoundError | PermissionError | OdinError):
                         break
                 if attempt < ATTEMPTS:
                     await asyncio.sleep(_PAUSES_S[attempt - 1])
@@ -181,7 +181,12 @@ class ServerConnection:
         except Exception as error:
             if not was_ready and transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
-            if not was_ready and transport is not None and transport.closed.is_set() and not _is_timeout(error):
+            if (
+                not was_ready
+                and transport is not None
+                and transport.closed.is_set()
+                and not isinstance(_unpack(error), TimeoutError)
+            ):
                 raise ServerEnded(transport.describe_end()) from None
             if not was_ready:
                 raise
@@ -357,9 +362,14 @@ class ServerConnection:
 
 
 def _import_package() -> None:
+    """Import the official package, and keep what it logs off the terminal: Odin says itself what matters."""
     import importlib
+    import logging
 
     importlib.import_module("mcp")
+    for name in ("mcp", "httpx2"):
+        logging.getLogger(name).propagate = False
+        logging.getLogger(name).addHandler(logging.NullHandler())
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -371,16 +381,16 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
             task.cancel()
 
 
-def _is_timeout(error: BaseException) -> bool:
+def _unpack(error: BaseException) -> BaseException:
+    """Return the first error in a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return isinstance(error, TimeoutError)
+    return error
 
 
 def describe_failure(error: BaseException, settings: McpServerSettings, limits: McpLimits) -> str:
-    """Return why a server failed, as a clause. Groups of errors are unpacked."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    """Return why a server failed, as a clause."""
+    error = _unpack(error)
     if isinstance(error, TimeoutError):
         return f"it did not answer within {limits.connect_s:g} s"
     if isinstance(error, FileNotFoundError):

@@ -5,7 +5,7 @@ A session only uses and renews tokens. `odin mcp login NAME` opens the browser a
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +16,13 @@ from odin.core.errors import OdinError, UsageError
 
 _LOGIN_S = 300.0
 _PAGE = "Odin is signed in. You can close this page."
+
+
+class SignInRequired(OdinError):
+    """A server wants the user to sign in."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"it wants you to sign in: run `odin mcp login {server}`")
 
 
 def key_name_of(server: str) -> str:
@@ -67,17 +74,32 @@ class StoredTokens:
         self._write(client=client_info.model_dump(mode="json", exclude_none=True))
 
 
+def _make_sign_in_check(server: str) -> Any:
+    """Return what fails with a message if a server answers that it wants a sign-in."""
+    import httpx2
+
+    class SignInCheck(httpx2.Auth):
+        def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+            response = yield request
+            if response.status_code in (401, 403):
+                raise SignInRequired(server)
+
+    return SignInCheck()
+
+
 def make_stored_auth(server: str, settings: McpServerSettings, env: Mapping[str, str]) -> Any:
     """Return what signs requests with stored tokens. A server that wants a new sign-in fails with a message."""
 
     async def refuse_redirect(url: str) -> None:
-        raise OdinError(f"it wants you to sign in: run `odin mcp login {server}`")
+        raise SignInRequired(server)
 
     async def refuse_callback() -> Any:
-        raise OdinError(f"it wants you to sign in: run `odin mcp login {server}`")
+        raise SignInRequired(server)
 
     if any(name.casefold() == "authorization" for name in settings.headers):
         return None
+    if not StoredTokens(server, env).has_tokens:
+        return _make_sign_in_check(server)
     return _make_provider(server, settings, env, refuse_redirect, refuse_callback, "http://127.0.0.1:1/callback")
 
 
