@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import ToolEnded, ToolStarted
+from odin.core.errors import NoProgress
 from odin.core.event import TurnEnded
+from odin.core.provider import ModelInfo
 from odin.engine.limits import RepetitionGuard
 from odin.testing import call, reply, say
 
@@ -200,3 +202,30 @@ def test_that_time_has_passed_is_nothing_new() -> None:
         guard.record_result(f"{number}", f"build: running, {number}.{number} s at 10:0{number}", failed=False)
         guard.end_round()
     assert [bool(text) for text in said] == [False] * 4 + [True]
+
+
+def test_a_small_model_is_stopped_after_two_identical_failures_and_others_are_not() -> None:
+    guard = RepetitionGuard()
+    small, large = ModelInfo("s", parameters=1e9), ModelInfo("l")
+    for number, (args, text, failed) in enumerate(
+        [({"n": 1}, "took 1s", True), ({"n": 2}, "ok", False), ({"n": 3}, "took 1s", True)]
+    ):
+        guard.check_call(str(number), "Run", args)
+        guard.record_result(str(number), text, failed=failed)
+    guard.raise_if_stuck(small)
+    guard.check_call("again", "Run", {"n": 1})
+    guard.record_result("again", "took 2s", failed=True)
+    guard.raise_if_stuck(large)
+    with pytest.raises(NoProgress, match="Run failed twice in the same way: took 2s") as error:
+        guard.raise_if_stuck(small)
+    assert "larger model" in error.value.hint
+
+
+def test_a_failure_after_a_change_is_another_one() -> None:
+    guard = RepetitionGuard()
+    for number in range(3):
+        guard.check_call(f"test{number}", "Run", {"n": 1})
+        guard.record_result(f"test{number}", "failed", failed=True)
+        guard.check_call(f"edit{number}", "Edit", {"n": number})
+        guard.record_result(f"edit{number}", "ok", failed=False, changed=True)
+    guard.raise_if_stuck(ModelInfo("s", parameters=1e9))

@@ -14,6 +14,7 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCa
 from odin.core.provider import (
     CallChunk,
     Chunk,
+    ModelInfo,
     Provider,
     Reply,
     ReplyBuilder,
@@ -35,8 +36,9 @@ from odin.providers.json_contract import (
     make_call_id,
 )
 from odin.providers.openai_chat import ChatProvider
-from odin.providers.tool_adapters import AdaptiveTools, fit_tools_to_window
+from odin.providers.tool_adapters import AdaptiveTools, fit_tools
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
+from tests.table import each
 
 READ = ToolSpec(
     "Read",
@@ -524,21 +526,26 @@ FULL = (spec("LS", "path", "ignore"), spec("Grep", "pattern", "path", "glob", "-
 BRIEF = tuple(ToolSpec(tool.name, "Short.", tool.schema) for tool in FULL)
 
 
+def sized(context: int, **more: Any) -> ModelInfo:
+    return ModelInfo("m", context=context, **more)
+
+
 def test_large_and_unknown_windows_get_everything() -> None:
-    assert fit_tools_to_window(FULL, BRIEF, 0) == FULL
-    assert fit_tools_to_window(FULL, BRIEF, 200_000) == FULL
+    assert fit_tools(FULL, BRIEF, sized(0)) == FULL
+    assert fit_tools(FULL, BRIEF, sized(200_000)) == FULL
 
 
 def test_middling_windows_get_short_descriptions() -> None:
-    assert fit_tools_to_window(FULL, BRIEF, 32_768) == BRIEF
+    assert fit_tools(FULL, BRIEF, sized(32_768)) == BRIEF
 
 
-def test_small_windows_get_few_tools_with_few_parameters() -> None:
-    few = fit_tools_to_window(FULL, BRIEF, 16_384)
+@each("info", [sized(16_384), sized(200_000, parameters=1.5e9), sized(0, parameters=3e9)])
+def test_small_windows_and_small_models_get_few_tools_with_few_parameters(info: ModelInfo) -> None:
+    few = fit_tools(FULL, BRIEF, info)
     assert [tool.name for tool in few] == ["LS", "Grep"]
     assert [list(tool.schema["properties"]) for tool in few] == [["path"], ["pattern", "path"]]
     assert few[0].description == "Short."
-    assert fit_tools_to_window(FULL[2:], BRIEF[2:], 4096) == BRIEF[2:], "better other tools than none"
+    assert fit_tools(FULL[2:], BRIEF[2:], info) == BRIEF[2:], "better other tools than none"
 
 
 def seen_prefix(first: SeenRequest, second: SeenRequest) -> bool:

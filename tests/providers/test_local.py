@@ -29,7 +29,9 @@ async def test_each_kind_is_recognised_on_any_port_with_its_real_context(kind: L
         local=EmulatedLocal(kind, trained=131_072), models=["qwen3-coder:30b"], window=12_000
     ) as server:
         one = await found(server)
-    assert one == LocalServer(kind, server.openai_url, (ModelInfo("qwen3-coder:30b", kind, 12_000, 3000),))
+    size = 8e9 if kind == "ollama" else 30e9  # the emulated Ollama reports this size for every model
+    model = ModelInfo("qwen3-coder:30b", kind, 12_000, 3000, parameters=size)
+    assert one == LocalServer(kind, server.openai_url, (model,))
 
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio"])
@@ -54,8 +56,8 @@ async def test_what_is_found_can_be_used_as_configuration() -> None:
     assert settings.header_timeout is not None
     assert settings.header_timeout >= 600, "a small machine reads a long prompt for minutes"
     assert settings.models == {
-        "qwen2.5-coder-1.5b": ModelSettings(16_384, 4096, tools="json"),
-        "big-70b": ModelSettings(16_384, 4096, tools="auto"),
+        "qwen2.5-coder-1.5b": ModelSettings(16_384, 4096, tools="json", parameters=1.5e9),
+        "big-70b": ModelSettings(16_384, 4096, tools="auto", parameters=70e9),
     }
 
 
@@ -183,7 +185,7 @@ async def test_llamacpp_without_props_still_has_its_models() -> None:
     entry = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 99_999, "n_params": 1.7e9}}
     async with pages({"/v1/models": {"data": [entry]}}) as port:
         (server,) = await discover_servers({}, ports=[port], timeout=5)
-    assert server.models == (ModelInfo("m", "llamacpp", 4096, 1024, tools="json"),)
+    assert server.models == (ModelInfo("m", "llamacpp", 4096, 1024, tools="json", strategy="files", parameters=1.7e9),)
 
 
 async def test_llamacpp_whose_template_knows_no_tools() -> None:

@@ -99,8 +99,28 @@ async def test_not_found_shows_the_nearest_text(box: Toolbox) -> None:
     text = await box.refused("EditTool", file_path=path, old_string="\treturn 1", new_string="x")
     assert "was not found" in text
     assert "     2\t    return 1" in text
-    numbered = await box.refused("EditTool", file_path=path, old_string="     2\t    return 1", new_string="x")
+    numbered = await box.refused("EditTool", file_path=path, old_string="     3\t    return 1", new_string="x")
     assert "line numbers" in numbered
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("     1\ta = 1\n     2\t  b = 2", "     1\ta = 9\n     2\t  b = 8", "a = 9\n  b = 8\n"),
+        ("2   b = 2", "2   b = 8", "a = 1\n  b = 8\n"),
+        ("2\tb = 2\n", "  b = 8\n", "a = 1\n  b = 8\n"),
+        ("1: a = 1", "a = 7\n\n3", "a = 7\n\n3\n  b = 2\n"),
+    ],
+)
+async def test_line_numbers_copied_from_read_are_dropped(box: Toolbox, old: str, new: str, expected: str) -> None:
+    assert (await edit(box, "a = 1\n  b = 2\n", old, new)).decode() == expected
+
+
+async def test_numbers_that_are_not_the_lines_numbers_stay(box: Toolbox) -> None:
+    path = box.write("f.txt", "a = 1\nb = 2\n")
+    await box.ok("Read", file_path=path)
+    assert "was not found" in await box.refused("EditTool", file_path=path, old_string="1 b = 2", new_string="x")
+    assert (await edit(box, "1 one\n2 two\n", "2 two", "2 deux")).decode() == "1 one\n2 deux\n"
 
 
 async def test_several_matches_are_refused_with_their_lines(box: Toolbox) -> None:

@@ -35,7 +35,7 @@ from odin.engine.execution import PlaceholderGuard
 from odin.engine.hooks import HookInbox, TurnHooks
 from odin.engine.pipeline import CallPipeline
 from odin.engine.speculation import SpeculationSettings
-from odin.engine.turn import RequestTemplate, TurnDeps
+from odin.engine.turn import NoCompaction, RequestTemplate, TurnDeps
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
@@ -57,6 +57,10 @@ SMALL_CONTEXT_WINDOW = 16_384
 
 MEDIUM_CONTEXT_WINDOW = 32_768
 """Models with a context window up to this size get short tool descriptions, and small ones fewer tools."""
+
+
+FILES_PROMPT = "You are Odin, a coding agent. Do exactly what the task asks, and no more."
+"""The main text of the system prompt for models that write whole files."""
 
 
 class RequestTemplates:
@@ -123,11 +127,14 @@ class RequestTemplates:
         known = self._templates.get(key)
         if known is None or known.provider is not provider:
             specs = tuple(tool.build_spec() for tool in offered)
-            if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
-                from odin.providers.tool_adapters import fit_tools_to_window
+            window = SMALL_CONTEXT_WINDOW if info.is_small else info.context
+            if 0 < window <= MEDIUM_CONTEXT_WINDOW:
+                from odin.providers.tool_adapters import fit_tools
 
-                specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
-            system = self._get_prompt(base).build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
+                specs = fit_tools(specs, tuple(tool.build_spec(brief=True) for tool in offered), info)
+            system = self._get_prompt(self._choose_base(base, info)).build_blocks(
+                mode, brief=0 < window <= SMALL_CONTEXT_WINDOW
+            )
             if self.skills is not None:
                 system = (*system, *self._build_skill_blocks(self.skills, agent, offered, info))
             system = (*system, *(text for source in registry.sources if (text := source.describe_to_model())))
@@ -139,6 +146,12 @@ class RequestTemplates:
         elif known.info.options != info.options:
             self._templates[key] = replace(known, info=info)
         return self._templates[key]
+
+    def _choose_base(self, base: str | None, info: ModelInfo) -> str | None:
+        """Return the main text of the system prompt, None for the usual one. A planner adds its own instructions."""
+        if base is not None or info.strategy == "tools" or not isinstance(self._prompt, SystemPrompt):
+            return base
+        return FILES_PROMPT if self._prompt.base is None else None
 
     def _get_prompt(self, base: str | None) -> SystemPromptSource:
         if base is None:
@@ -417,7 +430,7 @@ class AgentParts:
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
             budget=composition.budget,
-            compaction=self._compaction,
+            compaction=NoCompaction() if self.models.info.strategy == "files" else self._compaction,
             failover=self.models,
             waited_s=lambda: composition.approvals.waited_s,
             take_late_warning=lambda: composition.take_late_warning(self.place.runner),

@@ -47,6 +47,7 @@ COMMANDS = {
     "plugin": "plugin",
     "explain": "explain",
     "doctor": "doctor",
+    "eval": "eval",
     "auth": "auth",
     "provider": "provider",
     "mcp": "mcp",

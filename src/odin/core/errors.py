@@ -238,6 +238,10 @@ class NeedsModel(ProviderError):
     exit_code = 69
 
 
+class NoProgress(ProviderError):
+    """A small model failed again and again. The message says at what, and what was done before."""
+
+
 class BudgetSpent(ProviderError):
     """The budget is used up, so no request is sent."""
 

@@ -29,6 +29,14 @@ EditFormat = Literal["replace", "patch"]
 
 EditFormatSetting = Literal["auto", "replace", "patch"]
 
+Strategy = Literal["tools", "files"]
+"""How a model works: it calls tools, or Odin looks for it and it writes whole files (`providers/whole_files`)."""
+
+StrategySetting = Literal["auto", "tools", "files"]
+
+SMALL_MODEL_PARAMETERS = 4e9
+"""Models below this size rarely call tools correctly, whatever their template says."""
+
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model reasons before it answers. Which ones a model accepts depends on the model."""
 
@@ -79,6 +87,14 @@ class ModelInfo(Struct, frozen=True):
     options: RequestOptions = RequestOptions()
     takes_effort: bool = True
     """False if the model is known not to reason."""
+    strategy: Strategy = "tools"
+    parameters: float = 0.0
+    """The number of parameters; 0 if unknown."""
+
+    @property
+    def is_small(self) -> bool:
+        """True if the model gets few tools and short texts, however large its context window is."""
+        return self.strategy == "files" or 0 < self.parameters < SMALL_MODEL_PARAMETERS
 
     @property
     def ref(self) -> str:

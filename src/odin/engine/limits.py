@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from odin.core.errors import BudgetSpent, UsageError
+from odin.core.errors import BudgetSpent, NoProgress, UsageError
 from odin.core.event import BudgetSet, Warned
 from odin.core.format import format_usd
 from odin.core.lazy_pattern import compile_lazily
@@ -93,6 +93,9 @@ SAME_REFUSED = 5
 MAX_REFUSALS = 3
 """Replies in a row with a refused call after which the turn ends."""
 
+_SHOWN_CHARS = 600
+_SMALL_STEP_HINT = "Try a smaller step, name the files and what to change in them, or use a larger model with --model."
+
 _TIMES = compile_lazily(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
 """Durations and times of day, which differ between two results although nothing has changed."""
 
@@ -104,6 +107,9 @@ class RepetitionGuard:
         self._results: dict[int, int] = {}
         self._counts = Counter[int]()
         self._pending: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._failures: dict[int, int] = {}
+        self._repeated_failure = ""
         self._has_refused = False
         self._refusals = 0
 
@@ -116,6 +122,7 @@ class RepetitionGuard:
         """Return why this call is refused, or "". Then it counts once its result is recorded."""
         key = hash(msgspec.json.encode([name, args], order="deterministic"))
         number = self._counts[key] + list(self._pending.values()).count(key) + 1
+        self._names[key] = name
         if number < SAME_REFUSED:
             self._pending[call_id] = key
             return ""
@@ -134,6 +141,7 @@ class RepetitionGuard:
         if key is None:
             return ""
         result = hash((failed, _TIMES.sub("#", text)))
+        self._record_failure(key, result if failed else 0, text, changed=changed)
         if changed or self._results.get(key) != result:
             self._results[key] = result
             self._counts.clear()
@@ -145,6 +153,19 @@ class RepetitionGuard:
             f"This is the same call for the {_ordinal_of(self._counts[key])} time, with the same result. "
             f"The {_ordinal_of(SAME_REFUSED)} is refused."
         )
+
+    def _record_failure(self, key: int, failure: int, text: str, *, changed: bool) -> None:
+        if changed:
+            self._failures.clear()
+        elif failure and self._failures.get(key) == failure:
+            self._repeated_failure = f"{self._names[key]} failed twice in the same way: {text.strip()[:_SHOWN_CHARS]}"
+        if failure:
+            self._failures[key] = failure
+
+    def raise_if_stuck(self, info: ModelInfo) -> None:
+        """Raise NoProgress if a small model repeats a call that has failed. Others find another way by themselves."""
+        if self._repeated_failure and info.is_small:
+            raise NoProgress(self._repeated_failure, _SMALL_STEP_HINT)
 
     def end_round(self) -> None:
         """End the calls of one reply. Several refusals in one reply count as one."""

@@ -289,8 +289,7 @@ class AgentTurn:
 
     async def _run_until_done(self) -> tuple[ExitReason, str]:
         while True:
-            limit = self._check_limits()
-            if limit is not None:
+            if (limit := self._check_limits()) is not None:
                 return limit, self._text
             if self._malformed >= MAX_MALFORMED_REPLIES:
                 raise MalformedCalls(MAX_MALFORMED_REPLIES)
@@ -327,6 +326,7 @@ class AgentTurn:
             return "interrupted", self._text
         if self._scope.answer:
             return "end_turn", self._scope.answer
+        self._scope.guard.raise_if_stuck(self._make_template().info)
         return ("loop_detected", self._text) if self._scope.guard.is_hopeless else None
 
     async def _make_room(self) -> bool:

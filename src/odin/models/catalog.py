@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys, OdinError
-from odin.core.provider import EditFormat, ModelInfo, RequestOptions, ToolStyleSetting
+from odin.core.lazy_pattern import compile_lazily
+from odin.core.provider import EditFormat, ModelInfo, RequestOptions, Strategy, ToolStyleSetting
 from odin.core.text import suggest_similar
 from odin.models.model_table import ModelTable
 from odin.providers.address import parse_address
@@ -250,6 +251,7 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         if row
     ]
     look_up = _make_field_lookup(rows)
+    parameters, strategy = _choose_strategy(model, rows, look_up("parameters", 0), is_known=usual is not None)
     thinks = look_up("thinking", None)
     if thinks is None and not accepts_effort(model):
         thinks = False
@@ -267,6 +269,8 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         options=_load_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
         edit_format=_choose_edit_format(rows, model),
         takes_effort=thinks is not False,
+        strategy=strategy,
+        parameters=parameters,
     )
 
 
@@ -291,6 +295,22 @@ def _choose_tool_style(rows: Sequence[ModelSettings], usual: ModelSettings | Non
         if row.tools != "auto":
             return row.tools
     return "native" if usual else "auto"
+
+
+_SIZED_NAME = compile_lazily(r"\d[bBmM](?![A-Za-z0-9])")
+
+
+def _choose_strategy(
+    model: str, rows: Sequence[ModelSettings], parameters: float, *, is_known: bool
+) -> tuple[float, Strategy]:
+    """Return the number of parameters, 0 if unknown, and the strategy. Models of the table call tools."""
+    wanted: Strategy | None = next((row.strategy for row in rows if row.strategy != "auto"), None)
+    if is_known or not (parameters or _SIZED_NAME.search(model)):
+        return parameters, wanted or "tools"
+    from odin.models.local_servers import choose_strategy, parse_parameter_count
+
+    parameters = parameters or parse_parameter_count(model)
+    return parameters, wanted or choose_strategy(model, parameters)
 
 
 def _make_field_lookup(rows: Sequence[ModelSettings]) -> Callable[[str, Any], Any]:

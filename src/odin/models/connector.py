@@ -385,10 +385,14 @@ class ModelConnector:
             info = await self._fit_context(info, provider.url)
             if warm:
                 await http.warm(provider.url)
+        if info.strategy == "files":
+            from odin.providers.whole_files import WholeFilePlanner
+
+            return WholeFilePlanner(provider, info.context), info
         if info.tools != "native":
             from odin.providers.tool_adapters import AdaptiveTools
 
-            provider = AdaptiveTools(provider, info.tools)
+            provider = AdaptiveTools(provider, info.tools, is_small=info.is_small)
         if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):
             from odin.providers.tool_adapters import ReasoningCalls
 

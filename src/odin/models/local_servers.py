@@ -2,7 +2,8 @@
 
 Only the server knows how much context it was started with, so each kind is queried in its own way: Ollama /api/show and
 /api/ps, LM Studio /api/v0/models, llama.cpp /props, vLLM /v1/models. Any other OpenAI-compatible server is taken as it
-is. Ports that are silent, slow or answer something else are skipped.
+is. Ports that are silent, slow or answer something else are skipped. The size and the family of a model decide how it
+works.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import OdinError
-from odin.core.provider import ModelInfo
+from odin.core.provider import SMALL_MODEL_PARAMETERS, ModelInfo, Strategy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ModelSettings, ProviderSettings
 
@@ -23,9 +24,6 @@ LocalServerKind = Literal["ollama", "lmstudio", "llamacpp", "vllm", "local"]
 
 PORTS: tuple[int, ...] = (11434, 1234, 8080, 8000)
 """The default ports of Ollama, LM Studio, llama.cpp and vLLM."""
-
-SMALL_MODEL_PARAMETERS = 4e9
-"""Models below this size rarely use native tool calls correctly, whatever their template says."""
 
 _OLLAMA_CONTEXT = 4096
 _MAX_CONCURRENT = 8
@@ -44,7 +42,11 @@ class LocalServer(Struct, frozen=True):
         """Return provider settings for this server: URL, timeouts, and its models."""
         models = {
             model.id: ModelSettings(
-                model.context or None, model.max_output or None, tools=model.tools, images=model.images or None
+                model.context or None,
+                model.max_output or None,
+                tools=model.tools,
+                images=model.images or None,
+                parameters=model.parameters or None,
             )
             for model in self.models
         }
@@ -200,7 +202,7 @@ def _is_ollama(tags: dict[str, Any]) -> bool:
 async def _query_ollama(queries: _ServerQueries, tags: list[dict[str, Any]], env: Mapping[str, str]) -> LocalServer:
     names = [_id_of(entry) for entry in tags]
     sizes = {
-        _id_of(entry): _parse_parameter_count(_as_object(entry.get("details")).get("parameter_size")) for entry in tags
+        _id_of(entry): parse_parameter_count(_as_object(entry.get("details")).get("parameter_size")) for entry in tags
     }
     usual = _parse_count(env.get("OLLAMA_CONTEXT_LENGTH")) or _OLLAMA_CONTEXT
     queries.record_server("ollama", (_make_model(name, "ollama", usual, sizes[name]) for name in names))
@@ -254,9 +256,12 @@ def _make_model(
     reads_images: bool = False,
 ) -> ModelInfo:
     """Return the model's properties. A quarter of the context window is reserved for the reply."""
-    small = 0 < (parameters or _parse_parameter_count(name)) < SMALL_MODEL_PARAMETERS
-    style = "json" if small or not calls_tools else "auto"
-    return ModelInfo(name, kind, context, context // 4, tools=style, images=reads_images)
+    size = parameters or parse_parameter_count(name)
+    style = "json" if 0 < size < SMALL_MODEL_PARAMETERS or not calls_tools else "auto"
+    strategy = choose_strategy(name, size)
+    return ModelInfo(
+        name, kind, context, context // 4, tools=style, images=reads_images, strategy=strategy, parameters=size
+    )
 
 
 def _id_of(entry: dict[str, Any]) -> str:
@@ -286,7 +291,26 @@ def _parse_count(value: Any) -> int:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15 else 0
 
 
-def _parse_parameter_count(text: Any) -> float:
+# --- size and family ---
+
+_MAX_UNTRAINED = 10e9
+"""Below this size, families without training in tool calls write files better than they call tools."""
+
+_UNTRAINED_FAMILIES = (
+    r"qwen-?2\.5-coder|codeqwen|deepseek-coder|code-?llama|star-?coder|code-?gemma|stable-?code|granite-code|yi-coder"
+    r"|opencoder|tinyllama|phi-?[123]|gemma-?[12]?(?=[-:]|$)|wizardcoder|codestral-mamba|refact"
+)
+
+
+def parse_parameter_count(text: Any) -> float:
     """Return the number of parameters in text such as 1.5B or qwen2.5-coder-1.5b; 0 if unknown."""
     found = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", str(text).casefold())
     return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0
+
+
+def choose_strategy(model: str, parameters: float) -> Strategy:
+    """Return `files` for small models, and for those of medium size whose family was not trained to call tools."""
+    if 0 < parameters < SMALL_MODEL_PARAMETERS:
+        return "files"
+    is_untrained = re.search(_UNTRAINED_FAMILIES, model.casefold()) is not None
+    return "files" if 0 < parameters < _MAX_UNTRAINED and is_untrained else "tools"

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.errors import BadRequest
-from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolMessage
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolMessage, ToolResult
 from odin.core.provider import (
     CallChunk,
     Chunk,
@@ -96,12 +96,14 @@ _READ_EXAMPLE = (
 """Replaces the editing example if no tool can edit."""
 
 
-def build_instructions(tools: Iterable[ToolSpec]) -> str:
+def build_instructions(tools: Iterable[ToolSpec], *, numbered: bool = True) -> str:
     """Return the contract and the tools as text. The examples use only offered tools."""
     tools = tuple(tools)
     offered = {tool.name for tool in tools}
     examples = _EXAMPLES if "EditTool" in offered else (_READ_EXAMPLE, *_EXAMPLES)
     shown = [_format_example(*example) for example in examples if all(step[1] in offered for step in example[1])]
+    if not numbered:
+        shown = [re.sub(r"(Result of Read: |\\n|\n)\d+ ", r"\1", example) for example in shown]
     lines = [_CONTRACT_INTRO, *(shown or [_format_generic_example(tools[0].name)])]
     lines += [hint for name, hint in _HINTS.items() if name in offered]
     return "\n".join([*lines, "", "Tools:", *(_describe_tool(tool) for tool in tools)])
@@ -235,10 +237,11 @@ _REMINDER_CHARS = 300
 """Characters of the prompt repeated below each result."""
 
 
-def flatten_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
+def flatten_messages(messages: Iterable[Message], *, numbered: bool = True) -> tuple[Message, ...]:
     """Return the conversation without native tool calls: replies as JSON objects, results as user messages.
 
-    Each result is followed by the task, because small models lose sight of it.
+    Each result is followed by the task, because small models lose sight of it. With `numbered=False` the lines of files
+    have no numbers, which the smallest models copy into their edits.
     """
     names: dict[str, str] = {}
     task = ""
@@ -248,16 +251,19 @@ def flatten_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
             names.update((call.id, call.name) for call in message.calls)
             out.append(_flatten_assistant(message))
         elif isinstance(message, ToolMessage):
-            results = "\n\n".join(
-                f"{'Error' if one.is_error else 'Result'} of {names.get(one.call_id, 'the call')}:\n"
-                f"{render_without_images(one)}"
-                for one in message.results
-            )
+            results = "\n\n".join(_flatten_result(one, names, numbered=numbered) for one in message.results)
             out.append(PromptMessage(results, (*message.notes, f"The task is: {task}") if task else message.notes))
         else:
             task = message.text[:_REMINDER_CHARS] or task
             out.append(message)
     return tuple(out)
+
+
+def _flatten_result(result: ToolResult, names: dict[str, str], *, numbered: bool) -> str:
+    name, text = names.get(result.call_id, "the call"), render_without_images(result)
+    if not numbered and name == "Read":
+        text = _NUMBERED_LINE.sub(r"\1", text)
+    return f"{'Error' if result.is_error else 'Result'} of {name}:\n{text}"
 
 
 def _flatten_assistant(message: ReplyMessage) -> ReplyMessage:
@@ -487,9 +493,11 @@ _STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")
 class JsonContract:
     """Requests the JSON object from a model and yields its meaning as ordinary chunks."""
 
-    def __init__(self, provider: Provider, *, temperature: float | None = 0.0) -> None:
+    def __init__(self, provider: Provider, *, temperature: float | None = 0.0, numbered: bool = True) -> None:
+        """`numbered`: files are shown with line numbers."""
         self.name = provider.name
         self._provider = provider
+        self._is_numbered = numbered
         self._temperature = temperature
         self._strictness = 0
 
@@ -540,8 +548,8 @@ class JsonContract:
         enforced = tuple(tool for tool in request.tools if tool.name not in stale) or request.tools
         return replace(
             request,
-            messages=flatten_messages(request.messages),
-            system=(*request.system, build_instructions(request.tools)),
+            messages=flatten_messages(request.messages, numbered=self._is_numbered),
+            system=(*request.system, build_instructions(request.tools, numbered=self._is_numbered)),
             tools=(),
             temperature=temperature,
             schema=None if strictness == "none" else build_contract_schema(enforced, strictness, lines),

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from odin.core.provider import EditFormatSetting, Effort, ToolStyleSetting
+from odin.core.provider import EditFormatSetting, Effort, StrategySetting, ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
@@ -64,6 +64,11 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     """Variants of the model by name, to be used as `provider/model@name`."""
     edit_format: EditFormatSetting = "auto"
     """How the model edits files: `replace` with EditTool, `patch` with apply_patch, or `auto` by its family."""
+    parameters: Annotated[float, Meta(ge=0)] | None = None
+    """The number of parameters, for example 1.5e9. Default: what the server or the model's name says."""
+    strategy: StrategySetting = "auto"
+    """How the model works: it calls `tools`, or it is shown the files and writes whole `files`; `auto` by its size and
+    family."""
 
 
 class ProviderSettings(Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from odin.core.message import HistoryFold, Message, ReplyMessage
 from odin.core.provider import (
     CallChunk,
     Chunk,
+    ModelInfo,
     Provider,
     Request,
     RollbackChunk,
@@ -57,12 +58,14 @@ class AdaptiveTools:
         *,
         on_style: Callable[[str, ToolStyle], None] = lambda model, style: None,
         temperature: float | None = 0.0,
+        is_small: bool = False,
     ) -> None:
         self.name = provider.name
         self._provider = provider
         self._style: ToolStyleSetting = style
         self._on_style = on_style
         self._temperature = temperature
+        self._is_small = is_small
         self._contract_models: set[str] = set()
         self._id_prefixes = HistoryFold[set[str]](set, _add_id_prefixes)
 
@@ -70,7 +73,7 @@ class AdaptiveTools:
     def _contract(self) -> "JsonContract":
         from odin.providers.json_contract import JsonContract
 
-        return JsonContract(self._provider, temperature=self._temperature)
+        return JsonContract(self._provider, temperature=self._temperature, numbered=not self._is_small)
 
     async def close(self) -> None:
         await self._provider.close()
@@ -252,15 +255,26 @@ _SMALL_TOOLSET: dict[str, tuple[str, ...]] = {
 """The tools offered to a small model, with the parameters it needs."""
 
 
-def fit_tools_to_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context: int) -> tuple[ToolSpec, ...]:
-    """Return the tools for a model with this context window, 0 if unknown.
+_PLANNER_TOOLSET: dict[str, tuple[str, ...]] = {
+    **_SMALL_TOOLSET,
+    "Grep": ("pattern", "output_mode", "literal_text", "head_limit"),
+    "MultiEditTool": ("file_path", "edits"),
+    "Delete": ("paths", "reason"),
+}
+"""The tools that the planner of the `files` strategy calls. The model does not see them."""
 
-    A small window gets six everyday tools with few parameters, a medium one all tools described in one sentence.
-    `brief` are the same tools as `tools` with short descriptions.
+
+def fit_tools(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], info: ModelInfo) -> tuple[ToolSpec, ...]:
+    """Return the tools for a model.
+
+    A small model, or one with a small context window, gets six everyday tools with few parameters; a medium window gets
+    all tools described in one sentence. `brief` are the same tools as `tools` with short descriptions.
     """
-    if not 0 < context <= MIDDLE_WINDOW:
+    if info.strategy == "files":
+        return tuple(_narrow_tool(tool, _PLANNER_TOOLSET[tool.name]) for tool in brief if tool.name in _PLANNER_TOOLSET)
+    if not info.is_small and not 0 < info.context <= MIDDLE_WINDOW:
         return tools
-    if context > SMALL_WINDOW:
+    if not info.is_small and info.context > SMALL_WINDOW:
         return brief
     few = tuple(_narrow_tool(tool, _SMALL_TOOLSET[tool.name]) for tool in brief if tool.name in _SMALL_TOOLSET)
     return few or brief

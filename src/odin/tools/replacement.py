@@ -24,6 +24,8 @@ _MAX_CHECKED = 8
 _MIN_SIMILARITY = 0.5
 
 _WORD = re.compile(r"\w{2,}")
+_NUMBERED = re.compile(r"^ *(\d+)(?:\t|[:|] ?| )(.*)$")
+"""A line as Read shows it, or as models copy it from there."""
 
 Span = tuple[int, int]
 _MIN_CERTAIN_CHARS = 4
@@ -170,6 +172,8 @@ class EditBuffer:
         if edit.old == edit.new:
             raise Refusal("old_string and new_string are identical; there is nothing to change.")
         occurrences = locate(self.text, edit.old)
+        if not occurrences.spans and (plain := drop_line_numbers(edit, self.text)) is not None:
+            edit, occurrences = plain, locate(self.text, plain.old)
         if not occurrences.spans:
             raise Refusal(f"old_string was not found.{_suggest_match(self.text, edit.old)}")
         if not edit.replace_all and (len(occurrences.spans) > 1 or _is_repeated(self.text, occurrences.spans[0])):
@@ -261,6 +265,32 @@ class EditBuffer:
             (first + _compute_shift(spans, fitted, first), last + _compute_shift(spans, fitted, last))
             for first, last in self._unseen_spans
         ]
+
+
+def drop_line_numbers(edit: Edit, text: str) -> Edit | None:
+    """Return the edit without the line numbers that the model copied from Read; None if it copied none.
+
+    They count only if every line of the old text is the line of the file that has this number.
+    """
+    found = [_NUMBERED.match(line) for line in edit.old.rstrip("\n").split("\n")]
+    numbered = [(int(match[1]), match[2]) for match in found if match]
+    lines = text.split("\n")
+    if len(numbered) < len(found) or not all(0 < number <= len(lines) for number, _ in numbered):
+        return None
+    old = [lines[number - 1].removesuffix("\r") for number, _ in numbered]
+    if [line.strip() for line in old] != [line.strip() for _, line in numbered]:
+        return None
+    tail = "\n" if edit.old.endswith("\n") else ""
+    return Edit("\n".join(old) + tail, _strip_numbers(edit.new), edit.replace_all)
+
+
+def _strip_numbers(text: str) -> str:
+    """Return the text without numbers at the start of its lines, if all its lines have them."""
+    lines = text.split("\n")
+    found = [_NUMBERED.match(line) if line.strip() else None for line in lines]
+    if any(match is None and line.strip() for match, line in zip(found, lines, strict=True)):
+        return text
+    return "\n".join(match[2] if match else line for match, line in zip(found, lines, strict=True))
 
 
 def locate(text: str, old: str) -> Occurrences:

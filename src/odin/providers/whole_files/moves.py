@@ -1,0 +1,510 @@
+"""Chooses the next move of a turn: look, ask the model, act on its reply, verify, or end.
+
+A move depends only on the request, so the same history always gives the same move.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from odin.core.errors import NoProgress
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text
+from odin.core.provider import Request
+from odin.providers.whole_files.file_change import complete_file, find_fault, make_calls, strip_line_numbers
+from odin.providers.whole_files.task_context import (
+    EDIT_FORMAT,
+    LONG_FORMAT,
+    READ_FORMAT,
+    PromptReading,
+    block_of,
+    build_examples,
+    choose_files,
+    count_budget_lines,
+    count_parts,
+    find_test_command,
+    format_outputs,
+    format_task,
+    read_prompt,
+)
+from odin.providers.whole_files.turn_history import (
+    EVERY_LINE,
+    HistoryTurn,
+    Step,
+    TurnFacts,
+    apply_call,
+    is_denied,
+    read_turns,
+)
+from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
+
+MAX_FAILURES = 3
+"""Replies in a turn that may fail: invalid files, refused edits, failed tests."""
+MAX_ASKS = 6
+_MAX_OUTPUT_CHARS = 3_000
+_MAX_EARLIER = 2
+_REPLY_TOKENS = 700
+_CHARS_PER_TOKEN = 3
+_CODE = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
+_CHECK_NOTE = re.compile(r"Its checks: (.*?)\.(?: Run| \()", re.DOTALL)
+_TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+")
+"""What differs between two outputs although nothing has changed."""
+_HINT = "Try a smaller step, name the files and what to change in them, or use a larger model with --model."
+
+Calls = tuple[tuple[str, dict[str, Any]], ...]
+
+
+class Move(Struct, frozen=True):
+    """What happens next: calls of the planner (`prefix` starts their ids), an answer, or a request to the model."""
+
+    calls: Calls = ()
+    prefix: str = ""
+    answer: str = ""
+    ask: Request | None = None
+
+
+class ReplyOutcome(Struct, frozen=True):
+    """What a reply of the model comes to: calls, an answer (`text`), or a `fault` that the model has to correct."""
+
+    text: str = ""
+    calls: Calls = ()
+    fault: str = ""
+
+
+class TurnPlanner:
+    """Everything that is known about the running turn of one request."""
+
+    def __init__(self, request: Request, context: int) -> None:
+        turns = read_turns(request.messages)
+        self._request = request
+        self._context = context
+        self._earlier = turns[:-1]
+        self._turn = turns[-1] if turns else HistoryTurn("")
+        self._offered = {tool.name for tool in request.tools}
+        self.reading: PromptReading = read_prompt(self._turn.prompt)
+        self.facts = TurnFacts()
+        self._failures: list[str] = []
+        self._dialog: list[Message] = []
+        for step in self._turn.steps:
+            self._add_step(step)
+
+    @property
+    def can_edit(self) -> bool:
+        return "WriteFile" in self._offered
+
+    @property
+    def can_run(self) -> bool:
+        return "ExecuteCommand" in self._offered
+
+    # --- what has happened ---
+
+    def _add_step(self, step: Step) -> None:
+        """Fold one step: first what the model was told, then what came of it."""
+        is_unfinished = step.is_by_model and step.message.stop == "unfinished"
+        outcome = self.judge_reply(step.message.text) if is_unfinished else None
+        before = dict(self.facts.files)
+        self.facts.add_step(step)
+        if step.is_gathering:
+            return
+        if step.is_by_model:
+            self._dialog.append(_reply(_render_reply(step, before)))
+            feedback = outcome.fault if outcome else self._describe_results(step)
+        else:
+            feedback = self._describe_checks(step)
+        if step.note.startswith("Odin ran the project's checks"):
+            feedback = f"{feedback}\n\n{step.note}".strip()
+        if not feedback:
+            return
+        if self._dialog and isinstance(self._dialog[-1], PromptMessage):
+            self._dialog[-1] = PromptMessage(f"{self._dialog[-1].text}\n\n{feedback}")
+        else:
+            self._dialog.append(PromptMessage(feedback))
+
+    def _describe_results(self, step: Step) -> str:
+        """Return what the model reads about its calls; note the failures among them."""
+        parts: list[str] = []
+        outputs: list[tuple[str, str]] = []
+        for call, result in step.list_results():
+            if call.name == "ExecuteCommand":
+                outputs.append((str(call.args.get("command")), _cut(result.text)))
+                if result.is_error:
+                    self._failures.append(f"{call.args.get('command')}: {result.text}")
+            elif result.is_error:
+                path = call.args.get("file_path") or call.args.get("paths")
+                self._failures.append(f"{path}: {result.text}")
+                parts.append(f"{path} was not changed: {result.text}")
+        if outputs:
+            parts.append(format_outputs(outputs, self._turn.prompt))
+        elif parts:
+            parts.append(f"Task: {self._turn.prompt}")
+        return "\n\n".join(parts)
+
+    def _describe_checks(self, step: Step) -> str:
+        failed = [
+            (str(call.args.get("command")), result.text)
+            for call, result in step.list_results()
+            if result.is_error and str(call.args.get("command")) in self.facts.failed_commands
+        ]
+        self._failures += [f"{command}: {text}" for command, text in failed]
+        if not failed:
+            return ""
+        found = "\n\n".join(f"Your change was made, but {command} fails:\n{_cut(text)}" for command, text in failed)
+        return f"{found}\n\nFix it: write the complete files again.\n\nTask: {self._turn.prompt}"
+
+    # --- the next move ---
+
+    def choose_move(self) -> Move:
+        """Return the next move. Raise NoProgress if the model fails again and again."""
+        steps = self._turn.steps
+        if not steps:
+            return Move(self._look_around(), "gather_")
+        if all(step.is_gathering for step in steps) and (calls := self._gather(len(steps))):
+            return Move(calls, "gather_")
+        last = steps[-1]
+        if last.is_gathering:
+            return self._ask()
+        if last.is_by_model and any(is_denied(result) for _, result in last.list_results()):
+            return self._end_denied()
+        if last.note.startswith("Odin ran the project's checks"):
+            return self._ask_again()
+        if last.is_verifying:
+            return self._ask_again() if self._has_failed(last) else self._end()
+        if last.message.calls:
+            return self._follow_up(last)
+        if last.message.stop == "unfinished":
+            return self._ask_again()
+        if checks := self._list_wanted_checks(last.note):
+            return Move(checks, "verify_")
+        return Move(answer=last.message.text) if last.note else self._ask()
+
+    def _follow_up(self, last: Step) -> Move:
+        """Return what comes after calls of the model: verification, or another question."""
+        results = list(last.list_results())
+        if any(result.is_error for _, result in results):
+            return self._ask_again()
+        if any(call.name == "ExecuteCommand" for call, _ in results):
+            if any(call.name != "ExecuteCommand" for call, _ in results):
+                return self._end()
+            reread = self._read_again() if self.reading.wants_change else ()
+            return Move(reread, "gather_") if reread else self._ask()
+        command = self._find_tests() if self._has_changed_code() else ""
+        if command and command not in [str(call.args.get("command")) for call, _ in results]:
+            return Move((("ExecuteCommand", {"command": command}),), "verify_")
+        return self._end()
+
+    def _has_failed(self, step: Step) -> bool:
+        return any(
+            result.is_error and str(call.args.get("command")) in self.facts.failed_commands
+            for call, result in step.list_results()
+        )
+
+    def _end_denied(self) -> Move:
+        """End after a refusal: asking the model again would not help. Raise NoProgress if no user was asked."""
+        text = "\n".join(["Not done:", *(f"- {line}" for line in dict.fromkeys(self.facts.denied))])
+        if any("requires confirmation" in line for line in self.facts.denied):
+            raise NoProgress(text, "Run it in the app, or allow it with --yes or --permission-mode.")
+        return Move(answer=text)
+
+    def _has_changed_code(self) -> bool:
+        return any(path.endswith(_CODE) for path in (*self.facts.changed, *self.facts.created))
+
+    def _end(self) -> Move:
+        """End the turn with what was done, in the model's words if it had any."""
+        facts = self.facts
+        said = next(
+            (step.message.text for step in reversed(self._turn.steps) if step.is_by_model and step.message.calls), ""
+        ).strip()
+        lists = (("Created", facts.created), ("Changed", facts.changed), ("Deleted", facts.deleted))
+        done = " ".join(f"{verb} {', '.join(dict.fromkeys(paths))}." for verb, paths in lists if paths)
+        ran = next(reversed(facts.commands), "")
+        shows = ran and (self.reading.mentions_tests or self.reading.command or not self.reading.wants_change)
+        output = f"`{ran}`:\n{_cut(facts.outputs[ran])}" if shows else ""
+        return Move(answer="\n\n".join(part for part in (said, done, output) if part) or "Done.")
+
+    def _ask_again(self) -> Move:
+        """Ask again after a failure. Raise NoProgress after two identical ones, or too many."""
+        last = [_TIMES.sub("#", failure) for failure in self._failures[-2:]]
+        same = len(last) > 1 and last[0] == last[1]
+        if same or len(self._failures) > MAX_FAILURES:
+            done = " ".join(self._end().answer.split()) if self.facts.has_changes else "No file was changed."
+            failed = _cut(self._failures[-1], 600) if self._failures else "no usable reply"
+            times = "twice in the same way" if same else f"{len(self._failures)} times"
+            raise NoProgress(f"The model failed {times}: {failed}\n{done}", _HINT)
+        return self._ask()
+
+    def _ask(self) -> Move:
+        asked = sum(step.is_by_model for step in self._turn.steps)
+        if asked >= MAX_ASKS:
+            raise NoProgress(f"The model has not finished after {asked} replies. {self._end().answer}", _HINT)
+        return Move(ask=self._build_request())
+
+    # --- looking ---
+
+    def _look_around(self) -> Calls:
+        """List the files, their sizes, and where the names of the prompt occur."""
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("LS", {"path": "."}),
+            ("Grep", {"pattern": EVERY_LINE, "output_mode": "count", "head_limit": self._context // 130 or 100}),
+        ]
+        limit = self._context // 400 or 30
+        calls += [("Grep", {"pattern": term, "literal_text": True, "head_limit": limit}) for term in self.reading.terms]
+        return tuple(calls)
+
+    def _gather(self, step: int) -> Calls:
+        """Read the files that matter in the first step after the survey; then run what the prompt is about."""
+        budget = count_budget_lines(self._context)
+        chosen = (
+            choose_files(self.reading, self.facts.project, self.facts.find_hit_files(), budget) if step == 1 else ()
+        )
+        if chosen:
+            return self._read(chosen)
+        return self._list_first_commands() if not self.facts.commands and not self.facts.denied else ()
+
+    def _read(self, paths: Iterable[str]) -> Calls:
+        limit = {"limit": 2 * count_budget_lines(self._context)}
+        return tuple(("Read", {"file_path": path, **({} if self._fits(path) else limit)}) for path in paths)
+
+    def _fits(self, path: str) -> bool:
+        return self.facts.sizes.get(path, 0) <= 2 * count_budget_lines(self._context)
+
+    def _read_again(self) -> Calls:
+        """Read the known files again after a command, which may have changed them."""
+        return tuple(call for call in self._read(self.facts.files) if self.can_edit)
+
+    def _list_first_commands(self) -> Calls:
+        if not self.can_run:
+            return ()
+        tests = find_test_command(self.facts.project, self.facts.files) if self.reading.runs_tests else ""
+        command = self.reading.command or tests
+        return (("ExecuteCommand", {"command": command}),) if command else ()
+
+    def _find_tests(self) -> str:
+        if not self.can_run:
+            return ""
+        if self.reading.command and self.facts.outputs:
+            return self.reading.command
+        return find_test_command(self.facts.project, self.facts.files)
+
+    def _list_wanted_checks(self, note: str) -> Calls:
+        """Return the checks of the project that Odin reminds of and that have not run yet."""
+        found = _CHECK_NOTE.search(note) if note.startswith("You changed") else None
+        commands = re.findall(r"`([^`]+)`", found[1]) if found and self.can_run else []
+        return tuple(("ExecuteCommand", {"command": one}) for one in commands if one not in self.facts.commands)
+
+    # --- asking ---
+
+    def _build_request(self) -> Request:
+        form = EDIT_FORMAT if self.can_edit else READ_FORMAT
+        task = format_task(self._list_sections(), self._turn.prompt, self._list_notes())
+        messages: list[Message] = [*build_examples(can_edit=self.can_edit, can_run=self.can_run)]
+        for turn in self._earlier[-_MAX_EARLIER:]:
+            answer = next((step.message.text for step in reversed(turn.steps) if step.message.text.strip()), "")
+            messages += [PromptMessage(f"Task: {_cut(turn.prompt)}"), _reply(_cut(answer) or "Done.")]
+        messages += [PromptMessage(task), *self._dialog]
+        request = self._request
+        return Request(
+            model=request.model,
+            messages=tuple(messages),
+            system=(*request.system, form),
+            max_tokens=min(request.max_tokens, self._limit_reply()),
+            temperature=0.0 if request.temperature is None else request.temperature,
+            agent=request.agent,
+        )
+
+    def _limit_reply(self) -> int:
+        """Return the tokens that a reply may have: all shown files again, and something more."""
+        return _REPLY_TOKENS + sum(len(text) for text in self.facts.files.values()) // _CHARS_PER_TOKEN
+
+    def _list_notes(self) -> list[str]:
+        return [note for note in self._turn.notes if not note.startswith("Cached files:")]
+
+    def _list_sections(self) -> list[str]:
+        """Return the files as they were at the start of the turn, and what else was gathered."""
+        facts = TurnFacts()
+        for step in itertools.takewhile(lambda step: step.is_gathering, self._turn.steps):
+            facts.add_step(step)
+        sections = [block_of(path, text) if text else f"{path} is empty." for path, text in facts.files.items()]
+        sections += self._describe_others(facts)
+        for term, lines in facts.hits.items():
+            if self.reading.counts or self.reading.locates or not facts.files:
+                lines = self._keep_named(lines)
+                rows = "\n".join(lines)
+                count = facts.hit_counts.get(term, 0) if len(lines) == len(facts.hits[term]) else len(lines)
+                sections.append(f"{count} lines contain {term}:\n{rows}" if lines else f"No line contains {term}.")
+        if self.reading.counts:
+            sections += [count_parts(path, text) for path, text in facts.files.items()]
+        sections += [f"Output of {command}:\n{_cut(text)}" for command, text in facts.outputs.items()]
+        long = [path for path, text in facts.files.items() if self._is_long(text)]
+        if long and self.can_edit:
+            sections.append(LONG_FORMAT.format(paths=", ".join(long)))
+        return sections
+
+    def _keep_named(self, lines: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the found lines in the folders that the prompt names; all if it names none."""
+        folders = tuple(f"{path}/" for path in self.reading.paths if self.facts.project.list_under(path))
+        return tuple(line for line in lines if line.startswith(folders)) if folders else lines
+
+    def _describe_others(self, facts: TurnFacts) -> list[str]:
+        others = [path for path in facts.sizes if path not in facts.files]
+        if not others:
+            return []
+        more = "" if len(others) <= 60 else f" and {len(others) - 60} more"
+        return [f"Other files: {', '.join(sorted(others)[:60])}{more}"]
+
+    def _is_long(self, text: str) -> bool:
+        """True if the model cannot repeat a file within one reply."""
+        return len(text) // _CHARS_PER_TOKEN > self._request.max_tokens * 3 // 4
+
+    # --- judging a reply ---
+
+    def judge_reply(self, text: str) -> ReplyOutcome:
+        """Return what a reply of the model comes to."""
+        reply = parse_reply(text, self.facts.sizes)
+        files = [*reply.files, *self._place_blocks(reply)]
+        commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
+        if not self.can_edit or (self.reading.is_question and not self.reading.wants_change):
+            files = []
+        calls, fault, unchanged = self._make_file_calls(files)
+        if not fault and reply.is_cut and (files or not calls):
+            fault = "The reply was too long and was cut off. Write only the files that change."
+        replaced, missing = self._make_replacements(reply)
+        fault = fault or missing
+        if fault:
+            return self._fail(text, fault)
+        calls += [*replaced, *self._make_deletions(reply)]
+        if self.can_run:
+            calls += [("ExecuteCommand", {"command": command}) for command in commands if self._is_new(command, calls)]
+        if calls:
+            return ReplyOutcome(reply.prose if files or replaced else "", tuple(calls))
+        if commands and self.facts.outputs:
+            return self._answer_with_output(commands)
+        return self._judge_answer(text, reply, unchanged)
+
+    def _judge_answer(self, text: str, reply: WrittenReply, unchanged: list[str]) -> ReplyOutcome:
+        """Return the answer, unless the task wants a change and none was made."""
+        is_done = self.facts.has_changes or any(self.facts.commands)
+        if unchanged and self.facts.has_changes:
+            return ReplyOutcome(reply.prose or "Done.")
+        if self.reading.wants_change and self.can_edit and not is_done:
+            what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
+            return self._fail(text, f"The task is not done: {what}. Write the path and the complete new file.")
+        if not text.strip():
+            return self._fail(text, "The reply was empty.")
+        return ReplyOutcome(text)
+
+    def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:
+        """The model wants to run again what it has run: its output is the answer."""
+        known = [(command, self.facts.outputs[command]) for command in commands if command in self.facts.outputs]
+        return ReplyOutcome("\n\n".join(f"`{command}`:\n{_cut(text)}" for command, text in known))
+
+    def _is_new(self, command: str, calls: list[Any]) -> bool:
+        """True if a command has not run since the last change."""
+        return bool(calls) or command not in self.facts.outputs
+
+    def _fail(self, text: str, fault: str) -> ReplyOutcome:
+        self._failures.append(fault)
+        return ReplyOutcome(text, fault=f"{fault}\n\nTask: {self._turn.prompt}")
+
+    def _make_file_calls(
+        self, files: Iterable[WrittenBlock]
+    ) -> tuple[list[tuple[str, dict[str, Any]]], str, list[str]]:
+        """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are."""
+        calls: list[tuple[str, dict[str, Any]]] = []
+        unchanged: list[str] = []
+        newest = {self.facts.project.resolve(block.path) or block.path: block for block in files}
+        for path, block in newest.items():
+            old = self.facts.files.get(path)
+            if old is None and path in self.facts.sizes:
+                return calls, f"{path} was not shown, so it cannot be written whole.", unchanged
+            new = strip_line_numbers(block.text)
+            new = complete_file(path, new, old or "", removes=self.reading.removes)
+            if new == old:
+                unchanged.append(path)
+                continue
+            if fault := find_fault(path, new, old or ""):
+                return calls, fault, unchanged
+            calls.append(make_calls(path, new, old))
+        return calls, "", unchanged
+
+    def _make_replacements(self, reply: WrittenReply) -> tuple[list[tuple[str, dict[str, Any]]], str]:
+        calls: list[tuple[str, dict[str, Any]]] = []
+        texts: dict[str, str] = {}
+        for one in reply.replacements if self.can_edit else ():
+            path = self.facts.project.resolve(one.path) or one.path
+            old = texts.get(path, self.facts.files.get(path, ""))
+            found = _find_loosely(old, one.old)
+            if not found:
+                return [], f"The SEARCH lines were not found in {path}. Copy them exactly."
+            texts[path] = old.replace(found, one.new, 1)
+        for path, text in texts.items():
+            calls.append(make_calls(path, text, self.facts.files[path]))
+        return calls, ""
+
+    def _make_deletions(self, reply: WrittenReply) -> list[tuple[str, dict[str, Any]]]:
+        paths = [found for path in reply.deletions if (found := self.facts.project.resolve(path))]
+        if not paths or not self.can_edit:
+            return []
+        if "Delete" in self._offered:
+            return [("Delete", {"paths": paths, "reason": "the task asks for it"})]
+        return [("ExecuteCommand", {"command": f"rm -- {' '.join(paths)}"})]
+
+    def _place_blocks(self, reply: WrittenReply) -> list[WrittenBlock]:
+        """Return the code blocks without a path whose file can only be one."""
+        if reply.files:
+            return []
+        blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
+        if len(blocks) != 1:
+            return []
+        path = self._find_only_path(blocks[0])
+        return [WrittenBlock(blocks[0].text, path, blocks[0].language, blocks[0].is_closed)] if path else []
+
+    def _find_only_path(self, block: WrittenBlock) -> str:
+        """Return the only file of the prompt, or the only one that has most lines of the block."""
+        named = [self.facts.project.resolve(path) or path for path in self.reading.paths if "." in path]
+        if len(set(named)) == 1:
+            return named[0]
+        lines = [line for line in block.text.splitlines() if line.strip()]
+        alike = [
+            path
+            for path, text in self.facts.files.items()
+            if sum(line in text.splitlines() for line in lines) * 2 >= len(lines)
+        ]
+        return alike[0] if len(alike) == 1 else ""
+
+
+def _render_reply(step: Step, files: dict[str, str]) -> str:
+    """Return a reply of the model as it was written, more or less, from the calls made of it."""
+    parts = [step.message.text.strip()]
+    for call in step.message.calls:
+        if call.name == "ExecuteCommand":
+            parts.append(f"RUN {call.args.get('command')}")
+        elif call.name == "Delete":
+            parts += [f"DELETE {path}" for path in call.args.get("paths", ())]
+        else:
+            path = str(call.args.get("file_path"))
+            parts.append(block_of(path, apply_call(call, files.get(path)) or ""))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _find_loosely(text: str, old: str) -> str:
+    """Return the lines of a text that equal the old ones but for spaces at their ends; "" if they are not there."""
+    if old and old in text:
+        return old
+    wanted = [line.strip() for line in old.strip("\n").split("\n")]
+    lines = text.splitlines(keepends=True)
+    for at in range(len(lines) - len(wanted) + 1):
+        if wanted and [line.strip() for line in lines[at : at + len(wanted)]] == wanted:
+            return "".join(lines[at : at + len(wanted)]).removesuffix("\n")
+    return ""
+
+
+def _cut(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:
+    """Return the start and the end of a long text."""
+    text = text.strip()
+    return text if len(text) <= most else f"{text[: most // 2]}\n[…]\n{text[-most // 2 :]}"
+
+
+def _reply(text: str) -> ReplyMessage:
+    return ReplyMessage((Text(text),))

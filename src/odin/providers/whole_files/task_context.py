@@ -1,0 +1,333 @@
+"""What a small model is shown: files, search results and outputs, chosen from the prompt, and the text of the request.
+
+Files named in the prompt come first, then those that contain its identifiers, then the whole project if it is small.
+If the prompt is about a command or the tests, these run first. Format and examples are the same in every request, so
+that the server's prompt cache holds them; the task comes last.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text
+
+TOKENS_PER_LINE = 11
+_GATHERED_SHARE = 0.3
+"""The share of the context window for gathered files. History, reply and the next rounds need the rest."""
+_MAX_FILES = 24
+_MAX_TERMS = 3
+_SKIPPED = re.compile(
+    r"\.(?:lock|min\.js|map|svg|png|jpe?g|gif|ico|pdf|zip|gz|woff2?|pyc|so|o|class|jar|exe|bin|sum)$|package-lock\.json$"
+)
+
+_QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
+_IDENTIFIER = re.compile(
+    r"\b(?:[a-zA-Z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|[A-Z][A-Z0-9]{2,}\b|[A-Za-z_]\w*(?=\())\b"
+)
+_NAME_AFTER = re.compile(
+    r"\b(?:class|function|method|constant|variable|type|struct|interface|decorator|key|setting|field|word)"
+    r"\s+([A-Za-z_]\w+)"
+)
+_NAME_BEFORE = re.compile(r"\b([A-Za-z_]\w+)\s+(?:class|function|method|constant|variable|comments?)\b")
+_CAPITALIZED = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\w*\b")
+_COMMON = re.compile(
+    r"README|JSON|YAML|TOML|HTML|CSS|HTTP|API|CLI|Python|JavaScript|TypeScript|Go|Git|Markdown|an?|the|this|that|these"
+    r"|those|each|every|both|all|any|one|no|new|same|first|second|last|single|small|main|tests?|which|what|python|named"
+    r"|called|helper|its|and|or|in|is|of|to|for|with|from"
+)
+_FOLDER = re.compile(r"\b([\w@+-][\w@+./-]*?)/?\s+(?:folder|directory)\b")
+_PATH = re.compile(
+    r"(?<![\w/.-])(?:\./)?((?:[\w@+-][\w@.+-]*/)*[\w@+-]*\.?[\w@+-]+\.[A-Za-z]\w{0,7}|[\w@+./-]+/[\w@+-]+/?|Makefile|Dockerfile|LICENSE)(?![\w/-])"
+)
+_COMMAND = re.compile(
+    r"\b((?:python3?|node|npm|npx|pnpm|yarn|go|make|pytest|bash|sh|cargo|ruby|deno)\s+(?:-{1,2}[\w=-]+\s+)*[\w./:@=-]*[\w/])"
+    r"((?:\s+(?:-{1,2}[\w=./-]+|[\w./-]+\.\w+|\d+))*)"
+)
+_ABOUT_RUNNING = re.compile(
+    r"\b(?:run|runs|running|execute|fails?|failing|failed|prints?|output|crash\w*|error|traceback)\b", re.I
+)
+_ABOUT_TESTS = re.compile(r"\b(?:tests?|test suite|unit tests?|checks)\b", re.IGNORECASE)
+_RUN_TESTS = re.compile(
+    r"\b(?:run|execute)\b.{0,30}\b(?:tests?|suite)\b|\btests?\b.{0,40}\b(?:fail\w*|pass\w*|broken|red|green|work)\b"
+    r"|\b(?:fail\w*|broken|red)\b.{0,20}\btests?\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_CHANGE_VERBS = (
+    "add|append|apply|bump|change|clean|complete|convert|correct|create|decrease|delete|disable|document|drop|"
+    "edit|enable|extract|fill|finish|fix|format|generate|implement|improve|increase|insert|introduce|make|"
+    "migrate|modify|move|put|raise|refactor|remove|rename|reorder|repair|replace|rewrite|set|simplify|sort|"
+    "split|switch|turn|update|use|write"
+)
+_CHANGES = re.compile(rf"(?:^|[.!;:,]\s+|\b(?:please|and|then|to|you|should)\s+)(?:{_CHANGE_VERBS})\b", re.I)
+_QUESTION = re.compile(
+    r"^\W*(?:what|which|where|who|when|why|how|is|are|does|do|did|can|could|explain|describe|summari[sz]e|list|count|tell|"
+    r"show|find|report|name|look|check|print|say|run|execute)\b",
+    re.IGNORECASE,
+)
+_REMOVES = re.compile(
+    r"\b(?:remove|delete|drop|rename|move|extract|split|replace|inline|merge|rewrite|get rid|clean|unused)\b",
+    re.IGNORECASE,
+)
+_COUNTS = re.compile(r"\b(?:how many|count|number of)\b", re.IGNORECASE)
+_LOCATES = re.compile(r"\b(?:where|which file|what file|in which|find|locate|who calls|used|uses)\b", re.IGNORECASE)
+
+
+_TERMS = (_QUOTED, _IDENTIFIER, _NAME_AFTER, _NAME_BEFORE, _CAPITALIZED)
+"""Kinds of words that are names in code, the most telling first."""
+
+
+class PromptReading(Struct, frozen=True):
+    """What a prompt names and asks for. `wants_change`: it certainly asks for a change of files."""
+
+    text: str
+    paths: tuple[str, ...]
+    terms: tuple[str, ...]
+    is_question: bool
+    wants_change: bool
+    removes: bool
+    counts: bool
+    locates: bool
+    command: str
+    runs_tests: bool
+    mentions_tests: bool
+
+
+def read_prompt(text: str) -> PromptReading:
+    """Return what the prompt names and asks for."""
+    written = [match[1].rstrip("/") for match in _PATH.finditer(text) if not match[1].startswith("//")]
+    folders = [match[1] for match in _FOLDER.finditer(text) if not _COMMON.fullmatch(match[1])]
+    paths = tuple(dict.fromkeys([*written, *folders]))
+    found = _COMMAND.search(text) if _ABOUT_RUNNING.search(text) else None
+    command = f"{found[1]}{found[2]}".strip() if found else ""
+    is_question = bool(_QUESTION.match(text)) or text.rstrip().endswith("?")
+    changes = bool(_CHANGES.search(text))
+    return PromptReading(
+        text,
+        paths,
+        _find_terms(text, paths),
+        is_question,
+        changes
+        and not (is_question and not re.search(r"\b(?:and|then|please|can you|could you)\b", text, re.IGNORECASE)),
+        bool(_REMOVES.search(text)),
+        bool(_COUNTS.search(text)),
+        bool(_LOCATES.search(text)),
+        command,
+        bool(_RUN_TESTS.search(text)),
+        bool(_ABOUT_TESTS.search(text)),
+    )
+
+
+def _find_terms(text: str, paths: Collection[str]) -> tuple[str, ...]:
+    """Return the words of a prompt that are names in code, or quoted, the most telling first."""
+    matches = (match for kind in _TERMS for match in kind.finditer(text))
+    found: list[str] = [next(filter(None, match.groups()), match[0]) for match in matches]
+    names = {part for path in paths for part in (path, *re.split(r"[/.]", path))}
+    wanted = [
+        term.strip() for term in found if term.strip() and term.strip() not in names and not _COMMON.fullmatch(term)
+    ]
+    return tuple(dict.fromkeys(term for term in wanted if len(term) > 2 and not _COMMAND.match(term)))[:_MAX_TERMS]
+
+
+class ProjectFiles(Struct, frozen=True):
+    """The files of the project by their path from the working directory, with their lines. `complete`: all of them."""
+
+    lines: Mapping[str, int]
+    complete: bool = True
+
+    def resolve(self, written: str) -> str:
+        """Return the file that a written path means, or "": the same path, or the only one that ends with it."""
+        path = written.removeprefix("./")
+        if path in self.lines:
+            return path
+        matches = [known for known in self.lines if known.endswith(f"/{path}")]
+        return matches[0] if len(matches) == 1 else ""
+
+    def list_under(self, folder: str) -> list[str]:
+        return [path for path in self.lines if path.startswith(f"{folder.rstrip('/')}/")]
+
+
+def count_budget_lines(context: int) -> int:
+    """Return how many lines of files a model with this context window is shown."""
+    return max(120, int((context or 8192) * _GATHERED_SHARE) // TOKENS_PER_LINE)
+
+
+def choose_files(
+    reading: PromptReading, project: ProjectFiles, hits: Mapping[str, Iterable[str]], budget: int
+) -> tuple[str, ...]:
+    """Return the files to read, the most important first, as many as the budget of lines allows.
+
+    `hits` are the files that contain the terms of the prompt.
+    """
+    named = [found for path in reading.paths if (found := project.resolve(path))]
+    folders = [file for path in reading.paths for file in project.list_under(path)]
+    by_stem = [path for path in project.lines if _is_named_by_stem(path, reading.text)]
+    by_hit = [path for paths in hits.values() for path in paths]
+    ranked = [*named, *folders, *by_hit, *by_stem]
+    tests = [path for path in project.lines if is_test(path)] if reading.mentions_tests else []
+    partners = [path for path in project.lines if _is_partner(path, named)]
+    ranked += [*tests, *partners, *sorted(project.lines, key=lambda path: (path.count("/"), path))]
+    chosen: list[str] = []
+    left = budget
+    for path in dict.fromkeys(path for path in ranked if _is_shown(path, project)):
+        size = project.lines[path] + 3
+        if size <= left or (path in named and not chosen):
+            chosen.append(path)
+            left -= size
+        if len(chosen) >= _MAX_FILES:
+            break
+    return tuple(chosen)
+
+
+def _is_shown(path: str, project: ProjectFiles) -> bool:
+    return path in project.lines and not _SKIPPED.search(path.casefold())
+
+
+def _is_named_by_stem(path: str, text: str) -> bool:
+    stem = path.rpartition("/")[2].partition(".")[0]
+    return len(stem) > 3 and re.search(rf"\b{re.escape(stem)}\b", text, re.IGNORECASE) is not None
+
+
+def _is_partner(path: str, named: Collection[str]) -> bool:
+    """True for the test of a named file, and for the file that a named test is about."""
+    stem = _stem_of(path)
+    return path not in named and any(stem == _stem_of(other) for other in named)
+
+
+def _stem_of(path: str) -> str:
+    stem = path.rpartition("/")[2].partition(".")[0]
+    return re.sub(r"^test_|_test$|^check_|Test$", "", stem)
+
+
+def is_test(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return bool(
+        re.match(r"test_\w+\.py$|\w+_test\.(?:py|go)$|.+\.(?:test|spec)\.[jt]sx?$|tests?\.(?:py|js|mjs|sh)$", name)
+    )
+
+
+def find_test_command(project: ProjectFiles, contents: Mapping[str, str]) -> str:
+    """Return the command that runs the project's tests, or "" if it has none."""
+    makefile = contents.get("Makefile", "")
+    if re.search(r"^test\s*:", makefile, re.MULTILINE):
+        return "make test"
+    if re.search(r'"test"\s*:\s*"(?!echo)', contents.get("package.json", "")):
+        return "npm test --silent"
+    tests = [path for path in project.lines if is_test(path)]
+    if "go.mod" in project.lines and any(path.endswith("_test.go") for path in tests):
+        return "go test ./..."
+    scripts = [path for path in tests if path.endswith((".js", ".mjs"))]
+    if scripts and not any(path.endswith(".py") for path in tests):
+        uses_runner = any("node:test" in contents.get(path, "") for path in scripts)
+        return "node --test" if uses_runner else f"node {scripts[0]}"
+    return _find_python_command([path for path in tests if path.endswith(".py")], contents)
+
+
+def _find_python_command(tests: Sequence[str], contents: Mapping[str, str]) -> str:
+    if not tests:
+        return ""
+    texts = [contents.get(path, "") for path in tests]
+    if any("unittest" in text for text in texts) and not any("import pytest" in text for text in texts):
+        folder = tests[0].rpartition("/")[0]
+        return "python3 -m unittest discover" + (f" -s {folder} -t ." if folder else "")
+    if any(re.search(r"^def test_", text, re.MULTILINE) for text in texts):
+        return "python3 -m pytest -q"
+    return f"python3 {tests[0]}"
+
+
+_FUNCTION = re.compile(
+    r"^\s*(?:export\s+)?(?:async\s+)?(?:def|function\*?|func(?:\s*\([^)]*\))?)\s+([A-Za-z_$]\w*)", re.MULTILINE
+)
+_CLASS = re.compile(
+    r"^\s*(?:export\s+)?(?:class|struct|interface)\s+([A-Za-z_$]\w*)|^type\s+(\w+)\s+struct", re.MULTILINE
+)
+
+
+def count_parts(path: str, text: str) -> str:
+    """Return how many lines, functions and classes a file has, in words."""
+    facts = [f"{len(text.splitlines())} lines"]
+    for noun, pattern in (("functions", _FUNCTION), ("classes", _CLASS)):
+        names = [next(filter(None, match.groups()), "") for match in pattern.finditer(text)]
+        if names:
+            facts.append(f"{len(names)} {noun} ({', '.join(names[:12])})")
+    return f"{path}: {', '.join(facts)}"
+
+
+# --- the text of the request ---
+
+EDIT_FORMAT = """\
+You get files of a project and a task. Reply in one of these forms:
+- To change or create files: for each file its path on a line of its own, then a code block with the complete new \
+content of the file, every line of it. Only files that change. Keep everything else in them as it is.
+- To delete a file: DELETE path
+- To run a command, for example to count, to compute or to test: RUN command
+  You get its output and then answer.
+- To answer a question that the files or outputs below answer: one or two sentences."""
+
+READ_FORMAT = """\
+You get files of a project and a question. Answer it in one or two sentences. Change nothing.
+To run a command that reads, for example to count, reply only: RUN command
+You get its output and then answer."""
+
+LONG_FORMAT = """\
+{paths} is too long to repeat. Change it with blocks like this after its path, with lines copied exactly:
+<<<<<<< SEARCH
+lines to replace
+=======
+new lines
+>>>>>>> REPLACE"""
+
+_EXAMPLE_FILES = {"door.py": 'def open_door(key):\n    return key == "gold"\n'}
+_EXAMPLE_CHANGED = 'def open_door(key):\n    return key in ("gold", "silver")\n'
+
+
+def block_of(path: str, text: str) -> str:
+    """Return a file as the model reads and writes it: its path, then its content in a code block."""
+    fence = "````" if "```" in text else "```"
+    language = path.rpartition(".")[2] if "." in path else ""
+    return f"{path}\n{fence}{_LANGUAGES.get(language, language)}\n{text.rstrip()}\n{fence}"
+
+
+_LANGUAGES = {
+    "py": "python",
+    "js": "javascript",
+    "mjs": "javascript",
+    "ts": "typescript",
+    "md": "markdown",
+    "yml": "yaml",
+}
+
+
+def build_examples(*, can_edit: bool, can_run: bool) -> tuple[Message, ...]:
+    """Return the examples as earlier messages of the conversation: an edit, and a command with its answer."""
+    files = [block_of(*item) for item in _EXAMPLE_FILES.items()]
+    messages: list[Message] = []
+    if can_edit:
+        messages += [
+            PromptMessage(format_task(files, "The door shall also open with a silver key.")),
+            _reply(block_of("door.py", _EXAMPLE_CHANGED)),
+        ]
+    if can_run:
+        question = 'What does open_door("iron") return?'
+        messages += [
+            PromptMessage(format_task(files, question)),
+            _reply("RUN python3 -c 'from door import open_door; print(open_door(\"iron\"))'"),
+            PromptMessage(format_outputs([("python3 -c …", "False")], question)),
+            _reply('open_door("iron") returns False.'),
+        ]
+    return tuple(messages)
+
+
+def _reply(text: str) -> ReplyMessage:
+    return ReplyMessage((Text(text),))
+
+
+def format_task(sections: Iterable[str], task: str, notes: Iterable[str] = ()) -> str:
+    """Return the message with everything gathered and the task at its end, where small models look first."""
+    return "\n\n".join([*sections, *notes, f"Task: {task}"])
+
+
+def format_outputs(outputs: Iterable[tuple[str, str]], task: str) -> str:
+    parts = [f"Output of {command}:\n{text}" for command, text in outputs]
+    return "\n\n".join([*parts, f"Task: {task}"])

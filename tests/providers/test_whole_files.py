@@ -1,0 +1,223 @@
+"""The parts of the strategy for small models: reading prompts and replies, and making edits of whole files."""
+
+from typing import Any
+
+from odin.models.local_servers import choose_strategy, parse_parameter_count
+from odin.providers.whole_files.file_change import complete_file, find_elision, find_fault, make_calls, make_edits
+from odin.providers.whole_files.task_context import (
+    ProjectFiles,
+    PromptReading,
+    build_examples,
+    choose_files,
+    count_parts,
+    find_test_command,
+    read_prompt,
+)
+from odin.providers.whole_files.written_reply import parse_reply, split_commands
+from tests.table import each
+
+CODE = (
+    "import os\n\n\ndef one():\n    return 1\n\n\ndef two():\n    return 2\n\n\nif __name__ == '__main__':\n    one()\n"
+)
+SCRIPT = (
+    "const x = 1;\n\nfunction one() {\n  return x;\n}\n\nfunction two() {\n  return 2;\n}\n\n"
+    "module.exports = { one, two };\n"
+)
+
+
+@each(
+    "text, path, body",
+    [
+        ("a.py\n```python\nx = 1\n```", "a.py", "x = 1\n"),
+        ("Here is it:\n\n**`src/a.py`**\n\n```\nx = 1\n```\nDone.", "src/a.py", "x = 1\n"),
+        ("### File: ./a.py\n```python\nx = 1\n```", "a.py", "x = 1\n"),
+        ("Here is the updated `a.py`:\n```python\nx = 1\n```", "a.py", "x = 1\n"),
+        ("```python a.py\nx = 1\n```", "a.py", "x = 1\n"),
+        ("```a.py\nx = 1\n```", "a.py", "x = 1\n"),
+        ("```python\n# a.py\nx = 1\n```", "a.py", "x = 1\n"),
+        ("Makefile\n```makefile\ntest:\n\ttrue\n```", "Makefile", "test:\n\ttrue\n"),
+        ("README.md\n```markdown\n# A\n\n```sh\nrun\n```\n\nend\n```", "README.md", "# A\n\n```sh\nrun\n```\n\nend\n"),
+        ("README.md\n````markdown\n# A\n```\nrun\n```\n````", "README.md", "# A\n```\nrun\n```\n"),
+    ],
+)
+def test_a_path_before_in_or_at_the_start_of_a_block_is_found(text: str, path: str, body: str) -> None:
+    reply = parse_reply(text)
+    assert [(block.path, block.text, block.is_closed) for block in reply.files] == [(path, body, True)]
+    assert reply.loose == ()
+
+
+def test_commands_deletions_replacements_and_prose_are_told_apart() -> None:
+    text = (
+        "I look first.\nRUN pytest -q\n`RUN ls`\nDELETE old.txt\nDELETE all hope\n\nbig.py\n```\n"
+        "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n```\nThen done.\n```bash\n$ make test\n# comment\n```"
+    )
+    reply = parse_reply(text, ("old.txt",))
+    assert reply.commands == ("pytest -q", "ls")
+    assert reply.deletions == ("old.txt",)
+    assert [(one.path, one.old, one.new) for one in reply.replacements] == [("big.py", "a", "b")]
+    assert reply.prose == "I look first.\nDELETE all hope\n\nThen done."
+    assert list(split_commands(reply.loose)) == ["make test"]
+    assert parse_reply("a.py\n```python\nx = 1").is_cut
+    assert parse_reply("```sh\nRUN make\n```").commands == ("make",)
+
+
+@each(
+    "path, new, expected",
+    [
+        ("a.py", "def two():\n    return 22\n", CODE.replace("return 2\n", "return 22\n")),
+        ("a.py", "import sys\n\ndef two():\n    return 2\n", CODE.replace("import os\n", "import os\nimport sys\n")),
+        (
+            "a.py",
+            "def three():\n    return 3\n",
+            CODE.replace("return 2\n", "return 2\n\n\ndef three():\n    return 3\n"),
+        ),
+        ("a.py", "# ... existing code ...\n\ndef two():\n    return 0\n", CODE.replace("return 2", "return 0")),
+        ("a.js", "function two() {\n  return 3;\n}\n", SCRIPT.replace("return 2", "return 3")),
+        ("a.py", CODE.replace("return 1", "return 9"), CODE.replace("return 1", "return 9")),
+        ("a.txt", "new\n", "new\n"),
+    ],
+)
+def test_a_part_of_a_file_is_merged_into_it(path: str, new: str, expected: str) -> None:
+    assert complete_file(path, new, SCRIPT if path == "a.js" else CODE, removes=False) == expected
+
+
+def test_a_task_that_removes_definitions_gets_what_the_model_wrote() -> None:
+    new = CODE.replace("def two():\n    return 2\n\n\n", "")
+    assert complete_file("a.py", new, CODE, removes=True) == new
+    assert complete_file("a.py", new, CODE, removes=False) == CODE
+
+
+@each(
+    "path, text, fault",
+    [
+        ("a.py", "def f(:\n", "line 1"),
+        ("a.json", '{"a": 1,}', "a.json would not be valid"),
+        ("a.toml", "a = \n", "a.toml would not be valid"),
+        ("a.go", "func f() {\n", "'{' is never closed"),
+        ("a.js", "f(')');\n// )\nconst s = `}`;\n", ""),
+        ("a.js", "const a = /[(]/;\n", ""),
+        ("a.py", "x = 1\n# ... rest of the code\n", "not complete"),
+        ("a.md", "", "DELETE a.md"),
+        ("a.py", "x = 1\n", ""),
+    ],
+)
+def test_what_cannot_be_right_is_found_before_it_is_written(path: str, text: str, fault: str) -> None:
+    found = find_fault(path, text, "old = 1\n")
+    assert (fault in found) if fault else not found
+
+
+def test_an_ellipsis_that_was_in_the_file_stays() -> None:
+    assert find_elision("def f():\n    ...\n", "def f():\n    ...\n") == ""
+    assert find_elision("def f():\n    ...\n") == "..."
+
+
+@each(
+    "old, new",
+    [
+        (CODE, CODE.replace("return 2", "return 3")),
+        (CODE, CODE.replace("import os", "import os\nimport sys").replace("return 1", "return 7")),
+        ("a\nb\na\nb\na\n", "a\nb\na\nc\na\n"),
+        ("x\n" * 40, "x\n" * 20 + "y\n" + "x\n" * 20),
+        ("one\n", "one\ntwo\n"),
+    ],
+)
+def test_edits_are_exact_and_unique(old: str, new: str) -> None:
+    name, args = make_calls("a", new, old)
+    if name == "WriteFile":
+        assert args["content"] == new
+        return
+    edits: list[dict[str, Any]] = args.get("edits", [args])
+    text = old
+    for edit in edits:
+        assert text.count(edit["old_string"]) == 1
+        text = text.replace(edit["old_string"], edit["new_string"])
+    assert text == new
+
+
+def test_a_small_change_of_a_long_file_is_a_small_edit() -> None:
+    old = "".join(f"line {number}\n" for number in range(300))
+    edits = make_edits(old, old.replace("line 7\n", "line seven\n"))
+    assert edits is not None
+    assert [(edit.old, edit.new) for edit in edits] == [("line 7\n", "line seven\n")]
+    assert make_calls("a", "new\n", None) == ("WriteFile", {"file_path": "a", "content": "new\n"})
+
+
+@each(
+    "prompt, expected",
+    [
+        (
+            "Fix the typo 'recieve' in README.md.",
+            {"paths": ("README.md",), "terms": ("recieve",), "wants_change": True},
+        ),
+        ("Add a docstring to the function discount in a/b.py.", {"terms": ("discount",), "paths": ("a/b.py",)}),
+        ("Rename calc_sum to totalOf everywhere", {"terms": ("calc_sum", "totalOf"), "removes": True}),
+        ("How many TODO comments are in the shop folder?", {"counts": True, "is_question": True, "paths": ("shop",)}),
+        (
+            "In which file is the class Invoice defined?",
+            {"locates": True, "terms": ("Invoice",), "wants_change": False},
+        ),
+        ("Run python3 a/b.py --fast 3 and tell me what it prints.", {"command": "python3 a/b.py --fast 3"}),
+        ("python3 check.py fails. Find the bug and fix it.", {"command": "python3 check.py", "wants_change": True}),
+        ("The tests fail. Fix them.", {"runs_tests": True, "wants_change": True}),
+        ("Run the tests and report", {"runs_tests": True, "is_question": True, "wants_change": False}),
+        ("What has to be added to make it work?", {"is_question": True, "wants_change": False}),
+        ("Can you add a flag --x to main.py?", {"wants_change": True, "paths": ("main.py",)}),
+        ("The door shall also open with silver.", {"is_question": False, "wants_change": False}),
+        ("Use python3 main.py as an example.", {"command": ""}),
+    ],
+)
+def test_what_a_prompt_asks_for(prompt: str, expected: dict[str, Any]) -> None:
+    reading: PromptReading = read_prompt(prompt)
+    assert {name: getattr(reading, name) for name in expected} == expected
+
+
+def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> None:
+    project = ProjectFiles({"z.py": 10, "a.py": 10, "b/c.py": 10, "b/d.py": 10, "long.py": 5000, "x.lock": 3})
+    reading = read_prompt("Rename f_one in c.py.")
+    assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py", "a.py", "b/d.py")
+    assert choose_files(reading, project, {"f_one": ["z.py"]}, 30) == ("b/c.py", "z.py")
+    assert choose_files(read_prompt("Fix long.py"), project, {}, 100)[0] == "long.py", "a named file is always read"
+
+
+@each(
+    "files, expected",
+    [
+        ({"Makefile": "test:\n\ttrue\n", "test_a.py": ""}, "make test"),
+        ({"package.json": '{"scripts": {"test": "node t.js"}}'}, "npm test --silent"),
+        ({"go.mod": "", "a_test.go": ""}, "go test ./..."),
+        ({"a.test.js": "require('node:test')"}, "node --test"),
+        ({"test_a.py": "import unittest"}, "python3 -m unittest discover"),
+        ({"tests/test_a.py": "import unittest"}, "python3 -m unittest discover -s tests -t ."),
+        ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -m pytest -q"),
+        ({"a.py": ""}, ""),
+    ],
+)
+def test_the_command_that_runs_the_tests(files: dict[str, str], expected: str) -> None:
+    assert find_test_command(ProjectFiles(dict.fromkeys(files, 1)), files) == expected
+
+
+def test_parts_of_a_file_are_counted_in_words() -> None:
+    assert count_parts("a.py", CODE) == "a.py: 13 lines, 2 functions (one, two)"
+
+
+def test_the_examples_are_a_conversation() -> None:
+    roles = [type(message).__name__ for message in build_examples(can_edit=True, can_run=True)]
+    assert roles == ["PromptMessage", "ReplyMessage"] * 3
+
+
+@each(
+    "name, strategy",
+    [
+        ("qwen2.5-coder-1.5b", "files"),
+        ("llama3.2:3b", "files"),
+        ("smollm2-360m-instruct", "files"),
+        ("qwen2.5-coder:7b", "files"),
+        ("deepseek-coder-6.7b-instruct", "files"),
+        ("qwen3-8b", "tools"),
+        ("qwen2.5-coder-32b", "tools"),
+        ("gpt-oss:20b", "tools"),
+        ("some-model", "tools"),
+    ],
+)
+def test_size_and_family_choose_the_strategy(name: str, strategy: str) -> None:
+    assert choose_strategy(name, parse_parameter_count(name)) == strategy
