@@ -114,6 +114,19 @@ async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: 
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("backend", ["auto", "landlock", "off"])
+async def test_a_server_works_in_every_sandbox_and_writes_nothing_in_the_project(
+    start: Start, workspace: Path, backend: str
+):
+    config = {**fake("pull", f"trace={workspace}/.trace"), "sandbox": {"backend": backend}}
+    talk = await start([write(workspace / "a.txt", "BAD\n"), say("done")], config=config, trust=True)
+    await talk.say("go")
+    confined = not (await talk.client.get_info()).sandbox.startswith("no sandbox")
+    assert confined == (backend != "off") or backend == "landlock"
+    assert "bad word" in results(talk)[0]
+    assert (workspace / ".trace").exists() != confined
+
+
 async def test_a_call_survives_the_restart_of_its_server(start: Start, workspace: Path):
     (workspace / "a.txt").write_text("word\n")
     ask = call("lsp", {"action": "hover", "path": "a.txt", "symbol": "word"})

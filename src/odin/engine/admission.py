@@ -61,7 +61,7 @@ def _find_tool(call: Call, deps: CallDeps) -> tuple[Call, Tool[Any] | None]:
 async def _prepare_and_judge(call: Call, tool: Tool[Any], scope: CallScope, deps: CallDeps) -> Call:
     """Judge a call. A tool that must look up what the call acts on does so first."""
     if tool.prepares and not _unavailable_reason_of(tool, scope.mode, deps):
-        with suppress(msgspec.ValidationError):  # judging reports it
+        with suppress(Exception):  # judging refuses what was not prepared
             await tool.prepare(tool.parse(call.request.args), _make_context(call, scope, deps, ()))
     return _judge(call, tool, scope, deps)
 

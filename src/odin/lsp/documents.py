@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.lsp.protocol import PositionMap, Range, uri_of
+from odin.lsp.protocol import PositionEncoding, PositionMap, Range, uri_of
 from odin.policy.paths import open_for_reading
 from odin.tools.files import decode, to_printable
 
@@ -98,6 +98,13 @@ class OpenDocument:
         self.reviewed_version = 0
         self.review: asyncio.Task[None] | None = None
         self.published = asyncio.Event()
+        self._positions: tuple[SourceText, PositionMap] | None = None
+
+    def map_positions(self, encoding: PositionEncoding) -> PositionMap:
+        """Return the map of positions in the text as it is now. It is made once for each text."""
+        if self._positions is None or self._positions[0] is not self.source:
+            self._positions = self.source, PositionMap(self.source.text, encoding)
+        return self._positions[1]
 
     def describe(self) -> dict[str, Any]:
         """Return the document as a server is given it when it is opened."""

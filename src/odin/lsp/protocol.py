@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
-MAX_FRAME_BYTES = 32_000_000
+MAX_FRAME_BYTES = 16_000_000
 _MAX_HEADER_BYTES = 4_096
 
 WINDOW_S = 5.0
-MAX_WINDOW_BYTES = 64_000_000
+MAX_WINDOW_BYTES = 32_000_000
 MAX_WINDOW_MESSAGES = 10_000
 """What a server may send in one window. More would only keep Odin busy."""
 

@@ -408,7 +408,7 @@ class LanguageServer:
             self._keep_diagnostics(document, cast("list[Any]", items))
 
     def _keep_diagnostics(self, document: OpenDocument, items: list[Any]) -> None:
-        found = parse_diagnostics(items, self.map_positions(document.source.text), self.spec.name)
+        found = parse_diagnostics(items, document.map_positions(self._encoding), self.spec.name)
         before, document.diagnostics = document.diagnostics, found
         if before != found:
             self._on_change()

@@ -475,13 +475,14 @@ def _apply_edits(path: str, edits: Sequence[_RawTextEdit], server: LanguageServe
     if source is None:
         raise Refusal(f"The renaming would change {path}, which cannot be read as text.")
     positions = server.map_positions(source.text)
-    spans = sorted((positions.to_offset(edit.range.start), positions.to_offset(edit.range.end), edit) for edit in edits)
+    to_offset = positions.to_offset
+    spans = sorted((to_offset(edit.range.start), to_offset(edit.range.end), edit.newText) for edit in edits)
     parts: list[str] = []
     at = 0
-    for start, end, edit in spans:
+    for start, end, text in spans:
         if start < at or end < start:
             raise Refusal(f"The language server sent overlapping edits for {path}.")
-        parts += [source.text[at:start], edit.newText]
+        parts += [source.text[at:start], text]
         at = end
     return RenamedFile(resolved.path, source.text, "".join([*parts, source.text[at:]]), len(spans))
 

@@ -1,0 +1,96 @@
+"""What servers answer to the tools is read with care."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.context.file_cache import FileCache
+from odin.core.tool import ToolContext
+from odin.lsp.server import LanguageServer
+from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
+
+from .conftest import Serve
+
+SPAN = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 3}}
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> ToolContext:
+    root = os.path.realpath(tmp_path)
+    Path(root, "a.txt").write_text("old old\n")
+    Path(root, "b.bin").write_bytes(b"\0")
+    return ToolContext(
+        cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
+    )
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
+    """Let every server give this answer."""
+
+    async def ask(self: LanguageServer, method: str, params: Any, timeout: float = 0) -> Any:
+        return result
+
+    monkeypatch.setattr(LanguageServer, "ask", ask)
+
+
+async def test_a_renaming_that_is_no_edit_of_project_files_is_refused(
+    serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
+):
+    uri = f"file://{ctx.root}/a.txt"
+    edit = {"range": SPAN, "newText": "new"}
+    table: list[tuple[Any, str]] = [
+        (None, "finds nothing to rename"),
+        ([], "finds nothing to rename"),
+        ({"changes": 5, "documentChanges": None}, "finds nothing to rename"),
+        ({"changes": {uri: []}}, "finds nothing to rename"),
+        ({"changes": {uri: 5}}, "sent an edit that is none"),
+        ({"changes": {uri: [{"range": SPAN}]}}, "sent an edit that is none"),
+        ({"changes": {uri: [edit, {**edit, "newText": "x"}]}}, "overlapping edits"),
+        ({"changes": {"untitled:x": [edit]}}, "which is no file"),
+        ({"changes": {f"{uri}x": [edit]}}, "cannot be read as text"),
+        ({"changes": {f"file://{ctx.root}/b.bin": [edit]}}, "cannot be read as text"),
+        ({"changes": {f"file://{ctx.root}/../x": [edit]}}, "is outside the project"),
+        ({"documentChanges": [{"kind": "delete", "uri": uri}]}, "create, move or delete files"),
+        ({"documentChanges": [{"textDocument": 5, "edits": [edit]}]}, "which is no file"),
+        ({"changes": {f"{uri}{number}": [edit] for number in range(300)}}, "300 files; 200 is the limit"),
+    ]
+    tool = LspRenameTool(lambda: servers, FileCache())
+    servers = serve()
+    args = RenameArgs("a.txt", "old", "new")
+    for result, reason in table:
+        answer_with(monkeypatch, result)
+        await tool.prepare(args, ctx)
+        assert reason in tool.refusal_of(args), result
+        assert (await tool.run(args, ctx)).is_error
+    answer_with(monkeypatch, {"documentChanges": [{"textDocument": {"uri": uri}, "edits": [edit]}]})
+    await tool.prepare(args, ctx)
+    Path(ctx.root, "a.txt").write_text("other\n")
+    assert "has changed in the meantime" in (await tool.run(args, ctx)).text
+    assert Path(ctx.root, "a.txt").read_text() == "other\n"
+
+
+async def test_places_that_are_none_are_left_out_and_many_are_bounded(
+    serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
+):
+    servers = serve()
+    tool = LspTool(lambda: servers)
+    here = {"uri": f"file://{ctx.root}/a.txt", "range": SPAN}
+    link = {"targetUri": "file:///usr/lib/x.txt", "targetSelectionRange": SPAN}
+    far = [{"uri": here["uri"], "range": {**SPAN, "start": {"line": line, "character": 0}}} for line in range(99)]
+    table: list[tuple[Any, list[str]]] = [
+        (None, ["No reference found."]),
+        ([None, 5, {}, {"uri": 1}, {"uri": "http://x", "range": SPAN}, here, here], ["a.txt:1:1: old old"]),
+        (link, ["/usr/lib/x.txt:1:1"]),
+        ([{**here, "uri": f"file://{ctx.root}/{name}.txt"} for name in range(60)], ["0.txt:1:1", "... and 10 more"]),
+        (far, ["a.txt:1:1: old old", "a.txt:2:1"]),
+    ]
+    for result, expected in table:
+        answer_with(monkeypatch, result)
+        lines = (await tool.run(LspArgs("references", "a.txt", symbol="old"), ctx)).text.splitlines()
+        assert [lines[0], *lines[1:][-1:]] == expected
+    answer_with(
+        monkeypatch, [{"name": "x" * 999, "kind": 99, "location": {"uri": here["uri"], "range": SPAN}}, {"name": 5}]
+    )
+    assert (await tool.run(LspArgs("symbols", query="x"), ctx)).text == f"a.txt:1: {'x' * 200} (symbol)"
