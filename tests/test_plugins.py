@@ -198,6 +198,8 @@ def test_names_that_two_have(run_odin: Run, tmp_path: Path, home: Path) -> None:
             ("/letter", "My letter."),
             ("/office:letter Bob", "Write a letter to Bob."),
             ("/review", "The plugin's review."),
+            ("/Office:Review", "The plugin's review."),
+            ("/office:pdf", "Fill."),
             ("/office:help", "The plugin's help."),
         ):
             assert run_prompt(run_odin, server, typed).returncode == 0

@@ -257,3 +257,20 @@ def test_files_and_folders_that_the_project_does_not_have_are_reported(tmp_path:
         (4, "instructions: the project has no file 'docs'."),
     ]
     assert find(catalog, "wrong").venv == "out", "it may be made later"
+
+
+def test_examples_that_are_not_indented_belong_to_the_description(tmp_path: Path) -> None:
+    text = (
+        "---\nname: reviewer\ndescription: Use it when: code was written.\n\n<example>\nContext: a change\n"
+        'user: "review"\n<commentary>\nJust text.\n</commentary>\n</example>\n\nmodel: opus\ntool: Read\n---\nReview.'
+    )
+    write(tmp_path / "reviewer.md", text)
+    catalog = load(tmp_path)
+    assert [(item.line, item.text) for item in catalog.problems] == [
+        (14, "Unknown key 'tool' is ignored. Did you mean tools?")
+    ]
+    found = catalog.find_type("reviewer")
+    assert found.description.endswith(
+        '<example> Context: a change user: "review" <commentary> Just text. </commentary> </example>'
+    )
+    assert found.model == "opus"

@@ -209,6 +209,13 @@ def find_changed_programs(config: Config, plugin: str = "") -> Sequence[str]:
     return find_changed_files(next(item for item in config.plugins if item.folder == plugin))
 
 
+def _shorten_warnings(warnings: Sequence[str], declared: LayerDeclaration) -> Sequence[str]:
+    """Return the warnings about hooks; those about a plugin in one sentence, because the user did not write them."""
+    if not declared.plugin or len(warnings) < 2:
+        return warnings
+    return (f"{declared.source}: {len(warnings)} settings of its hooks are ignored. See `odin plugin add`.",)
+
+
 class HookFacts(msgspec.Struct, frozen=True):
     """What every hook call receives about the session."""
 
@@ -264,7 +271,7 @@ class HookSet:
         from odin.policy.hook_declaration import parse_hooks
 
         parsed = [(parse_hooks(item.value, item.source), item) for item in declarations]
-        self.warnings = tuple(warning for hooks, _ in parsed for warning in hooks.warnings)
+        self.warnings = tuple(warning for hooks, item in parsed for warning in _shorten_warnings(hooks.warnings, item))
         for hooks, item in parsed:
             for hook in hooks.hooks:
                 own = msgspec.structs.replace(hook, project=item.layer == "project", plugin=item.plugin)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from odin.app.compose import SessionComposition
 
 
+_MAX_PROBLEMS = 10
+"""Mistakes in agent files that a session reports."""
+
+
 def describe_session(session: "SessionComposition") -> SessionInfo:
     mode = session.restrict_mode(mode_of(session.config.mode))
     return SessionInfo(
@@ -109,7 +113,10 @@ def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
 def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:
     config = session.config
     if session.roles.has_own_agents:
-        yield from (problem.describe() for problem in session.load_agents().problems)
+        problems = [problem.describe() for problem in session.load_agents().problems]
+        yield from problems[:_MAX_PROBLEMS]
+        if len(problems) > _MAX_PROBLEMS:
+            yield f"{len(problems) - _MAX_PROBLEMS} more problems with agent files. See `odin agents`."
     if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
         from odin.app.roles import describe_unused_files
 

@@ -142,7 +142,8 @@ class CommandLibrary:
         found = {name: text.command for name, text in self._read_all().items()}
         for skill in self._skills.list_skills() if self._skills is not None else ():
             if skill.for_user and not is_reserved(skill.name):
-                command = CustomCommand(skill.name, to_plain_line(skill.description), skill.hint, "skill")
+                about = to_plain_line(skill.description)
+                command = CustomCommand(skill.name, about, skill.hint, "skill", skill.plugin)
                 found.setdefault(skill.name.casefold(), command)
         return tuple(found[name] for name in sorted(found))
 
@@ -153,7 +154,7 @@ class CommandLibrary:
         text = found.get(name.casefold())
         if text is None:
             plugin, _, rest = name.casefold().partition(":")
-            text = other if (other := found.get(rest)) and other.plugin.casefold() == plugin else None
+            text = other if (other := found.get(rest)) and other.command.plugin.casefold() == plugin else None
         return None if text is None else (text, arguments)
 
     def expand_skill(self, typed: str, session: str = "") -> "tuple[Skill, str] | None":
@@ -193,7 +194,7 @@ class CommandLibrary:
                     continue
                 if is_typable(page.name):
                     text = _make_text(page.name, page.front.values, page.front.body, source.source, page.path)
-                    yield replace(text, plugin=source.plugin)
+                    yield replace(text, command=replace(text.command, plugin=source.plugin)) if source.plugin else text
                 else:
                     self._warn(f"{page.path} is ignored: its name must be one word.")
 
@@ -214,8 +215,9 @@ class CommandLibrary:
 
     def _add(self, found: dict[str, CommandText], text: CommandText) -> None:
         name = text.command.name.casefold()
-        if text.plugin and (name in found or is_reserved(name)):
-            text = replace(text, command=replace(text.command, name=f"{text.plugin}:{text.command.name}"))
+        plugin = text.command.plugin
+        if plugin and (name in found or is_reserved(name)):
+            text = replace(text, command=replace(text.command, name=f"{plugin}:{text.command.name}"))
             name = text.command.name.casefold()
         if is_reserved(name):
             self._warn(f"{text.path} is ignored: /{name} is a built-in command. Rename it.")

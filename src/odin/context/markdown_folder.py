@@ -175,13 +175,20 @@ def _compose(text: str) -> "yaml.Node | str | None":
 
 
 def _split_blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each top-level key with its continuation lines, and its place in the list."""
+    """Yield each top-level key with its continuation lines, and its place in the list.
+
+    The descriptions of many agents have examples in tags that are not indented; those belong to the value, too.
+    """
     block: list[str] = []
+    is_example = False
     for at, line in enumerate(lines):
-        if line.strip() and not line[0].isspace() and not line.startswith(("- ", "#")) and block:
+        continues = is_example or not line.strip() or line[0].isspace() or line.startswith(("- ", "#", "<"))
+        if block and not continues:
             yield at - len(block), block
             block = []
         block.append(line)
+        start, end = line.rfind("<example>"), line.rfind("</example>")
+        is_example = start > end if start != end else is_example
     if block:
         yield len(lines) - len(block), block
 

@@ -216,7 +216,7 @@ class _SkillReader:
             if name == own or not _NAME.fullmatch(own):
                 shown = to_plain_line(name)
                 raise _Unusable(f"{shown!r} is not a name: use letters, digits and hyphens.", self._line_of("name"))
-            self._report_at("name", f"{to_plain_line(name)!r} is not a name. The folder's name is used.")
+            self._report_at("name", f"{to_plain_line(name)!r} is not a name. The folder's name is used.", strict=True)
             name = own
         if name != own:
             self._report_at("name", f"name is {name}, but the folder is called {to_plain_line(own)}.", strict=True)

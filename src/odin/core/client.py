@@ -304,13 +304,19 @@ CommandSource = Literal["project", "user", "project config", "user config", "ski
 class CustomCommand(Struct, frozen=True):
     """A custom slash command, `/name` or `/folder/name`; `name` has no slash.
 
-    `description` and `hint` (for its arguments) are one line each.
+    `description` and `hint` (for its arguments) are one line each. A command of a `plugin` is also `/plugin:name`.
     """
 
     name: str
     description: str = ""
     hint: str = ""
     source: CommandSource = "project"
+    plugin: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which it can be called."""
+        return (self.name, f"{self.plugin}:{self.name}") if self.plugin and ":" not in self.name else (self.name,)
 
 
 class AgentSummary(Struct, frozen=True):

@@ -173,7 +173,7 @@ async def refuse_unknown_command(client: Client, text: str) -> None:
     word = text.split(None, 1)[0] if text[:1] == "/" and text.strip() else ""
     if not _COMMAND_WORD.fullmatch(word) or find_slash_command(word) is not None or os.path.lexists(word):
         return
-    custom = [command.name for command in await client.list_commands()]
+    custom = [name for command in await client.list_commands() for name in command.names]
     if word[1:].casefold() in map(str.casefold, custom):
         return
     names = (name for command in SLASH_COMMANDS for name in (command.name, *command.aliases))
