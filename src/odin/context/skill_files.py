@@ -52,10 +52,10 @@ def load_skills(folders: Iterable[SkillFolder]) -> SkillCatalog:
     """Return the skills of these folders, strongest first."""
     skills: list[Skill] = []
     problems: list[SkillProblem] = []
-    seen: set[str] = set()
+    seen: set[tuple[int, int]] = set()
     for folder in folders:
         for path in _SkillWalk(folder, problems).walk():
-            if (place := os.path.realpath(path)) in seen:
+            if (place := _identify(path)) in seen:
                 continue
             seen.add(place)
             found = read_skill(path, folder, problems.append)
@@ -65,6 +65,15 @@ def load_skills(folders: Iterable[SkillFolder]) -> SkillCatalog:
     return SkillCatalog(skills, used)
 
 
+def _identify(path: str) -> tuple[int, int]:
+    """Return what two names of the same file or folder have in common."""
+    try:
+        info = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return 0, hash(path)
+    return info.st_dev, info.st_ino
+
+
 class _SkillWalk:
     """The SKILL.md files below a folder, sorted by path. Folders inside of a skill are not searched."""
 
@@ -72,7 +81,7 @@ class _SkillWalk:
         self._top = folder
         self._within = os.path.realpath(folder.within) if folder.within else ""
         self._problems = problems
-        self._entered: set[str] = set()
+        self._entered: set[tuple[int, int]] = set()
         self._scanned = 0
         self._found = 0
         self._is_full = False
@@ -84,10 +93,10 @@ class _SkillWalk:
             yield from self._walk_folder(self._top.folder, _MAX_DEPTH)
 
     def _walk_folder(self, folder: str, depth: int) -> Iterator[str]:
-        real = os.path.realpath(folder)
-        if real in self._entered or self._is_full:
+        place = _identify(folder)
+        if place in self._entered:
             return
-        self._entered.add(real)
+        self._entered.add(place)
         names = self._list_names(folder)
         own = next((name for name in (SKILL_FILE, SKILL_FILE.lower()) if name in names), "")
         if own:
@@ -95,7 +104,7 @@ class _SkillWalk:
             return
         inner = (name for name in sorted(names) if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         for path in (f"{folder}/{name}" for name in inner if depth):
-            if os.path.isdir(path) and self._is_inside(path):  # noqa: PTH112
+            if not self._is_full and os.path.isdir(path) and self._is_inside(path):  # noqa: PTH112
                 yield from self._walk_folder(path, depth - 1)
 
     def _take_file(self, path: str) -> Iterator[str]:
