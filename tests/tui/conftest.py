@@ -231,7 +231,7 @@ def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 0.03)
     monkeypatch.setattr("odin.ui.tui.dialogs.sessions.SEARCH_DELAY_S", 0.05)
     monkeypatch.setattr("odin.ui.tui.dialog_queue._RETRY_S", 0.02)
-    monkeypatch.setattr("odin.ui.tui.app.FRAME_S", 0.005)
+    monkeypatch.setattr("odin.ui.tui.timers.FRAME_S", 0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,6 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 
 from odin.core.client import Client, SessionInfo, Sessions
@@ -57,43 +56,9 @@ from odin.ui.tui.search import SearchBar
 from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.terminal_driver import OdinDriver, redraw
 from odin.ui.tui.terminal_input import BACKGROUND_QUERY, BackgroundReported
+from odin.ui.tui.timers import FrameTimer, call_after
 from odin.ui.tui.transcript import TranscriptView
 from odin.ui.tui.transcript_model import TranscriptModels
-
-FRAME_S = 1 / 30
-MAX_PAUSE_S = 0.25
-
-
-class FrameTimer:
-    """Draws all changes since the last frame at once.
-
-    A slow frame is followed by a pause of twice its duration, so that typing stays responsive while output streams.
-    """
-
-    def __init__(self, app: App[Any], draw: Callable[[], None]) -> None:
-        self._app = app
-        self._draw = draw
-        self._is_scheduled = False
-        self._started_at = 0.0
-        self._next_at = 0.0
-
-    def request_frame(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._app.set_timer(max(FRAME_S, self._next_at - time.perf_counter()), self._draw_frame)
-
-    def _draw_frame(self) -> None:
-        self._is_scheduled = False
-        if not self._app.is_running:
-            return
-        self._started_at = time.perf_counter()
-        self._draw()
-        self._app.call_after_refresh(self._schedule_pause)
-
-    def _schedule_pause(self) -> None:
-        now = time.perf_counter()
-        self._next_at = now + min(2 * (now - self._started_at), MAX_PAUSE_S)
-
 
 RESIZE_SETTLE_S = 0.15
 """How long the size must be stable before the screen is redrawn."""
@@ -188,7 +153,7 @@ class OdinApp(App[int], inherit_bindings=False):
         ]
         self._toasts = Toasts(self)
         self._frame_timer = FrameTimer(self, self._draw)
-        self._redraw_timer: Timer | None = None
+        self._redraw_timer: asyncio.TimerHandle | None = None
         self.follower = SessionFollower(self)
         self._set_up_theme()
         self.keys = KeyTable(self.settings.keys)
@@ -364,8 +329,8 @@ class OdinApp(App[int], inherit_bindings=False):
         self.call_next(self.side.update_placement)  # Textual sets the new size after this
         self.request_frame()
         if self._redraw_timer is not None:
-            self._redraw_timer.stop()
-        self._redraw_timer = self.set_timer(RESIZE_SETTLE_S, self._redraw_after_resize)
+            self._redraw_timer.cancel()
+        self._redraw_timer = call_after(self, RESIZE_SETTLE_S, self._redraw_after_resize)
 
     def _redraw_after_resize(self) -> None:
         """Query the terminal for its size, because the last SIGWINCH of a burst can be lost."""

@@ -22,6 +22,7 @@ from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Prompt
+from odin.ui.tui.timers import call_after
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -117,7 +118,7 @@ class DialogQueue:
     def _retry_later(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._app.set_timer(_RETRY_S, self._open_next)
+            call_after(self._app, _RETRY_S, self._open_next)
 
     def _is_user_busy(self) -> bool:
         if len(self._app.screen_stack) > 1:

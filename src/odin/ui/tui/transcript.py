@@ -28,6 +28,7 @@ from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.search import SearchBar, TranscriptSearch, highlight_matches, line_of
+from odin.ui.tui.timers import call_after
 from odin.ui.tui.transcript_layout import (
     Anchor,
     BlockLayout,
@@ -134,7 +135,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         return self.block_layout.blocks
 
     def on_mount(self) -> None:
-        self.set_timer(PRELOAD_S, self._preload)
+        call_after(self, PRELOAD_S, self._preload)
 
     def _preload(self) -> None:
         self.run_worker(asyncio.to_thread(_import_preload_modules), exit_on_error=False)
@@ -282,7 +283,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     def _schedule_tick(self) -> None:
         if not self._is_ticking and self.is_attached and any(block.is_animated for block in self.list_visible()):
             self._is_ticking = True
-            self.set_timer(SPINNER_S, self._tick)
+            call_after(self, SPINNER_S, self._tick)
 
     def _tick(self) -> None:
         self._is_ticking = False

@@ -17,6 +17,7 @@ from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import theme_of
 from odin.ui.tui.panels.status import MODE_WORDS
+from odin.ui.tui.timers import call_after
 
 
 class QueuedPrompts:
@@ -197,7 +198,7 @@ class QueuePanel(Widget, can_focus=True):
             return
         self._is_changed = False
         if len(self.queued) and not self.display:
-            self.set_timer(_SHOW_DELAY_S, self._update_display)
+            call_after(self, _SHOW_DELAY_S, self._update_display)
         else:
             self._update_display()
 

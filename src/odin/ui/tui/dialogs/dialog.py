@@ -17,6 +17,7 @@ from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints, TextPage
 from odin.ui.tui.keys import KeyScope, is_typing_key
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
+from odin.ui.tui.timers import call_after
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -169,7 +170,7 @@ class RequestDialog(Dialog[Result]):
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
         self.odin.transcript.to_end()
-        self.set_timer(QUIET_S, self._check_quiet)
+        call_after(self, QUIET_S, self._check_quiet)
         if self._deadline:
             self.set_interval(1.0, self.retitle)
 
@@ -219,7 +220,7 @@ class RequestDialog(Dialog[Result]):
     def _check_quiet(self) -> None:
         left = self._quiet_from + QUIET_S - time.monotonic()
         if left > 0.001:
-            self.set_timer(left, self._check_quiet)
+            call_after(self, left, self._check_quiet)
             return
         self.ready = True
         self.handle_ready()

@@ -36,6 +36,7 @@ from odin.core.event import (
 from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.facts import SessionFacts
+from odin.ui.tui.timers import call_after
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -217,7 +218,7 @@ class PanelUpdater:
             if client is self._client:
                 self.facts.update(info, context)
         self._app.request_frame()
-        self._app.set_timer(REFRESH_S, self._allow_refresh)
+        call_after(self._app, REFRESH_S, self._allow_refresh)
 
     def _allow_refresh(self) -> None:
         self._is_refreshing = False

@@ -1,0 +1,51 @@
+"""Calls after a delay, and the timer of frames."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from textual.app import App
+from textual.message_pump import MessagePump
+
+FRAME_S = 1 / 30
+MAX_PAUSE_S = 0.25
+
+
+def call_after(target: MessagePump, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+    """Call `callback` as a message of `target` after `delay` seconds.
+
+    Textual's `set_timer` would skip the call if the process were suspended for that long at the wrong moment.
+    """
+    return asyncio.get_running_loop().call_later(delay, target.call_next, callback)
+
+
+class FrameTimer:
+    """Draws all changes since the last frame at once.
+
+    A slow frame is followed by a pause of twice its duration, so that typing stays responsive while output streams.
+    """
+
+    def __init__(self, app: App[Any], draw: Callable[[], None]) -> None:
+        self._app = app
+        self._draw = draw
+        self._is_scheduled = False
+        self._started_at = 0.0
+        self._next_at = 0.0
+
+    def request_frame(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            call_after(self._app, max(FRAME_S, self._next_at - time.perf_counter()), self._draw_frame)
+
+    def _draw_frame(self) -> None:
+        self._is_scheduled = False
+        if not self._app.is_running:
+            return
+        self._started_at = time.perf_counter()
+        self._draw()
+        self._app.call_after_refresh(self._schedule_pause)
+
+    def _schedule_pause(self) -> None:
+        now = time.perf_counter()
+        self._next_at = now + min(2 * (now - self._started_at), MAX_PAUSE_S)
