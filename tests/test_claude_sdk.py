@@ -726,6 +726,8 @@ async def test_tools_that_the_client_hosts(configure: Configure) -> None:
         return {"content": [{"type": "text", "text": f"sum: {args['a'] + args['b']}"}]}
 
     script = [call("mcp__calc__add", {"a": 2, "b": 3}, id="toolu_1"), say("5")]
+    messages: list[Message] = []
+    status: Any = None
     with ScriptedServer(script) as server:
         hosted = create_sdk_mcp_server("calc", tools=[add])
         options = configure(server, mcp_servers={"calc": hosted}, allowed_tools=["mcp__calc__add"])

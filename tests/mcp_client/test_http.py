@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = ["opened"]
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(app: Any) -> Generator[str]:
     """Run a web application on loopback; yield its address."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

@@ -179,17 +179,14 @@ class ServerConnection:
                 await _wait_for_any(self._stop, transport.closed)
                 self._client = None
         except Exception as error:
-            if not was_ready and transport is not None and transport.is_faulty:
+            if was_ready:
+                return "" if self._stop.is_set() else transport.describe_end()
+            if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
-            if (
-                not was_ready
-                and transport is not None
-                and transport.closed.is_set()
-                and not isinstance(_unpack(error), TimeoutError)
-            ):
+            is_late = isinstance(_unpack(error), TimeoutError)
+            if transport is not None and transport.closed.is_set() and not is_late:
                 raise ServerEnded(transport.describe_end()) from None
-            if not was_ready:
-                raise
+            raise
         return "" if self._stop.is_set() or transport is None else transport.describe_end()
 
     @asynccontextmanager
