@@ -28,6 +28,7 @@ GROUPS = (
     "cache",
     "edit",
     "lsp",
+    "servers",
     "commands",
     "cancel",
     "speculate",
