@@ -156,7 +156,7 @@ def test_modules_are_nouns():
     assert [str(path.relative_to(PACKAGE)) for name, path in names.items() if not is_noun(name)] == []
 
 
-MOST_MODULES = 420
+MOST_MODULES = 450
 MOST_LINES = 600
 """Of a module. Most have 100 to 400: a reader can keep one in mind."""
 

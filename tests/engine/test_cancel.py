@@ -122,6 +122,16 @@ async def test_what_a_command_had_printed_is_kept_for_user_and_model(start: Star
     assert request.results["c_a"].endswith(ended.text)
 
 
+async def test_a_command_that_had_printed_nothing_is_the_same_before_and_after_it_began(
+    start: Start, workspace: Path
+) -> None:
+    talk = await start([call("ExecuteCommand", {"command": "touch begun; sleep 600"}, id="c_a"), say("fine")])
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    await stop(talk, prompt)
+    assert [ended.text for ended in talk.all(ToolEnded)] == [INTERRUPTED]
+
+
 async def test_a_hook_that_checks_results_keeps_unchecked_output_from_the_model(start: Start, workspace: Path) -> None:
     hooks = {"PostToolUse": [claude("exit 0")]}
     talk = await start([call("ExecuteCommand", {"command": NOISY}, id="c_a"), say("fine")], config={"hooks": hooks})

@@ -310,7 +310,8 @@ def record_interrupted(call: Call, scope: CallScope, deps: CallDeps) -> None:
     ):
         output = msgspec.structs.replace(output, text=UNCHECKED_TEXT, view=output.view or output.text)
     if call.stage == "running":
-        output = msgspec.structs.replace(output, text=f"{output.text}\n\n[{INTERRUPTED}]")
+        text = f"{output.text}\n\n[{INTERRUPTED}]" if output.text else INTERRUPTED
+        output = msgspec.structs.replace(output, text=text)
     output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
     with suppress(OdinError):  # the end of the turn reports a log that cannot be written
         _emit_result(_make_event(call, output, secrets), call, scope, deps)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from odin.core.errors import CommandTimedOut
 from odin.core.lazy_pattern import compile_lazily
@@ -415,7 +416,7 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
                 cwd=ctx.cwd,
                 timeout=seconds,
                 on_output=progress.feed,
-                on_cancelled=lambda stopped: ctx.keep_partial(_make_output(args, stopped, [], " (interrupted)")),
+                on_cancelled=lambda stopped: ctx.keep_partial(_make_partial(args, stopped)),
                 sandbox_profile=ctx.sandbox_profile,
             )
         except OSError as error:
@@ -431,6 +432,12 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         if self._background is None:
             return fail("Not run: background processes are not available here. End the command with & instead.")
         return spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
+
+
+def _make_partial(args: ExecuteArgs, stopped: CommandResult) -> ToolOutput:
+    """Return the output of an interrupted command. Its text is empty if it had printed nothing."""
+    output = _make_output(args, stopped, [], " (interrupted)")
+    return output if stopped.output.strip("\n") else replace(output, text="")
 
 
 def _make_output(args: ExecuteArgs, finished: CommandResult, remarks: list[str], ending: str) -> ToolOutput:
