@@ -173,6 +173,14 @@ def test_two_skills_with_one_name_in_a_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_a_check_finds_what_is_not_yaml_but_can_be_used(tmp_path: Path) -> None:
+    path = write_skill(tmp_path, "s", description="[for: tables")
+    (skill,), (problem,) = check_skills(str(tmp_path))
+    assert skill.description == "[for: tables"
+    assert problem.describe().startswith(f"{path}:3: description is not valid YAML (")
+    assert load(tmp_path).problems == ()
+
+
 def test_a_check_finds_what_the_standard_forbids(tmp_path: Path) -> None:
     text = "See [a](references/a.md) and [b](https://example.org).\n!`git status`\n"
     path = write_skill(tmp_path, "s", text, name="Other", description="d" * 1100, modle="x", hooks="y")

@@ -193,6 +193,8 @@ class _SkillReader:
             raise _Unusable("Its front matter is empty or is not closed with ---.", 1)
         for line, problem in front.errors:
             self._report(line, problem)
+        for key, why in front.as_text.items():
+            self._report_at(key, f"{key} is not valid YAML ({why}). It is read as plain text.", strict=True)
         name = self._read_name()
         description = self._read_description()
         if not front.body and info.st_size <= _HEAD_BYTES:
