@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+import msgspec
 import pytest
 
 from odin.app import workspace as workspace_module
@@ -84,6 +85,16 @@ def test_settings_add_change_and_disable_servers(tmp_path: Path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a.lua").write_text("")
     assert is_for_project(lua, str(tmp_path))
+
+
+def test_a_server_is_told_the_interpreter_of_the_project(serve: Serve, tmp_path: Path):
+    server = serve().all[0]
+    server.spec = msgspec.structs.replace(server.spec, python_setting=("python", "pythonPath"))
+    assert server._add_interpreter({"a": 1}) == {"a": 1}
+    install(tmp_path / "venv/bin", "python")
+    path = f"{os.path.realpath(tmp_path)}/venv/bin/python"
+    assert server._add_interpreter({"a": 1}) == {"a": 1, "python": {"pythonPath": path}}
+    assert server._add_interpreter({"python": {"pythonPath": "x"}}) == {"python": {"pythonPath": "x"}}
 
 
 async def test_without_a_sandbox_programs_of_the_project_are_not_started(serve: Serve, tmp_path: Path):

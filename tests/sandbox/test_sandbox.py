@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.tool import SandboxProfile
 from odin.sandbox.backends import find_landlock_abi
+from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.runner import SandboxUnavailable
 
 from .processes import alive, folder_of
@@ -279,6 +281,34 @@ def sleepers(project: SandboxedProject) -> set[int]:
     """Return the sleeping processes whose working directory is the project."""
     found = subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True, check=False)
     return {pid for pid in map(int, found.stdout.split()) if folder_of(pid) == project.root}
+
+
+@pytest.mark.parametrize("scope", [(), None])
+async def test_a_program_that_odin_talks_to(open_project: Open, use: str, scope: tuple[str, ...] | None) -> None:
+    """It stays when the sandbox of commands is replaced; it is suspected of changes only if it may write."""
+    project = open_project(use)
+    heard = bytearray()
+    running, pipe = project.runner.start_connected(
+        ["sh", "-c", "touch there 2>/dev/null; read line; echo got $line; read line; echo got $line; sleep 1000"],
+        cwd=str(project.root),
+        env={},
+        on_output=heard.extend,
+        errors=HeadTailBuffer(1000),
+        sandbox_profile=SandboxProfile(scope=scope),
+    )
+    pipe.write(b"one\n")
+    await until(lambda: heard.endswith(b"got one\n"))
+    assert (project.root / "there").exists() == (scope is None)
+    await project.run("true")
+    (project.root / ".envrc").write_text("from outside")
+    is_replaced = use == "bubblewrap" and scope == ()
+    assert (await project.run("echo x >> .envrc" if is_replaced else "true")).code == is_replaced
+    assert project.runner.take_late_changes() == (() if scope == () else (".envrc",))
+    pipe.write(b"two\n")
+    await until(lambda: heard.endswith(b"got two\n"))
+    project.runner.kill_process(running)
+    await running.done
+    pipe.close()
 
 
 async def test_a_sandbox_that_was_killed_is_made_again(open_project: Open, use: str) -> None:

@@ -50,7 +50,8 @@ class ServerSpec(Struct, frozen=True):
     """How a server is started and what it is for. `programs` are the places of its program, the preferred one first.
 
     `navigates`: it finds definitions and references. `family`: of the servers of one family only one is used.
-    `options` are its settings; sections are looked up in them. `writes`: it must write to the project.
+    `options` are its settings; sections are looked up in them. `python_setting` is the section and the name of the one
+    for the interpreter of the project, which a server does not find itself. `writes`: it must write to the project.
     `sandboxed` is what the user wants; `needs_sandbox`: the project configures it, so it never runs without one.
     """
 
@@ -60,6 +61,7 @@ class ServerSpec(Struct, frozen=True):
     file_types: tuple[str, ...] = ()
     root_markers: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict[str, Any])
+    python_setting: tuple[str, str] | None = None
     env: dict[str, str] = field(default_factory=dict[str, str])
     navigates: bool = True
     family: str = ""
@@ -112,6 +114,7 @@ class LanguageServer:
         self._pipe: InputPipe | None = None
         self._connection: JsonRpcConnection | None = None
         self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
+        self._options: dict[str, Any] = spec.options
         self._capabilities: dict[str, Any] = {}
         self._encoding: PositionEncoding = "utf-16"
         self._pulls = False
@@ -150,8 +153,8 @@ class LanguageServer:
             result = await self._connection.request("initialize", self._build_initialize(), START_TIMEOUT_S)
             self._read_capabilities(result)
             self._connection.notify("initialized", {})
-            if self.spec.options:
-                self._connection.notify("workspace/didChangeConfiguration", {"settings": self.spec.options})
+            if self._options:
+                self._connection.notify("workspace/didChangeConfiguration", {"settings": self._options})
         except (ServerFault, OSError) as error:
             if self.status == "starting":
                 self._fail(self._describe_failure(str(error)))
@@ -173,6 +176,7 @@ class LanguageServer:
             raise ServerFault(f"{name} is a program of the project and is not started without a sandbox")
         # a scope gives it a sandbox of its own, so that it does not keep the one of commands busy
         profile = SandboxProfile(scope=(self._root,) if spec.writes else ()) if confined else None
+        self._options = self._add_interpreter(spec.options) if confined else spec.options
         env = {**({} if confined else self._build_outside_environment()), **spec.env}
         self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
         connection = self._connection = JsonRpcConnection(
@@ -188,6 +192,14 @@ class LanguageServer:
         )
         self._running = running
         running.done.add_done_callback(lambda _: self._on_exit(running))
+
+    def _add_interpreter(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options with the interpreter of the project's environment, unless they name one. It is run."""
+        section, name = self.spec.python_setting or ("", "")
+        paths = (f"{self._root}/{folder}/bin/python" for folder in (".venv", "venv"))
+        found = next((path for path in paths if section and os.access(path, os.X_OK)), "")
+        given = options.get(section, {})
+        return {**options, section: {name: found, **given}} if found and isinstance(given, dict) else options
 
     def _is_own(self, path: str) -> bool:
         """True for a program of the project, which a command or an edit could have changed."""
@@ -211,7 +223,7 @@ class LanguageServer:
             "rootUri": folder["uri"],
             "rootPath": self._root,
             "workspaceFolders": [folder],
-            "initializationOptions": self.spec.options,
+            "initializationOptions": self._options,
             "capabilities": _CAPABILITIES,
         }
 
@@ -473,7 +485,7 @@ class LanguageServer:
     def _find_setting(self, item: Any) -> Any:
         """Return the section of the options that the server asks for, such as `python.analysis`."""
         section = cast("dict[str, Any]", item).get("section") if isinstance(item, dict) else None
-        value: Any = self.spec.options
+        value: Any = self._options
         for name in section.split(".") if isinstance(section, str) and section else ():
             value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
         return value

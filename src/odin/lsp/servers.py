@@ -29,7 +29,15 @@ KNOWN_SERVERS: tuple[ServerSpec, ...] = (
     ServerSpec(
         "basedpyright", ("basedpyright-langserver",), ("--stdio",), _PYTHON, _PYTHON_MARKERS, family="Python types"
     ),
-    ServerSpec("pyright", ("pyright-langserver",), ("--stdio",), _PYTHON, _PYTHON_MARKERS, family="Python types"),
+    ServerSpec(
+        "pyright",
+        ("pyright-langserver",),
+        ("--stdio",),
+        _PYTHON,
+        _PYTHON_MARKERS,
+        python_setting=("python", "pythonPath"),
+        family="Python types",
+    ),
     ServerSpec("ty", ("ty",), ("server",), _PYTHON, ("ty.toml", *_PYTHON_MARKERS), family="Python types"),
     ServerSpec(
         "tsc", ("tsc",), ("--lsp", "--stdio"), _SCRIPT, ("tsconfig.json", "jsconfig.json", "package.json"), family="TS"
@@ -114,6 +122,7 @@ def _make_spec(name: str, settings: LanguageServerSettings, folders: tuple[str, 
         settings.file_types or (known.file_types if known else ()),
         settings.root_markers or (known.root_markers if known else ()),
         options=settings.options,
+        python_setting=known.python_setting if known else None,
         env=settings.env,
         navigates=known.navigates if known else True,
         writes=settings.writes or (known.writes if known else False),

@@ -158,6 +158,7 @@ class ProcessRunner:
         self._processes: dict[int, RunningProcess] = {}
         self._base_env: dict[str, str] | None = None
         self._had_background = False
+        self._harmless: set[int] = set()  # processes that cannot write to the project
 
     async def run(
         self,
@@ -197,7 +198,7 @@ class ProcessRunner:
             self.forget(running)
         if sandbox is None or sandbox_profile is None:
             return result
-        self._had_background = running.left_processes or bool(self._processes)
+        self._had_background = running.left_processes or self._has_background()
         failed = running.code != 0 and not timed_out
         denial = sandbox.describe_denial(result.output, running.code, cwd, sandbox_profile) if failed else ""
         return replace(result, denial=denial, tampered_files=sandbox.find_tampered_files(cwd, sandbox_profile))
@@ -312,7 +313,10 @@ class ProcessRunner:
             raise
         finally:
             os.close(read_end)
-        self._had_background = True
+        if sandbox is not None and sandbox_profile is not None and sandbox_profile.scope == ():
+            self._harmless.add(running.pid)
+        else:
+            self._had_background = True
         running.attach_pipe(pipes[0], ByteSink(keep=False), on_output)
         running.attach_pipe(pipes[1], errors, _ignore)
         return running, InputPipe(write_end)
@@ -334,6 +338,7 @@ class ProcessRunner:
         """Stop tracking a process that has ended."""
         running.close()
         self._processes.pop(running.pid, None)
+        self._harmless.discard(running.pid)
         self._watchdog.remove(running.pid)
 
     async def close(self) -> None:
@@ -359,6 +364,10 @@ class ProcessRunner:
         if self._sandbox is not None:
             self._sandbox.kill()
         self._watchdog.close()
+
+    def _has_background(self) -> bool:
+        """True if a process runs that may change the project."""
+        return any(pid not in self._harmless for pid in self._processes)
 
     def _has_survivors(self) -> bool:
         return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
@@ -402,7 +411,7 @@ class ProcessRunner:
         try:
             if sandbox is not None and sandbox_profile is not None:
                 assert isinstance(cwd, str)
-                self._had_background = self._had_background or bool(self._processes)
+                self._had_background = self._had_background or self._has_background()
                 sandbox.watch_protected_files(cwd, sandbox_profile, is_alone=not self._had_background)
                 sandbox_env = sandbox.build_environment(environ, sandbox_profile)
                 given = -1 if stdin == subprocess.DEVNULL else stdin

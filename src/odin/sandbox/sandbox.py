@@ -391,13 +391,17 @@ class Sandbox:
 
     def kill(self) -> None:
         """Kill the sandboxes and everything in them."""
+        self._kill_shared()
+        for supervisor in list(self._own):
+            self._end_own(supervisor)
+        self._own_layouts.clear()
+
+    def _kill_shared(self) -> None:
+        """Kill the two sandboxes that commands share. The next command makes new ones."""
         for supervisor in self._supervisors.values():
             supervisor.kill()
             if supervisor.group:
                 self._report_group(supervisor.group, False)
-        for supervisor in list(self._own):
-            self._end_own(supervisor)
-        self._own_layouts.clear()
         self._supervisors.clear()
         self._layouts.clear()
         self._is_network_shared = False
@@ -431,12 +435,11 @@ class Sandbox:
         return self._supervisors[writes]
 
     def _stop_if_outdated(self) -> None:
-        """Kill the sandboxes if the project folder was replaced, or if they are idle and outdated."""
-        moved = True in self._supervisors and self._identify_root() != self._root_identity
-        if moved or (
-            self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values())
-        ):
+        """Kill all sandboxes if the project folder was replaced, and the shared ones if they are idle and outdated."""
+        if True in self._supervisors and self._identify_root() != self._root_identity:
             self.kill()
+        elif self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
+            self._kill_shared()
 
     def _is_outdated(self) -> bool:
         """True if there are other files to protect, or sockets to hide, than when the sandboxes were created."""
