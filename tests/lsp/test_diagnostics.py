@@ -103,6 +103,14 @@ async def test_a_failure_is_explained_and_the_server_given_up(serve: Serve, tmp_
     assert servers.list_for(path) != ()
 
 
+@pytest.mark.parametrize("command", ["no-such-server", "./no/such", "/etc/passwd", "/tmp"])
+async def test_a_program_that_cannot_be_started_is_named(serve: Serve, tmp_path: Path, command: str):
+    servers = serve(command=command) if command[0] != "." else serve(command=f"{tmp_path.parent}/no/such")
+    assert (await review_files(servers, [write(tmp_path, "BAD\n")])).text == ""
+    (state,) = servers.list_states()
+    assert state.status == "failed" and " cannot be started: " in state.detail
+
+
 @pytest.mark.usefixtures("patient")
 async def test_a_server_that_crashed_is_started_again(serve: Serve, tmp_path: Path):
     servers = serve("exit:textDocument/didClose")

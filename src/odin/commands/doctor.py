@@ -256,7 +256,9 @@ class _Checkup:
         self._facts["language_servers"] = to_builtins(found)
         for server in found:
             state = server.state
-            if state.status == "ready":
+            if not state.file_types:
+                self._add_finding("lsp", f"{state.name} is never used: set its file_types", "broken")
+            elif state.status == "ready":
                 is_slow = state.start_ms > SLOW_START_MS
                 text = f"{'slow: ' if is_slow else ''}started in {state.start_ms / 1000:.1f} s, {server.program}"
                 self._add_finding("lsp", f"{state.name}, {text}", "note" if is_slow else "ok")

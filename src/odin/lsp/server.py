@@ -30,7 +30,7 @@ from odin.lsp.protocol import (
 )
 from odin.sandbox.output import HeadTailBuffer, InputPipe
 from odin.sandbox.process import RunningProcess, describe_exit
-from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 from odin.tools.files import to_printable
 
 START_TIMEOUT_S = 30.0
@@ -155,9 +155,13 @@ class LanguageServer:
             self._connection.notify("initialized", {})
             if self._options:
                 self._connection.notify("workspace/didChangeConfiguration", {"settings": self._options})
-        except (ServerFault, OSError) as error:
+        except ServerFault as fault:
             if self.status == "starting":
-                self._fail(self._describe_failure(str(error)))
+                self._fail(self._describe_failure(str(fault)))
+            return
+        except OSError as error:
+            why = str(error) if isinstance(error, SandboxUnavailable) else error.strerror or str(error)
+            self._fail(f"{self.spec.programs[0]} cannot be started: {why}")
             return
         except BaseException:
             self._end_process()
