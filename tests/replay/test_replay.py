@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from odin.app.verification import store_confirmation
-from odin.core.call_events import PermissionAsked, TextStreamed, ToolStarted
+from odin.core.call_events import PermissionAsked, TextStreamed, ToolEnded, ToolStarted
 from odin.core.event import PromptQueued, TurnStarted
 from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
 from odin.policy.commands.checks import ProjectChecks
@@ -20,6 +21,7 @@ from odin.testing import call, reply, say
 from tests.conftest import Run
 from tests.engine.conftest import Start, Talk
 from tests.engine.test_team import Cast, complete, delegate, settle
+from tests.lsp.conftest import FAKE
 from tests.tools.site import open_site
 
 
@@ -603,3 +605,20 @@ async def test_checks_happen_again(start: Start, workspace: Path, mode: str):
     report = await played(await recorded(talk), workspace)
     same(report)
     assert report.calls == (4 if mode == "run" else 2)
+
+
+async def test_what_language_servers_said_is_repeated(start: Start, workspace: Path):
+    (workspace / "b.txt").write_text("word\n")
+    script = [
+        call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "BAD word\n"}),
+        call("lsp", {"action": "hover", "path": "a.txt", "symbol": "word"}),
+        say("done"),
+    ]
+    server = {"command": sys.executable, "args": ["-I", "-S", FAKE], "file_types": [".txt"]}
+    talk = await start(script, config={"lsp_servers": {"fake": server}}, trust=True)
+    await talk.say("go")
+    first, second = (event.text for event in talk.all(ToolEnded))
+    assert "bad word" in first and second == "about word\n\nmore"
+    report = await played(await recorded(talk), workspace)
+    same(report)
+    assert "Skipped, with their recorded results: 1 calls of language servers." in report.notes

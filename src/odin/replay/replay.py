@@ -16,13 +16,21 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Options, load
 from odin.config.paths import find_project_root
 from odin.config.settings import ConfigKeys
-from odin.core.call_events import AskEvent, HookRan, PermissionAsked, QuestionsAsked, ToolEnded, UsageRecorded
+from odin.core.call_events import (
+    AskEvent,
+    HookRan,
+    PermissionAsked,
+    QuestionsAsked,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Compacted, Envelope, TurnStarted
 from odin.core.format import count_of
 from odin.core.provider import ModelInfo
-from odin.core.tool import Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
 from odin.models.catalog import lookup_model
 from odin.providers.playback import RecordedProvider
 from odin.replay.comparison import Difference, compare_logs
@@ -43,6 +51,27 @@ from odin.replay.recording import (
 from odin.replay.script import script_of
 from odin.session.log import LOG_NAME, read_log
 from odin.session.store import SessionStore
+
+
+class _RecordedArgs(Args, frozen=True):
+    """Arguments that are only repeated."""
+
+    values: dict[str, Any]
+
+
+class RecordedTool(Tool[_RecordedArgs]):
+    """Stands for `lsp`: language servers do not run in a replay, so its calls get their recorded results."""
+
+    name = "lsp"
+    kind = "read"
+    short = "Ask the language server."
+    args = _RecordedArgs
+
+    def parse(self, raw: dict[str, Any]) -> _RecordedArgs:
+        return _RecordedArgs(raw)
+
+    async def run(self, args: _RecordedArgs, ctx: ToolContext) -> ToolOutput:
+        return fail("Language servers do not run in a replay.")
 
 
 class SkippedCalls:
@@ -82,6 +111,8 @@ class SkippedCalls:
         )
 
     def _explain_skip(self, tool: Tool[Any], args: Any, context: ToolContext) -> str:
+        if isinstance(tool, RecordedTool):
+            return "calls of language servers"
         if tool.kind == "network":
             return "network calls"
         if tool.kind == "execute":
@@ -260,8 +291,13 @@ class _ScratchSession:
             role="" if resumed else recording.opened_event.role,
         )
         info = _model_info_of(recording)
+        asked = any(isinstance(item.event, ToolStarted) and item.event.name == "lsp" for item in recording.envelopes)
         return await open_session(
-            session_options, provider=(model, info), small_model=(model, info), before_call=(skipped_calls,)
+            session_options,
+            tools=[RecordedTool()] if asked else (),
+            provider=(model, info),
+            small_model=(model, info),
+            before_call=(skipped_calls,),
         )
 
 

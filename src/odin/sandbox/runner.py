@@ -158,7 +158,7 @@ class ProcessRunner:
         self._processes: dict[int, RunningProcess] = {}
         self._base_env: dict[str, str] | None = None
         self._had_background = False
-        self._harmless: set[int] = set()  # processes that cannot write to the project
+        self._read_only: set[int] = set()  # processes that cannot write to the project
 
     async def run(
         self,
@@ -314,7 +314,7 @@ class ProcessRunner:
         finally:
             os.close(read_end)
         if sandbox is not None and sandbox_profile is not None and sandbox_profile.scope == ():
-            self._harmless.add(running.pid)
+            self._read_only.add(running.pid)
         else:
             self._had_background = True
         running.attach_pipe(pipes[0], ByteSink(keep=False), on_output)
@@ -338,7 +338,7 @@ class ProcessRunner:
         """Stop tracking a process that has ended."""
         running.close()
         self._processes.pop(running.pid, None)
-        self._harmless.discard(running.pid)
+        self._read_only.discard(running.pid)
         self._watchdog.remove(running.pid)
 
     async def close(self) -> None:
@@ -367,7 +367,7 @@ class ProcessRunner:
 
     def _has_background(self) -> bool:
         """True if a process runs that may change the project."""
-        return any(pid not in self._harmless for pid in self._processes)
+        return any(pid not in self._read_only for pid in self._processes)
 
     def _has_survivors(self) -> bool:
         return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
