@@ -176,6 +176,9 @@ def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> 
     reading = read_prompt("Rename f_one in c.py.")
     assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py", "a.py", "b/d.py")
     assert choose_files(reading, project, {"f_one": ["z.py"]}, 30) == ("b/c.py", "z.py")
+    question = read_prompt("What does f_one in c.py return?")
+    assert choose_files(question, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "nothing else is shown"
+    assert len(choose_files(read_prompt("What is this?"), project, {}, 400)) == 4, "the whole project, if it is small"
     assert choose_files(read_prompt("Fix long.py"), project, {}, 100)[0] == "long.py", "a named file is always read"
 
 

@@ -318,23 +318,26 @@ class TurnPlanner:
         return _REPLY_TOKENS + sum(len(text) for text in self.facts.files.values()) // _CHARS_PER_TOKEN
 
     def _list_notes(self) -> list[str]:
-        return [note for note in self._turn.notes if not note.startswith("Cached files:")]
+        """Return what Odin says about the prompt, without facts that a small model does not need."""
+        return [note for note in self._turn.notes if not note.startswith(("Cached files:", "Working directory:"))]
 
     def _list_sections(self) -> list[str]:
         """Return the files as they were at the start of the turn, and what else was gathered."""
         facts = TurnFacts()
         for step in itertools.takewhile(lambda step: step.is_gathering, self._turn.steps):
             facts.add_step(step)
-        sections = [block_of(path, text) if text else f"{path} is empty." for path, text in facts.files.items()]
-        sections += self._describe_others(facts)
+        files = reversed(facts.files.items())  # the most important last, next to the task
+        sections = self._describe_others(facts)
+        sections += [block_of(path, text) if text else f"{path} is empty." for path, text in files]
         for term, lines in facts.hits.items():
             if self.reading.counts or self.reading.locates or not facts.files:
                 lines = self._keep_named(lines)
                 rows = "\n".join(lines)
                 count = facts.hit_counts.get(term, 0) if len(lines) == len(facts.hits[term]) else len(lines)
-                sections.append(f"{count} lines contain {term}:\n{rows}" if lines else f"No line contains {term}.")
-        if self.reading.counts:
-            sections += [count_parts(path, text) for path, text in facts.files.items()]
+                found = f"{term} occurs in {count} {'line' if count == 1 else 'lines'}:\n{rows}"
+                sections.append(found if lines else f"{term} does not occur in any file.")
+        if self.reading.counts and not facts.outputs and not any(facts.hits.values()):
+            sections.append("\n".join(count_parts(path, text) for path, text in facts.files.items()))
         sections += [f"Output of {command}:\n{_cut(text)}" for command, text in facts.outputs.items()]
         long = [path for path, text in facts.files.items() if self._is_long(text)]
         if long and self.can_edit:

@@ -16,6 +16,8 @@ TOKENS_PER_LINE = 11
 _GATHERED_SHARE = 0.3
 """The share of the context window for gathered files. History, reply and the next rounds need the rest."""
 _MAX_FILES = 24
+_OTHER_LINES = 120
+"""Lines of files that the prompt does not lead to, if it leads to others. They take time and distract."""
 _MAX_TERMS = 3
 _SKIPPED = re.compile(
     r"\.(?:lock|min\.js|map|svg|png|jpe?g|gif|ico|pdf|zip|gz|woff2?|pyc|so|o|class|jar|exe|bin|sum)$|package-lock\.json$"
@@ -167,17 +169,25 @@ def choose_files(
     ranked = [*named, *folders, *by_hit, *by_stem]
     tests = [path for path in project.lines if is_test(path)] if reading.mentions_tests else []
     partners = [path for path in project.lines if _is_partner(path, named)]
-    ranked += [*tests, *partners, *sorted(project.lines, key=lambda path: (path.count("/"), path))]
+    ranked += [*tests, *partners]
+    others = sorted(project.lines.keys() - set(ranked), key=lambda path: (path.count("/"), path))
     chosen: list[str] = []
     left = budget
-    for path in dict.fromkeys(path for path in ranked if _is_shown(path, project)):
+    for path in dict.fromkeys(path for path in (*ranked, *others) if _is_shown(path, project)):
         size = project.lines[path] + 3
+        if chosen and ranked and path not in ranked:
+            left = min(left, 0 if reading.is_question else _OTHER_LINES - _count_lines(chosen, ranked, project))
         if size <= left or (path in named and not chosen):
             chosen.append(path)
             left -= size
         if len(chosen) >= _MAX_FILES:
             break
     return tuple(chosen)
+
+
+def _count_lines(chosen: Iterable[str], ranked: Collection[str], project: ProjectFiles) -> int:
+    """Return the lines of the chosen files that the prompt does not lead to."""
+    return sum(project.lines[path] + 3 for path in chosen if path not in ranked)
 
 
 def _is_shown(path: str, project: ProjectFiles) -> bool:
