@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from odin.app.memory import MAX_FILE_BYTES, MemoryFolder, SessionMemory
-from odin.core.call_events import PermissionAsked, ToolEnded
+from odin.core.call_events import MemoryChanged, PermissionAsked, ToolEnded
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import Warned
 from odin.core.op import AnswerPermission, ChangeMemory
 from odin.core.policy import redact_nothing
 from odin.testing import call, say
@@ -60,7 +59,7 @@ async def test_what_the_user_adds_is_a_note_now_and_in_the_prompt_later(start: S
     )
     path = await path_of(talk)
     assert path.read_text() == "- use tabs\n" and path.stat().st_mode & 0o077 == 0
-    assert talk.all(Warned)[0].text.startswith("Added to ") and path.is_relative_to(
+    assert talk.all(MemoryChanged)[0].text.startswith("Added to ") and path.is_relative_to(
         Path.home() / ".local/state/odin/memory"
     )
     talk = await start([say("c")])

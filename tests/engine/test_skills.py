@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from odin.core.call_events import PermissionAsked, ToolEnded
+from odin.core.call_events import PermissionAsked, SkillUsed, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import SkillUsed, Warned
+from odin.core.event import Warned
 from odin.core.op import AnswerPermission
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_skills, make_skill_prompt
@@ -55,7 +55,7 @@ async def test_the_model_reads_a_skill_when_it_needs_it(start: Start, skills: Pa
     assert (await talk.client.snapshot()).used_skills == {"": ("pdf",)}
     info = await talk.client.get_info()
     assert [(skill.name, skill.source) for skill in info.skills] == [("pdf", "user")] and "Skill" in info.tools
-    assert (await format_skills(talk.client, "", 100)).startswith("✓ pdf  user      Fill PDF forms.\n")
+    assert (await format_skills(talk.client, "", 100)).startswith("✓ pdf  user  Fill PDF forms.\n")
     assert "file          ~/.config/odin/skills/pdf/SKILL.md" in await format_skills(talk.client, "/PDF", 100)
     assert await make_skill_prompt(talk.client, "pdf a.pdf") == "/pdf a.pdf"
     with pytest.raises(UsageError, match=r"There is no skill 'pdfs'\. Did you mean pdf\?"):

@@ -11,6 +11,7 @@ from odin.core.call_events import (
     PermissionAsked,
     RateLimitUpdated,
     RequestStarted,
+    SkillUsed,
     SpawnFinished,
     SpawnStarted,
     TodosChanged,
@@ -30,7 +31,6 @@ from odin.core.event import (
     PromptQueued,
     Redone,
     Rewound,
-    SkillUsed,
     TurnEnded,
     TurnStarted,
 )

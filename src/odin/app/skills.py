@@ -13,9 +13,9 @@ from odin.config.layers import TRUST_HINT
 from odin.config.settings import Plugin
 from odin.context.skill_files import check_skills, fill_skill, load_skills
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
+from odin.core.call_events import SkillUsed
 from odin.core.client import SkillSummary
 from odin.core.errors import UsageError
-from odin.core.event import SkillUsed
 from odin.core.format import count_of
 from odin.core.path_names import contains
 from odin.core.tool import Subject

@@ -253,6 +253,25 @@ class TodosChanged(Event, frozen=True):
     todos: tuple[Todo, ...]
 
 
+class SkillUsed(Event, frozen=True, omit_defaults=True):
+    """An agent read the text of a skill. `prompt` is the prompt with which the user called it as a slash command.
+
+    `rules` are the tool calls that the skill allows until the turn ends.
+    """
+
+    name: str
+    path: str = ""
+    prompt: str = ""
+    rules: tuple[str, ...] = ()
+
+
+class MemoryChanged(Event, frozen=True):
+    """The user changed the memory; `text` says how."""
+
+    durable = False
+    text: str
+
+
 class FileCached(Event, frozen=True):
     """The model has now seen this file, fully or in part, or Odin has changed it."""
 

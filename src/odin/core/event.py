@@ -17,6 +17,7 @@ from odin.core.call_events import (
     FileCached,
     HookRan,
     KeyPoolChanged,
+    MemoryChanged,
     PermissionAnswered,
     PermissionAsked,
     PlanAnswered,
@@ -32,6 +33,7 @@ from odin.core.call_events import (
     RetryScheduled,
     RuleAdded,
     RuleRemoved,
+    SkillUsed,
     SpawnFinished,
     SpawnStarted,
     StatusUpdated,
@@ -318,18 +320,6 @@ class ContextAdded(Event, frozen=True):
         return f"{self.source}:\n{self.content}"
 
 
-class SkillUsed(Event, frozen=True, omit_defaults=True):
-    """An agent read the text of a skill. `prompt` is the prompt with which the user called it as a slash command.
-
-    `rules` are the tool calls that the skill allows until the turn ends.
-    """
-
-    name: str
-    path: str = ""
-    prompt: str = ""
-    rules: tuple[str, ...] = ()
-
-
 class ContextSummarized(Event, frozen=True):
     """A summary replaced all context items and the results of `calls`."""
 
@@ -527,6 +517,7 @@ AnyEvent = (
     | NoteAdded
     | ContextAdded
     | SkillUsed
+    | MemoryChanged
     | ContextSummarized
     | MessageRemoved
     | ResultsPruned

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
-from odin.core.call_events import FileCached
+from odin.core.call_events import FileCached, SkillUsed
 from odin.core.client import CustomCommand, QueuedPrompt
 from odin.core.errors import OdinError, QueueFull
-from odin.core.event import AnyEvent, PromptDropped, PromptInjected, SkillUsed, Warned
+from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy

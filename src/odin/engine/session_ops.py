@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from odin.core.call_events import MemoryChanged
 from odin.core.errors import SessionBusy, UsageError
 from odin.core.event import (
     AnyEvent,
@@ -167,7 +168,7 @@ class SessionOps:
         return True
 
     async def _change_memory(self, op: ChangeMemory) -> bool:
-        self._recorder.emit(Warned(await self._host.change_memory(op), "info"))
+        self._recorder.emit(MemoryChanged(await self._host.change_memory(op)))
         return True
 
     async def _set_mode(self, op: SetMode) -> bool:

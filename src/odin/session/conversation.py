@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from odin.core.call_events import FileCached, StatusUpdated, TodosChanged, ToolEnded, UsageRecorded
+from odin.core.call_events import FileCached, SkillUsed, StatusUpdated, TodosChanged, ToolEnded, UsageRecorded
 from odin.core.client import ContextItem, ToolUse, TurnRecord
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
@@ -25,7 +25,6 @@ from odin.core.event import (
     ResultsPruned,
     Rewound,
     SessionOpened,
-    SkillUsed,
     TurnEnded,
     TurnStarted,
 )

@@ -39,7 +39,7 @@ from odin.ui.plain.turn_output import TurnView
 from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.agents import describe_working
-from odin.ui.slash_commands.extensions import find_memory_line, make_skill_prompt
+from odin.ui.slash_commands.extensions import change_memory, find_memory_line, make_skill_prompt
 from odin.ui.slash_commands.sessions import PICK_PROMPT
 from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
 
@@ -423,7 +423,8 @@ class _PlainRepl:
             await self._commands.user_shell.start(self._client, text.lstrip()[1:], self._commands.agent)
             return
         if remembered := find_memory_line(text):
-            await self._client.submit(ChangeMemory(remembered))
+            with self._keyboard.write_above():
+                write_line(sys.stderr, await change_memory(self._client, ChangeMemory(remembered)))
             return
         word, _, rest = line.partition(" ")
         known = find_slash_command(word) if text.startswith("/") else None

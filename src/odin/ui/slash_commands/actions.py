@@ -36,7 +36,12 @@ from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_ar
 from odin.core.text import list_choices, suggest_similar
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.slash_commands.agents import end_agent, find_focus
-from odin.ui.slash_commands.extensions import change_servers, parse_memory_change, switch_language_servers
+from odin.ui.slash_commands.extensions import (
+    change_memory,
+    change_servers,
+    parse_memory_change,
+    switch_language_servers,
+)
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
 from odin.ui.terminal import escape_hidden
@@ -413,10 +418,8 @@ async def set_yolo(ctx: CommandContext, rest: str) -> str:
     return await ctx.permission_mode.set_yolo(ctx.client, rest.casefold())
 
 
-async def change_memory(ctx: CommandContext, rest: str) -> str:
-    """Change the memory. The session reports what it did."""
-    await ctx.client.submit(parse_memory_change(rest))
-    return ""
+async def remember(ctx: CommandContext, rest: str) -> str:
+    return await change_memory(ctx.client, parse_memory_change(rest))
 
 
 async def change_rules(ctx: CommandContext, rest: str) -> str:
@@ -499,7 +502,7 @@ ACTIONS: dict[str, Action] = {
     "permissions": set_permission_mode,
     "yolo": set_yolo,
     "rules": change_rules,
-    "memory": change_memory,
+    "memory": remember,
     "mcp": change_mcp_servers,
     "show": show_setting,
     "list": list_items,

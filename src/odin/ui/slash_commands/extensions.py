@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from odin.core.call_events import MemoryChanged
 from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary
 from odin.core.errors import UsageError
 from odin.core.event_values import LanguageServerState, ServerStatus
@@ -23,14 +24,16 @@ async def format_skills(client: Client, name: str, columns: int) -> str:
         return _describe_skill(_find_skill(info.skills, name), used)
     if not info.skills:
         return _NO_SKILLS
-    width = max(len(skill.name) for skill in info.skills)
+    rows = [tuple(map(escape_hidden, (skill.name, skill.source, skill.description))) for skill in info.skills]
+    first, second = (max(len(row[at]) for row in rows) for at in (0, 1))
+    marks = (USED_MARK if skill.name in used else " " for skill in info.skills)
     lines = [
-        f"{USED_MARK if skill.name in used else ' '} {skill.name:<{width}}  {skill.source:<8}  {skill.description}"
-        for skill in info.skills
+        f"{mark} {name:<{first}}  {source:<{second}}  {about}"
+        for mark, (name, source, about) in zip(marks, rows, strict=True)
     ]
     marked = f"; {USED_MARK} marks those used in this session" if used else ""
     lines.append(f"{count_of(len(info.skills), 'skill')}{marked}. /NAME or /use NAME TEXT uses one.")
-    return "".join(f"{shorten(escape_hidden(line), columns - 1)}\n" for line in lines)
+    return "".join(f"{shorten(line, columns - 1)}\n" for line in lines)
 
 
 def _describe_skill(skill: SkillSummary, used: set[str]) -> str:
@@ -116,6 +119,16 @@ def parse_memory_change(rest: str) -> ChangeMemory:
     if not text:
         raise make_usage_error("memory", f"/memory {verb} needs a text.")
     return ChangeMemory(text, "user" if scope == "user" else "project", daily=verb == "note", remove=verb == "remove")
+
+
+async def change_memory(client: Client, op: ChangeMemory) -> str:
+    """Change the memory and return what the session says about it."""
+    events = client.stream_events()
+    await client.submit(op)
+    async for envelope in events:
+        if isinstance(envelope.event, MemoryChanged):
+            return escape_hidden(envelope.event.text)
+    return ""
 
 
 def find_memory_line(text: str) -> str:

@@ -9,7 +9,6 @@ from odin.core.event import Envelope, PermissionModeChanged, RoleChanged, Sessio
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import permission_mode_label_of
 from odin.ui.slash_commands.actions import BYPASS
-from odin.ui.slash_commands.extensions import find_memory_line
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import make_palette
@@ -79,7 +78,7 @@ class PromptTarget:
             return f"queued prompt: {send} saves, {stop} cancels"
         if text.startswith("!"):
             return "! shell command"
-        if find_memory_line(text):
+        if text.startswith("#"):
             return "# remembered for later sessions"
         if text.startswith("/"):
             return "/ command of the main agent" if self.recipient else "/ command"

@@ -20,6 +20,7 @@ from odin.core.errors import OdinError
 from odin.core.event import Envelope
 from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
+from odin.ui.slash_commands.extensions import find_memory_line
 from odin.ui.terminal import width_of
 from odin.ui.tui.composer import external_text
 from odin.ui.tui.composer.border import PromptTarget
@@ -169,6 +170,8 @@ class Composer(StableTextArea):
         if not self.is_mounted:
             return
         first, theme, target = self.document[0][:1], theme_of(self), self.target
+        if first == "#" and not find_memory_line(self.text):
+            first = ""
         state = (theme.name, self._get_mode(), first, self.searching, self.editing_id, target.describe_state())
         if state == self._border_state:
             return

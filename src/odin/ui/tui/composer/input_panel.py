@@ -16,7 +16,7 @@ from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangeMemory, ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
 from odin.core.slash_commands import find_slash_command
 from odin.ui.slash_commands.actions import refuse_unknown_command
-from odin.ui.slash_commands.extensions import find_memory_line
+from odin.ui.slash_commands.extensions import change_memory, find_memory_line
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
@@ -101,7 +101,7 @@ class SubmitQueue:
             if text.startswith("!") and text[1:].strip():
                 await self._run_user_shell(text[1:].strip(), submitted.agent)
             elif remembered := find_memory_line(text):
-                await self._app.client.submit(ChangeMemory(remembered))
+                self._app.show_toast(await change_memory(self._app.client, ChangeMemory(remembered)))
             elif not await self._run_slash_command(text, submitted):
                 await self._send_prompt(text, submitted)
         except OdinError as error:
