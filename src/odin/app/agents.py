@@ -318,7 +318,7 @@ class AgentParts:
         if composition.skills is not None:
             tools.append(composition.skills.make_tool(composition.recorder, agent, lambda: self._definition))
         if composition.memory is not None and not agent:
-            from odin.tools.memory import MemoryTool
+            from odin.tools.knowledge import MemoryTool
 
             tools.append(MemoryTool(composition.memory))
         wanted = composition.options.tools

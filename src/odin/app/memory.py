@@ -23,7 +23,7 @@ from odin.core.errors import UsageError
 from odin.core.format import shorten_home
 from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode
-from odin.tools.memory import MemoryScope
+from odin.tools.knowledge import MemoryScope
 
 MEMORY_NAME = "MEMORY.md"
 MAX_FILE_BYTES = 64 * 1024

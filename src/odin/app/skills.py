@@ -22,7 +22,7 @@ from odin.core.tool import Subject
 from odin.policy.modes import EDIT
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.rule import Rule, parse_skill_rules
-from odin.tools.skill import SkillTool
+from odin.tools.knowledge import SkillTool
 
 if TYPE_CHECKING:
     from odin.context.agent_definition import AgentDefinition

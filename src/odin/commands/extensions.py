@@ -1,4 +1,4 @@
-"""`odin plugin`: add a plugin after showing what it brings, list the added ones with their faults, remove one."""
+"""`odin skills` and `odin plugin`: list and check skills; list, add and remove plugins."""
 
 import argparse
 import os
@@ -7,30 +7,98 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from odin.app.skills import list_plugin_skills
+from odin.app.skills import (
+    check_skill_folder,
+    describe_unused_skills,
+    list_plugin_skills,
+    load_skill_catalog,
+    summarize_skills,
+)
 from odin.app.workspace import list_markdown_folders
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output, write_table
+from odin.config import load, resolve_folder
 from odin.config.plugins import add_plugin, load_plugins, read_plugin, read_plugin_store, remove_plugin
 from odin.config.settings import Plugin, PluginFiles
 from odin.core.errors import UsageError
+from odin.core.format import count_of
 from odin.policy.hook_declaration import parse_hooks
 
-_ABOUT = """\
+_ABOUT_SKILLS = """\
+List the skills that the model may use in this folder (list), or check a skill or a folder of skills (check DIR).
+Mistakes are reported with file and line; the exit code is then 1."""
+
+_SKILL_HEADINGS = ("NAME", "SOURCE", "FILE", "DESCRIPTION")
+
+
+def run_skills(argv: list[str]) -> int:
+    args = _parse_skills_args(argv)
+    return _check_skills(args) if args.what == "check" else _list_skills(args)
+
+
+def _parse_skills_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin skills", description=_ABOUT_SKILLS, formatter_class=make_formatter)
+    add = parser.add_argument
+    add("what", nargs="?", choices=("list", "check"), default="list", help="(default: list)")
+    add("folder", nargs="?", default="", metavar="DIR", help="for check: a skill or a folder of skills")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="project folder")
+    add("--trust", action="store_true", help="trust this folder's skills for this run")
+    return parser.parse_args(argv)
+
+
+def _list_skills(args: argparse.Namespace) -> int:
+    if args.folder:
+        raise UsageError(f"Unknown argument {args.folder!r}.", "Use `odin skills check DIR` to check a folder.")
+    config = load(resolve_folder(args.cwd), os.environ, trust=args.trust)
+    catalog = load_skill_catalog(config, os.environ)
+    skills, unused = summarize_skills(catalog), describe_unused_skills(config)
+    if args.json:
+        write_json({"skills": skills, "problems": catalog.problems, "untrusted": unused})
+        return 1 if catalog.problems else 0
+    if skills:
+        write_table([_SKILL_HEADINGS, *((skill.name, skill.source, skill.path, skill.description) for skill in skills)])
+    else:
+        write_output("No skills. See docs/skills.md for where they are looked for.\n")
+    for problem in catalog.problems:
+        write_message(problem.describe())
+    if unused:
+        write_message(unused)
+    return 1 if catalog.problems else 0
+
+
+def _check_skills(args: argparse.Namespace) -> int:
+    folder = Path(args.cwd, args.folder or ".").resolve()
+    if not folder.is_dir():
+        raise UsageError(f"{args.folder} is not a folder.", "Name a skill or a folder of skills.")
+    skills, problems = check_skill_folder(str(folder))
+    if args.json:
+        write_json({"skills": skills, "problems": problems})
+    else:
+        for problem in problems:
+            write_message(problem.describe())
+        if not skills and not problems:
+            write_message(f"There is no SKILL.md in {folder}.")
+        found = count_of(len(problems), "problem") if problems else "no problems"
+        write_output(f"{count_of(len(skills), 'skill')}, {found}\n")
+    return 1 if problems or not skills else 0
+
+
+_ABOUT_PLUGINS = """\
 Plugins bundle agents, commands, skills, hooks and MCP servers, in the layout of Claude Code. `add DIR` shows what a
 plugin would start and allow, and trusts it with exactly this content. If that changes, it is not used until you add it
 again."""
 
-_HEADINGS = ("NAME", "VERSION", "PARTS", "FOLDER", "DESCRIPTION")
+_PLUGIN_HEADINGS = ("NAME", "VERSION", "PARTS", "FOLDER", "DESCRIPTION")
 
 
 def run_plugin(argv: list[str]) -> int:
-    args = _parse_args(argv)
-    commands = {"list": _list, "add": _add, "remove": _remove}
+    args = _parse_plugin_args(argv)
+    commands = {"list": _list_plugins, "add": _add_plugin, "remove": _remove_plugin}
     return commands[args.what](args)
 
 
-def _parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin plugin", description=_ABOUT, formatter_class=make_formatter)
+def _parse_plugin_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin plugin", description=_ABOUT_PLUGINS, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(default: list)")
     add("plugin", nargs="?", default="", metavar="DIR|NAME", help="the folder to add, or the plugin to remove")
@@ -44,7 +112,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list_plugins(args: argparse.Namespace) -> int:
     added = read_plugin_store(os.environ)
     plugins, problems = load_plugins(os.environ, (), "/")
     used = {plugin.name: plugin for plugin in plugins}
@@ -53,7 +121,7 @@ def _list(args: argparse.Namespace) -> int:
         write_json({"plugins": rows, "problems": [problem.describe() for problem in problems]})
         return 1 if problems else 0
     if rows:
-        write_table([_HEADINGS, *(tuple(str(value) for value in row.values()) for row in rows)])
+        write_table([_PLUGIN_HEADINGS, *(tuple(str(value) for value in row.values()) for row in rows)])
     else:
         write_output("No plugins. `odin plugin add DIR` adds one, `odin --plugin-dir DIR` uses one for one run.\n")
     for problem in problems:
@@ -67,7 +135,7 @@ def _describe_row(name: str, plugin: Plugin | None, folder: str) -> dict[str, st
     return {"name": name, "version": about[0], "parts": parts, "folder": folder, "description": about[1]}
 
 
-def _add(args: argparse.Namespace) -> int:
+def _add_plugin(args: argparse.Namespace) -> int:
     plugin = read_plugin(str(Path(args.plugin).expanduser()), os.environ)
     if not args.json:
         write_output(_format_page(plugin))
@@ -84,7 +152,7 @@ def _add(args: argparse.Namespace) -> int:
     return write_output(f"Added {plugin.name}. New sessions use it until its files change.\n")
 
 
-def _remove(args: argparse.Namespace) -> int:
+def _remove_plugin(args: argparse.Namespace) -> int:
     name = remove_plugin(args.plugin, os.environ)
     return write_json({"removed": name}) if args.json else write_output(f"Removed {name}. Its files stay.\n")
 
