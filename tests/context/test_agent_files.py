@@ -47,7 +47,7 @@ def test_a_file_of_claude_code_works_unchanged(tmp_path: Path) -> None:
     catalog = load(tmp_path)
     assert catalog.problems == ()
     found = catalog.find_type("code-reviewer")
-    assert found.tools == ("Read", "Grep", "Glob", "ExecuteCommand")
+    assert found.tools == ("Read", "Grep", "Glob", "ExecuteCommand", "mcp__github__get_issue")
     assert found.description.startswith("Use this agent when code was written. Examples: <example>Context: a change.")
     assert found.prompt == "You are a senior code reviewer.\n\n1. Run git diff."
     assert (found.model, found.color, found.use, found.source, found.path) == (

@@ -1,9 +1,12 @@
 """MCP servers in a session: tools in requests, calls through the gate, states, and servers that misbehave."""
 
 import asyncio
+import contextlib
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from odin.core.event import AnyEvent, NoteAdded, TurnEnded, Warned
 from odin.core.event_values import ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
 from odin.engine.client import LocalClient
+from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
 
 PROGRAM = str(Path(__file__).with_name("server.py"))
@@ -201,7 +205,7 @@ async def test_a_server_that_died_is_started_again_by_the_next_call(opened: Open
         (tiny(fault="crash"), "it ended with exit code 1: no licence found"),
         (tiny(fault="junk"), "it prints text that is not MCP on its standard output: Welcome to my server!"),
         (tiny(fault="flood"), "it flooded Odin with messages"),
-        (tiny(fault="hang"), "it did not answer within 0.3 s"),
+        (tiny(fault="hang"), "it did not answer within 0.2 s"),
         ({"command": "no-such-program"}, "no-such-program was not found"),
         ({"command": "true"}, "it ended with exit code 0"),
         ({"args": ["x"]}, "it has neither a command nor a url"),
@@ -213,7 +217,9 @@ async def test_a_server_that_fails_costs_one_message(
     opened: Open, home: Path, server: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
-    configure(home, {"bad": server, "tiny": tiny()}, connect_s=0.3 if "hang" in str(server) else 5)
+    for limit, number in (("MAX_MESSAGES", 50), ("_FLOOD_LIMIT", 500), ("MAX_JUNK_BYTES", 10_000)):
+        monkeypatch.setattr(f"odin.mcp.transport.{limit}", number)
+    configure(home, {"bad": server, "tiny": tiny()}, connect_s=0.2 if "hang" in str(server) else 5)
     session = await opened([use("echo", text="fine"), say("done")])
     await session.ask()
     assert session.results() == ["echo: fine"]
@@ -419,3 +425,89 @@ async def test_a_resource_is_mentioned_listed_and_read(opened: Open, home: Path)
     assert (await session.client.find_files("tiny:", 5))[0] == "tiny:note://one"
     await session.ask("What says @tiny:note://one?")
     assert "the text of note://one" in session.model.requests[-1].body.decode()
+
+
+async def test_a_session_is_replayed_without_its_servers(opened: Open, home: Path, workspace: Path):
+    configure(home, {"tiny": tiny(tools=200)})
+    search = call("ToolSearch", {"query": "tool_17"}, id="toolu_1")
+    echo = call("McpCall", {"tool": "mcp__tiny__tool_17", "arguments": {"text": "x"}}, id="toolu_2")
+    session = await opened([search, echo, say("done")])
+    await session.ask()
+    number = (await session.client.get_info()).session
+    await session.client.close()
+    report = await replay_session(ReplayOptions(session=number, cwd=str(workspace)))
+    assert (report.same, report.calls) == (True, 2), report.differences
+
+
+async def test_a_server_that_never_worked_is_not_awaited_again(
+    opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
+    configure(home, {"bad": tiny(fault="hang")}, connect_s=0.1, wait_s=60)
+    first = await opened([say("one")])
+    await first.ask()
+    assert (await first.state_of("bad")).state == "failed"
+    second = await opened([say("two")])
+    await second.ask()
+    assert (await second.state_of("bad")).state in ("pending", "connecting")
+
+
+# --- processes ---
+
+
+def find_processes(word: str) -> list[int]:
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+    return found
+
+
+@pytest.mark.slow
+async def test_a_stubborn_server_ends_with_the_session(opened: Open, home: Path):
+    mark = os.urandom(6).hex()
+    configure(home, {"tiny": tiny(fault="stubborn", mark=mark)})
+    session = await opened([use("echo", text="x"), say("done")])
+    await session.ask()
+    assert len(find_processes(mark)) == 1
+    await session.client.close()
+    assert find_processes(mark) == []
+
+
+@pytest.mark.slow
+def test_a_server_ends_if_odin_is_killed(workspace: Path, home: Path):
+    mark = os.urandom(6).hex()
+    configure(home, {"tiny": tiny(fault="stubborn", mark=mark)})
+    with ScriptedServer([use("echo", text="x"), say("done")]) as model:
+        env = {**os.environ, **model.env("anthropic")}
+        odin = subprocess.Popen(
+            [sys.executable, "-m", "odin", "-p", "go"], env=env, cwd=workspace, stdin=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 20
+        while not find_processes(mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert find_processes(mark)
+        odin.kill()
+        odin.wait()
+        deadline = time.monotonic() + 5
+        while find_processes(mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert find_processes(mark) == []
+
+
+@pytest.mark.parametrize(
+    ("tools", "has"),
+    [("", True), ("Read", False), ("mcp__tiny", True), ("mcp__tiny__echo", True), ("mcp__tiny__e*", True)],
+)
+async def test_an_agent_file_names_the_tools_of_servers(
+    opened: Open, home: Path, workspace: Path, tools: str, has: bool
+):
+    agents = home / ".config" / "odin" / "agents"
+    configure(home, {"tiny": tiny()})
+    agents.mkdir()
+    listed = f"tools: {tools}\n" if tools else ""
+    (agents / "helper.md").write_text(f"---\nname: helper\ndescription: Helps.\nmode: main\n{listed}---\nHelp.\n")
+    session = await opened([say("done")], role="helper")
+    await session.ask()
+    assert ("mcp__tiny__echo" in session.tools()) == has

@@ -42,6 +42,15 @@ _TASK_TOOLS = frozenset({"Report", "Complete", "Escalate", "Done"})
 """With these an agent talks to its owner and ends its task or loop. It has them whatever tools its type names."""
 
 
+def _matches_server_tool(pattern: str, name: str) -> bool:
+    """True if a pattern names a tool of an MCP server: `mcp__server__tool`, `mcp__server` or `mcp__server__*`."""
+    return (
+        name == pattern
+        or name.startswith(f"{pattern}__")
+        or (pattern.endswith("*") and name.startswith(pattern.rstrip("*")))
+    )
+
+
 class AgentDefinition(Struct, frozen=True, kw_only=True):
     """One agent. `prompt` is added to the system prompt. `tools` None means every tool of the mode.
 
@@ -94,6 +103,10 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
         name = canonical_name_of(tool)
         if name in _TASK_TOOLS:
             return True
+        if name.startswith("mcp__"):
+            is_denied = any(_matches_server_tool(pattern, name) for pattern in self.denied_tools)
+            is_listed = self.tools is None or any(_matches_server_tool(pattern, name) for pattern in self.tools)
+            return is_listed and not is_denied
         names = {name, "EditTool"} if name == "apply_patch" else {name}
         return not names & set(self.denied_tools) and (self.tools is None or not names.isdisjoint(self.tools))
 

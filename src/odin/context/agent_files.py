@@ -77,12 +77,15 @@ _CLAUDE_TOOLS = frozenset(
     name.casefold()
     for name in (
         *("NotebookEdit", "TodoRead", "ExitPlanMode", "EnterPlanMode", "SlashCommand", "LSP", "Monitor"),
-        *("ListMcpResourcesTool", "ReadMcpResourceTool", "EnterWorktree", "ExitWorktree", "ToolSearch"),
+        *("EnterWorktree", "ExitWorktree"),
         *("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "SendMessage", "PowerShell"),
         *("CronCreate", "CronDelete", "CronList"),
     )
 )
 """Tools of Claude Code that Odin does not have."""
+
+_SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
+"""Tools that exist while MCP servers are configured."""
 
 _TEXT_FIELDS = frozenset(("name", "description", "model", "color", "tools", "denied_tools", "prompt", "skills"))
 """Fields whose value is read as plain text if it is not valid YAML."""
@@ -364,7 +367,9 @@ class _FieldReader:
                     self.report(at, f"{pattern} is ignored: a tool has no pattern here. Use rules for that.")
                 else:
                     names.append(name)
-            elif name.casefold() not in _CLAUDE_TOOLS and not name.startswith("mcp__"):
+            elif name.startswith("mcp__") or name in _SERVER_TOOLS:
+                names.append(name)
+            elif name.casefold() not in _CLAUDE_TOOLS:
                 hint = suggest_similar(item, (*self._known.tools, *map(user_name_of, self._known.tools)))
                 self.report(at, f"Unknown tool {to_plain_line(item)!r} is ignored.{hint}")
         return tuple(dict.fromkeys(names))

@@ -461,6 +461,8 @@ ALIASES: dict[str, str] = {
     "Memory": "memory save_memory remember",
     "lsp": "LSP language_server",
     "lsp_rename": "rename_symbol",
+    "ListMcpResources": "ListMcpResourcesTool",
+    "ReadMcpResource": "ReadMcpResourceTool",
     "Question": "AskUserQuestion ask_user question ask_user_question",
 }
 """For each tool, the names other agents and their models use."""

@@ -20,7 +20,7 @@ from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.tool import ToolContext
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
-from odin.mcp.transport import MAX_MESSAGE_BYTES, Exchange, SdkTransport, ServerProcesses, StdioTransport
+from odin.mcp.transport import MAX_MESSAGE_BYTES, Exchange, SdkTransport, ServerProcesses, StdioTransport, open_http
 
 ATTEMPTS = 3
 _PAUSES_S = (0.5, 1.5)
@@ -72,7 +72,10 @@ class ServerConnection:
     def __init__(self, name: str, settings: McpServerSettings, deps: ConnectionDeps, source: str = "") -> None:
         self.name = name
         self.settings = settings
-        self.listing: ServerListing | None = deps.cache.read(settings)
+        known = deps.cache.read(settings)
+        self.is_new = known is None
+        """Odin has never tried to connect it, so its tools are worth waiting for."""
+        self.listing: ServerListing | None = None if known is None or known.failed else known
         self.is_enabled = not settings.manual
         self._deps = deps
         self._status = ServerStatus(
@@ -157,6 +160,8 @@ class ServerConnection:
         finally:
             self._client = None
             if not self._stop.is_set():
+                if problem and self.listing is None:
+                    self._deps.cache.write(self.settings, ServerListing(failed=True))
                 self._set_status("failed" if problem else "pending", detail=problem)
             self._settled.set()
 
@@ -202,8 +207,6 @@ class ServerConnection:
             cwd = settings.cwd or self._deps.root
             yield StdioTransport(self._deps.processes, (settings.command, *settings.args), settings.env, cwd)
         else:
-            from odin.mcp.http import open_http
-
             async with open_http(settings, self._deps.make_auth(self.name, settings), MAX_MESSAGE_BYTES) as transport:
                 yield transport
 

@@ -47,7 +47,10 @@ class ListedResource(Struct, frozen=True, omit_defaults=True):
 
 
 class ServerListing(Struct, frozen=True, omit_defaults=True):
-    """Everything a server offers. `has_resources`: it has resources, perhaps more than are listed."""
+    """Everything a server offers. `has_resources`: it has resources, perhaps more than are listed.
+
+    `failed` stands in the cache for a server that has never been connected, although Odin tried.
+    """
 
     tools: tuple[ListedTool, ...] = ()
     prompts: tuple[ListedPrompt, ...] = ()
@@ -55,6 +58,7 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     has_resources: bool = False
     instructions: str = ""
     server: str = ""
+    failed: bool = False
     version: int = _VERSION
 
 

@@ -196,8 +196,7 @@ async def log_in(
     """Sign in to a server: `open_page` shows the page of the server to the user. Raise OdinError if that fails."""
     from mcp import Client
 
-    from odin.mcp.http import open_http
-    from odin.mcp.transport import MAX_MESSAGE_BYTES
+    from odin.mcp.transport import MAX_MESSAGE_BYTES, open_http
 
     callback = LoginCallback()
     redirect_uri = await callback.open(settings.oauth.callback_port)

@@ -81,7 +81,7 @@ class SessionServers:
         for name in enabled:
             if name in self._servers:
                 self._servers[name].is_enabled = True
-        self._awaited = {name for name, server in self._list_enabled() if server.listing is None}
+        self._awaited = {name for name, server in self._list_enabled() if server.is_new}
         self._starting: asyncio.Task[None] | None = None
         self._changing: set[str] = set()
         self._note = ""

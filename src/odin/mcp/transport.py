@@ -1,4 +1,4 @@
-"""How messages reach a server: pipes to a program that Odin starts, or the control protocol of an SDK client.
+"""How messages reach a server: pipes to a program that Odin starts, HTTP, or the control protocol of an SDK client.
 
 The official package has a client for programs, too. This one bounds what a server can cost: the size of a message, the
 number of messages, text that is no message; and it ends everything the program started, also if Odin is killed.
@@ -9,12 +9,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
 
 from msgspec import Struct
 
+from odin.config.settings import McpServerSettings
 from odin.mcp.schema import REJECTED
 from odin.sandbox.process import (
     Watchdog,
@@ -129,15 +130,15 @@ class ServerProcesses:
         self._watchdog.add(process.pid)
         return process, mark
 
-    async def stop(self, process: asyncio.subprocess.Process, mark: str) -> None:
-        """Close its input, then terminate and kill its group. Takes two seconds at most."""
+    async def stop(self, process: asyncio.subprocess.Process, mark: str, patience: float = _EXIT_S) -> None:
+        """Close its input, then terminate and kill its group, each after `patience` seconds."""
         if process.stdin is not None:
             process.stdin.close()
         for number in (0, signal.SIGTERM):
             if number:
                 signal_group(process.pid, number)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_EXIT_S):
+                async with asyncio.timeout(patience):
                     while process.returncode is None or is_group_alive(process.pid):  # noqa: ASYNC110 (no event for a group)
                         await asyncio.sleep(0.01)
                 break
@@ -192,7 +193,8 @@ class StdioTransport:
     async def __aexit__(self, *error: object) -> None:
         try:
             if self._process is not None:
-                await asyncio.shield(self._processes.stop(self._process, self._mark))
+                patience = 0.0 if self._fault else _EXIT_S
+                await asyncio.shield(self._processes.stop(self._process, self._mark, patience))
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -356,3 +358,76 @@ class SdkTransport:
             answer = JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=str(error)))
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             await to_client.send(SessionMessage(answer))
+
+
+# --- HTTP ---
+
+_CONNECT_S = 15.0
+_READ_S = 300.0
+
+
+class HttpTransport:
+    """A transport of the official package. `closed` is never set: each request is a connection of its own."""
+
+    is_faulty = False
+
+    def __init__(self, open_streams: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self.closed = asyncio.Event()
+        self._open_streams = open_streams
+        self._streams: AbstractAsyncContextManager[Any] | None = None
+
+    async def __aenter__(self) -> Any:
+        self._streams = self._open_streams()
+        return await self._streams.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return None if self._streams is None else await self._streams.__aexit__(*error)
+
+    def describe_end(self) -> str:
+        return "the connection ended"
+
+
+@asynccontextmanager
+async def open_http(settings: McpServerSettings, auth: Any, max_bytes: int) -> AsyncGenerator[HttpTransport, None]:
+    """Yield the transport to a server. Responses in JSON are limited to `max_bytes`."""
+    if settings.transport == "sse":
+        from mcp.client.sse import sse_client
+
+        yield HttpTransport(lambda: sse_client(settings.url, headers=dict(settings.headers), auth=auth))
+        return
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with httpx2.AsyncClient(
+        headers=dict(settings.headers),
+        auth=auth,
+        timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
+        event_hooks={"response": [_make_size_check(max_bytes)]},
+    ) as client:
+        yield HttpTransport(lambda: streamable_http_client(settings.url, http_client=client))
+
+
+def _make_size_check(max_bytes: int) -> Any:
+    """Return a hook for responses that ends those in JSON after so many bytes. Streams of events are not limited."""
+    import httpx2
+
+    class BoundedStream(httpx2.AsyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for chunk in self._stream:
+                size += len(chunk)
+                if size > max_bytes:
+                    raise httpx2.ReadError(f"it sent a response of more than {max_bytes / 1e6:.0f} MB")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound_response(response: httpx2.Response) -> None:
+        if response.headers.get("content-type", "").startswith("application/json"):
+            response.stream = BoundedStream(response.stream)
+
+    return bound_response

@@ -5,7 +5,7 @@ recorded results are used instead.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from odin.core.call_events import (
     PermissionAsked,
     QuestionsAsked,
     ToolEnded,
-    ToolStarted,
     UsageRecorded,
 )
 from odin.core.client import Client
@@ -60,18 +59,30 @@ class _RecordedArgs(Args, frozen=True):
 
 
 class RecordedTool(Tool[_RecordedArgs]):
-    """Stands for `lsp`: language servers do not run in a replay, so its calls get their recorded results."""
+    """A tool of a language server or an MCP server. No server runs in a replay: the results are the recorded ones.
 
-    name = "lsp"
-    kind = "read"
-    short = "Ask the language server."
+    `known` are the tools that McpCall may stand for.
+    """
+
     args = _RecordedArgs
+
+    def __init__(self, name: str, known: Container[str] = ()) -> None:
+        self.name = name
+        self.kind = "read" if name == "lsp" else "network"
+        self.short = "A tool of a server."
+        self._known = known
 
     def parse(self, raw: dict[str, Any]) -> _RecordedArgs:
         return _RecordedArgs(raw)
 
+    def find_delegate(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        tool = str(raw.get("tool", ""))
+        if self.name != "McpCall" or tool not in self._known:
+            return None
+        return tool, _as_dict(raw.get("arguments"))
+
     async def run(self, args: _RecordedArgs, ctx: ToolContext) -> ToolOutput:
-        return fail("Language servers do not run in a replay.")
+        return fail("Servers do not run in a replay.")
 
 
 class SkippedCalls:
@@ -112,7 +123,7 @@ class SkippedCalls:
 
     def _explain_skip(self, tool: Tool[Any], args: Any, context: ToolContext) -> str:
         if isinstance(tool, RecordedTool):
-            return "calls of language servers"
+            return "calls of language servers" if tool.name == "lsp" else "calls of MCP servers"
         if tool.kind == "network":
             return "network calls"
         if tool.kind == "execute":
@@ -127,6 +138,17 @@ class SkippedCalls:
 
     def _is_within(self, path: str) -> bool:
         return any(Path(path).is_relative_to(folder) for folder in self._folders)
+
+
+_SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
+
+
+def make_recorded_tools(recorded: Iterable[Envelope]) -> list[Tool[Any]]:
+    """Return the tools of language servers and MCP servers that were called in a recording."""
+    called = {item.event.name for item in recorded if isinstance(item.event, ToolEnded)}
+    names = {name for name in called if name.startswith("mcp__") or name in _SERVER_TOOLS}
+    wrapped = {"McpCall"} if names else set[str]()
+    return [RecordedTool(name, names) for name in sorted(names | wrapped | (called & {"lsp"}))]
 
 
 _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
@@ -291,10 +313,9 @@ class _ScratchSession:
             role="" if resumed else recording.opened_event.role,
         )
         info = _model_info_of(recording)
-        asked = any(isinstance(item.event, ToolStarted) and item.event.name == "lsp" for item in recording.envelopes)
         return await open_session(
             session_options,
-            tools=[RecordedTool()] if asked else (),
+            tools=make_recorded_tools(recording.envelopes),
             provider=(model, info),
             small_model=(model, info),
             before_call=(skipped_calls,),
