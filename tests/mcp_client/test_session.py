@@ -23,6 +23,7 @@ from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prom
 from odin.engine.client import LocalClient
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
+from tests.ui.pseudo import screen
 
 PROGRAM = str(Path(__file__).with_name("server.py"))
 
@@ -511,3 +512,49 @@ async def test_an_agent_file_names_the_tools_of_servers(
     session = await opened([say("done")], role="helper")
     await session.ask()
     assert ("mcp__tiny__echo" in session.tools()) == has
+
+
+async def test_secrets_of_the_settings_do_not_reach_the_model(opened: Open, home: Path):
+    configure(home, {"tiny": {**tiny(), "env": {"MY_TOKEN": "wxyz-1234567890-secret"}}})
+    session = await opened([use("env", text="MY_TOKEN"), say("done")])
+    await session.ask()
+    assert "wxyz-1234567890-secret" not in session.model.requests[-1].body.decode()
+    assert "[redacted: MY_TOKEN of tiny]" in session.results()[0]
+
+
+def test_trust_covers_the_programs_of_servers(workspace: Path, home: Path, run_odin: Any):
+    (workspace / "tool.py").write_text(Path(PROGRAM).read_text())
+    entry = {"command": sys.executable, "args": ["-I", "-S", "tool.py"]}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"ours": entry}}))
+    assert run_odin("trust", "add", "--yes").returncode == 0
+    assert run_odin("mcp").stdout.startswith("✓ ours")
+    (workspace / "tool.py").write_text("import evil")
+    listed = run_odin("mcp")
+    assert "no longer trusted: tool.py changed" in listed.stderr
+    assert listed.stdout.startswith("No MCP servers.")
+    (workspace / ".mcp.json").write_text("{broken")
+    done = run_odin("mcp")
+    assert (done.returncode, "No MCP server of it is used." in done.stderr) == (0, True)
+
+
+@pytest.mark.slow
+def test_plain_mode_shows_and_switches_servers(workspace: Path, home: Path):
+    configure(home, {"tiny": {**tiny(), "manual": True}, "gone": {"command": "no-such-program"}})
+    with (
+        ScriptedServer([say("Hello.")]) as model,
+        screen(cwd=workspace, env=model.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/mcp\n")
+        terminal.see("○ tiny  stdio  manual  disabled")
+        terminal.type("/mcp enable tiny\n")
+        terminal.see("Enabled tiny, from the next request on.")
+        terminal.type("/mcp enable gone\n")
+        terminal.see("gone is always on")
+        terminal.type("/mcp enble\n")
+        terminal.see("Unknown argument 'enble'. Did you mean enable?")
+        terminal.type("hi\n")
+        terminal.see("The MCP server gone cannot be used: no-such-program was not found.")
+        terminal.see("Hello.")
+        terminal.type("/exit\n")
+    assert "mcp__tiny__echo" in [tool["name"] for tool in model.requests[0].json["tools"]]

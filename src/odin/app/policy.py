@@ -179,12 +179,21 @@ def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelo
 
 
 def read_stored_keys(env: Mapping[str, str]) -> dict[str, str]:
-    """Return all keys in auth.json, used or not, by names for their placeholders."""
-    return {
-        f"key of {provider}{f' ({number})' if number > 1 else ''}": key
-        for provider, keys in read_auth_file(env).keys.items()
-        for number, key in enumerate(keys, 1)
-    }
+    """Return all keys in auth.json, used or not, by names for their placeholders. Tokens of MCP servers are JSON."""
+    found: dict[str, str] = {}
+    for provider, keys in read_auth_file(env).keys.items():
+        for number, key in enumerate(keys, 1):
+            name = f"key of {provider}{f' ({number})' if number > 1 else ''}"
+            found |= _list_tokens(name, key) if key.startswith("{") else {name: key}
+    return found
+
+
+def _list_tokens(name: str, stored: str) -> dict[str, str]:
+    try:
+        tokens = msgspec.json.decode(stored, type=dict[str, dict[str, Any]]).get("tokens", {})
+    except msgspec.MsgspecError:
+        return {name: stored}
+    return {f"{kind} {name}": str(tokens[kind]) for kind in ("access_token", "refresh_token") if tokens.get(kind)}
 
 
 def _list_configured_secrets(config: Config) -> Iterator[tuple[str, str]]:
@@ -194,6 +203,11 @@ def _list_configured_secrets(config: Config) -> Iterator[tuple[str, str]]:
             (f"{header} of {name}", value) for header, value in settings.headers.items() if _is_secret_header(header)
         )
     yield "key of the search engine", config.web.search.api_key
+    for name, server in config.mcp.items():
+        yield f"secret of {name}", server.oauth.client_secret
+        for key, value in (*server.headers.items(), *server.env.items()):
+            if _is_secret_header(key):
+                yield f"{key} of {name}", value.rpartition(" ")[2]
 
 
 def _is_secret_header(header: str) -> bool:

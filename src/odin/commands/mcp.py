@@ -158,7 +158,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
 def _list_servers(args: argparse.Namespace) -> int:
     config = _load_config(args)
     for problem in config.problems:
-        if problem.key == "mcp" or MCP_NAME in problem.file or "mcp" in problem.text:
+        if problem.key == "mcp" or MCP_NAME in problem.file or " trusted" in problem.text:
             write_message(problem.describe())
     statuses = asyncio.run(check_servers(config, os.environ, connect=not args.no_connect)) if config.mcp else ()
     if args.json:

@@ -265,7 +265,7 @@ def load(
         _add_project(layers, theirs, project, user, env)
     if os.path.lexists(Path(layers.root, MCP_NAME)):
         _add_mcp_file(layers, env)
-    _report_untrusted(layers, project)
+    _report_untrusted(layers, project if theirs is not None else Path(layers.root, MCP_NAME))
     _add_environment(layers, env)
     _add_flags(layers, flags or {})
     return layers.build_config()
