@@ -166,3 +166,27 @@ async def test_the_setting_chooses_the_strategy(small: Any, workspace: Path) -> 
     assert "- EditTool(" in system
     assert "WebFetch" not in system
     assert f"Result of Read:\n{CALC.rstrip()}" in asked(talk)[-1]["content"]
+
+
+async def test_a_test_program_that_is_not_installed_says_nothing(small: Any, workspace: Path) -> None:
+    (workspace / "test_calc.py").write_text("from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n")
+    (workspace / "pytest.py").write_text("raise ModuleNotFoundError(\"No module named 'pytest'\")\n")
+    talk = await small(block("calc.py", FIXED))
+    ended = await talk.say("add in calc.py subtracts. Fix it.")
+    assert (ended.reason, ended.text) == ("end_turn", "Changed calc.py.")
+
+
+@pytest.mark.parametrize(("prompt", "requests"), [("Fix add in calc.py.", 2), ("What does add do?", 2)])
+async def test_a_model_that_replies_nothing_is_no_success(small: Any, prompt: str, requests: int) -> None:
+    talk = await small(" ", " ", " ", " ", " ", " ")
+    ended: TurnEnded = await talk.say(prompt)
+    assert (ended.reason, ended.error_kind) == ("error", "NoProgress")
+    assert len(talk.server.requests) == requests
+
+
+async def test_a_repeated_command_is_answered_with_its_output(small: Any) -> None:
+    run = "Let me see.\n\nRUN python3 -c 'print(6 * 7)'"
+    talk = await small(run, run)
+    ended = await talk.say("What is 6 * 7?")
+    assert ended.reason == "end_turn"
+    assert ended.text.endswith("`python3 -c 'print(6 * 7)'`:\n42")

@@ -77,7 +77,8 @@ def _list_server_models(
 def _make_available_model(ref: str, info: ModelInfo, where: str, note: str) -> AvailableModel:
     prices = (info.price_input, info.price_output, info.price_cache_read, info.price_cache_write)
     known = (price if price or info.free else None for price in prices)
-    return AvailableModel(ref, info.context, info.tools, where, *known, note=note)
+    style = "files" if info.strategy == "files" else info.tools
+    return AvailableModel(ref, info.context, style, where, *known, note=note)
 
 
 class _ReachableModel(Struct, frozen=True):

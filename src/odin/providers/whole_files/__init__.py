@@ -23,7 +23,7 @@ from odin.core.provider import (
     open_stream,
 )
 from odin.providers.json_contract import JsonContract, flatten_messages, make_call_id
-from odin.providers.whole_files.moves import Calls, Move, TurnPlanner
+from odin.providers.whole_files.moves import NO_REPLY, Calls, Move, TurnPlanner
 from odin.providers.whole_files.written_reply import starts_action
 
 _NEEDED_TOOLS = frozenset(("Grep", "LS", "Read"))
@@ -97,11 +97,10 @@ def _stream_calls(calls: Calls, prefix: str) -> Iterable[Chunk]:
 def _finish(shown: "_ShownText", planner: TurnPlanner, stop: StopChunk, model: str) -> Iterable[Chunk]:
     outcome = planner.judge_reply(shown.text)
     if outcome.fault:
-        yield TextChunk(shown.take_rest() or " ")
+        yield TextChunk(shown.take_rest() if shown.text.strip() else NO_REPLY)
         yield StopChunk("unfinished", stop.model)
         return
-    rest = outcome.text.removeprefix(shown.shown) if outcome.text.startswith(shown.shown) else ""
-    if rest:
+    if rest := shown.find_rest(outcome.text):
         yield TextChunk(rest)
     for index, (name, args) in enumerate(outcome.calls):
         yield CallChunk(index, make_call_id(model), name, msgspec.json.encode(args).decode(), done=True)
@@ -138,6 +137,12 @@ class _ShownText:
             free += line
         self.shown += free
         return free
+
+    def find_rest(self, text: str) -> str:
+        """Return what is left to show of the text that the reply comes to."""
+        if text.startswith(self.shown):
+            return text[len(self.shown) :]
+        return "" if text.strip() in self.shown else f"\n\n{text}"
 
     def take_rest(self) -> str:
         rest = self.text[len(self.shown) :]

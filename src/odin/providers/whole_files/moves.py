@@ -43,6 +43,7 @@ from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply,
 MAX_FAILURES = 3
 """Replies in a turn that may fail: invalid files, refused edits, failed tests."""
 MAX_ASKS = 6
+NO_REPLY = "(The model replied nothing.)"
 _MAX_OUTPUT_CHARS = 3_000
 _MAX_EARLIER = 2
 _REPLY_TOKENS = 700
@@ -364,6 +365,8 @@ class TurnPlanner:
 
     def judge_reply(self, text: str) -> ReplyOutcome:
         """Return what a reply of the model comes to."""
+        if text.strip() in ("", NO_REPLY):
+            return self._fail(text, "The reply was empty.")
         reply = parse_reply(text, self.facts.sizes)
         files = [*reply.files, *self._place_blocks(reply)]
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
@@ -393,8 +396,6 @@ class TurnPlanner:
         if self.reading.wants_change and self.can_edit and not is_done:
             what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
             return self._fail(text, f"The task is not done: {what}. Write the path and the complete new file.")
-        if not text.strip():
-            return self._fail(text, "The reply was empty.")
         return ReplyOutcome(text)
 
     def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:

@@ -29,6 +29,8 @@ _NUMBERED = re.compile(r"^ *\d+\t(.*)$")
 _COUNTED = re.compile(r"^(?P<path>.+):(?P<count>\d+)$")
 _HIT = re.compile(r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<text>.*)$")
 _CUT = re.compile(r"\(showing the first \d+ of (\d+) results")
+_UNAVAILABLE = re.compile(r"No module named '?(?:pytest|unittest)|\(exit code 127\)\s*$")
+"""A program that is not installed says nothing about the project."""
 _DENIED = re.compile(r"Denied\b|\w+ requires confirmation:|The user said no\b")
 
 
@@ -148,7 +150,8 @@ class TurnFacts(Struct):
             self.denied.append(f"{command}: {result.text}")
             return
         self.outputs[command] = result.text
-        (self.failed_commands.add if result.is_error else self.failed_commands.discard)(command)
+        is_failure = result.is_error and not _UNAVAILABLE.search(result.text)
+        (self.failed_commands.add if is_failure else self.failed_commands.discard)(command)
         self.commands.append(command)
 
     def _add_search(self, call: ToolCall, result: ToolResult) -> None:
