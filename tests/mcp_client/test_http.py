@@ -1,18 +1,25 @@
 """HTTP servers: the official server side on loopback, headers, and signing in."""
 
 import asyncio
+import os
 import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from mcp.server.auth.provider import AccessToken, AuthorizationCode, construct_redirect_uri
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from odin.config.auth import read_auth_file
-from odin.mcp.oauth import StoredTokens, key_name_of, log_out
+from odin.config.settings import McpServerSettings
+from odin.mcp.oauth import StoredTokens, key_name_of, log_in, log_out
 from odin.testing import say
 from tests.mcp_client.test_session import Open, configure, opened, use
 
@@ -20,10 +27,10 @@ __all__ = ["opened"]
 
 
 @contextmanager
-def serving(app: Any) -> Generator[str]:
+def serving(app: Any, port: int = 0) -> Generator[str]:
     """Run a web application on loopback; yield its address."""
     with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+        found.bind(("127.0.0.1", port))
         port = found.getsockname()[1]
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -82,8 +89,6 @@ async def test_a_server_that_wants_a_sign_in_says_how(opened: Open, home: Path):
 
 
 async def test_tokens_are_kept_with_the_keys(home: Path):
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-
     env = {"HOME": str(home)}
     store = StoredTokens("web", env)
     assert await store.get_tokens() is None
@@ -99,3 +104,84 @@ async def test_tokens_are_kept_with_the_keys(home: Path):
     assert (list(auth.keys), auth.path.stat().st_mode & 0o777) == ([key_name_of("web")], 0o600)
     assert (log_out("web", env), log_out("web", env)) == (True, False)
     await asyncio.sleep(0)
+
+
+class InMemoryAuth:
+    """An authorization server that signs everybody in."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Any] = {}
+        self.codes: dict[str, AuthorizationCode] = {}
+        self.tokens: dict[str, AccessToken] = {}
+
+    async def get_client(self, client_id: str) -> Any:
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: Any) -> None:
+        self.clients[client_info.client_id] = client_info
+
+    async def authorize(self, client: Any, params: Any) -> str:
+        code = AuthorizationCode(
+            code=os.urandom(8).hex(),
+            scopes=params.scopes or [],
+            expires_at=time.time() + 60,
+            client_id=client.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+        )
+        self.codes[code.code] = code
+        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
+
+    async def load_authorization_code(self, client: Any, authorization_code: str) -> Any:
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(self, client: Any, authorization_code: Any) -> OAuthToken:
+        token = f"token-{os.urandom(8).hex()}"
+        self.tokens[token] = AccessToken(
+            token=token,
+            client_id=client.client_id,
+            scopes=authorization_code.scopes,
+            expires_at=int(time.time()) + 3600,
+            resource=authorization_code.resource,
+        )
+        return OAuthToken(access_token=token, token_type="Bearer", expires_in=3600)
+
+    async def load_access_token(self, token: str) -> Any:
+        return self.tokens.get(token)
+
+    async def load_refresh_token(self, client: Any, refresh_token: str) -> Any:
+        return None
+
+
+async def test_signing_in_with_oauth(opened: Open, home: Path):
+    provider: Any = InMemoryAuth()
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    url: Any = f"http://127.0.0.1:{port}"
+    settings = AuthSettings(
+        issuer_url=url,
+        resource_server_url=f"{url}/mcp",  # pyright: ignore[reportArgumentType]
+        client_registration_options=ClientRegistrationOptions(enabled=True),
+        validate_token_resource=True,
+    )
+    server = MCPServer("web", auth_server_provider=provider, auth=settings)
+
+    @server.tool()
+    async def secret() -> str:  # pyright: ignore[reportUnusedFunction]
+        """Return a secret."""
+        return "you are in"
+
+    def open_page(page: str) -> None:
+        threading.Thread(target=lambda: urllib.request.urlopen(page).read(), daemon=True).start()
+
+    with serving(server.streamable_http_app(), port):
+        configure(home, {"tiny": {"url": f"{url}/mcp"}})
+        env = {"HOME": str(home)}
+        await log_in("tiny", McpServerSettings(url=f"{url}/mcp"), env, open_page)
+        session = await opened([use("secret"), say("done")])
+        await session.ask()
+        assert session.results() == ["you are in"]
+        await session.client.close()
