@@ -200,3 +200,11 @@ async def test_too_many_skills_cost_one_warning(start: Start, skills: Path, monk
     ]
     assert "+18 more; Skill without a name lists them" in system_of(talk)
     assert results_of(talk)[0].endswith("- s44: about s44\n+5 more")
+
+
+async def test_scripts_of_a_skill_run_in_the_sandbox(start: Start, skills: Path) -> None:
+    write_skill(skills, "pdf")
+    (skills / "pdf/run.sh").write_text("echo from the skill\n")
+    talk = await start([use("Bash", command=f"sh {skills}/pdf/run.sh"), say("a")])
+    await talk.say("go")
+    assert "from the skill" in results_of(talk)[0]
