@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,17 @@ def test_hooks_of_a_plugin_that_changes_are_not_run(run_odin: Run, tmp_path: Pat
         done = run_prompt(run_odin, server, "go", "--plugin-dir", str(folder), "--yes")
     assert done.returncode == 0 and (workspace / "ran").read_text() == "ran\n"
     assert "the plugin office changed since this session started and is no longer trusted" in done.stderr
+
+
+@pytest.mark.slow
+def test_mcp_servers_of_a_plugin_are_connected(run_odin: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "office"
+    program = Path(__file__).parent / "mcp_client/server.py"
+    write(folder / "server.py", program.read_text())
+    server = {"command": sys.executable, "args": ["-I", "-S", "${CLAUDE_PLUGIN_ROOT}/server.py"]}
+    write(folder / ".mcp.json", json.dumps({"mcpServers": {"tiny": server}}))
+    with ScriptedServer([call("mcp__plugin_office_tiny__echo", {"text": "hello"}), say("done")]) as model:
+        done = run_prompt(run_odin, model, "go", "--yes", "--plugin-dir", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "mcp__plugin_office_tiny__echo" in model.requests[0].tool_names
+    assert "hello" in str(model.requests[1].json["messages"][-1])
