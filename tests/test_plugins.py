@@ -100,7 +100,9 @@ def test_parts_are_found_where_the_manifest_says(tmp_path: Path, env: dict[str, 
     write(folder / ".claude-plugin/plugin.json", json.dumps(manifest))
     for name in ("more/one.md", "more/two.md", "extra/three.md", "crew/x.md", "abilities/s/SKILL.md"):
         write(folder / name, "---\ndescription: d\n---\nx")
-    write(folder / "servers.json", json.dumps({"flat": {"url": "https://example.org/mcp"}}))
+    server = {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${MY_TOKEN}"}}
+    write(folder / "servers.json", json.dumps({"flat": server}))
+    env["MY_TOKEN"] = "very-secret"
     plugin = read_plugin(str(folder), env)
     assert (plugin.commands.folders, plugin.commands.files) == (("extra",), ("more/one.md",))
     assert (plugin.agents.folders, plugin.skills.folders) == (("crew",), ("abilities",))
@@ -109,7 +111,9 @@ def test_parts_are_found_where_the_manifest_says(tmp_path: Path, env: dict[str, 
     )
     assert plugin.problems == ()
     config = load(str(tmp_path), env, plugin_dirs=[str(folder)])
-    assert "plugin_p_flat" in config.mcp and config.declared["hooks"][0].plugin == str(folder)
+    assert config.mcp["plugin_p_flat"].headers == {"Authorization": "Bearer very-secret"}
+    assert "very-secret" not in str(config.written["mcp"])
+    assert config.declared["hooks"][0].plugin == str(folder)
 
 
 @each(

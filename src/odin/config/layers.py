@@ -282,7 +282,8 @@ def _add_plugins(layers: _Layers, env: Mapping[str, str], folders: Sequence[str]
             before = layers.declared.get("hooks", ())
             layers.declared["hooks"] = (*before, LayerDeclaration(hooks, "user", source, plugin=plugin.folder))
         if plugin.servers:
-            layers.set_value("mcp", plugin.servers, "user", f"{plugin.folder}/{MCP_NAME}")
+            source = f"{plugin.folder}/{MCP_NAME}"
+            layers.set_value("mcp", plugin.servers, "user", source, plugin.written_servers)
 
 
 def _describe_lost_trust(trust: TrustStatus) -> list[ConfigProblem]:

@@ -183,6 +183,7 @@ class _PluginReader:
         self._env = {**env, "CLAUDE_PLUGIN_ROOT": folder, "ODIN_PLUGIN_ROOT": folder}
         self._manifest: dict[str, Any] = {}
         self._problems: list[ConfigProblem] = []
+        self._written: dict[str, Any] = {}
 
     def read(self) -> Plugin:
         path = Path(self._folder, MANIFEST)
@@ -209,6 +210,7 @@ class _PluginReader:
             **parts,
             hooks=hooks,
             servers=servers,
+            written_servers={key: self._written[key.removeprefix(f"plugin_{name}_")] for key in servers},
             stamp=_stamp_of(self._folder, list_plugin_files(self._folder)),
             problems=tuple(self._problems),
         )
@@ -337,6 +339,7 @@ class _PluginReader:
     def _take_servers(self, servers: dict[str, Any], name: str) -> dict[str, Any]:
         read = read_servers(servers, Path(self._folder, name), self._env)
         self._problems += read.problems
+        self._written |= read.unexpanded
         return read.servers
 
 

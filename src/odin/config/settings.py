@@ -479,7 +479,8 @@ class PluginFiles(Struct, frozen=True):
 class Plugin(Struct, frozen=True, kw_only=True):
     """A plugin and its parts. `hooks` are declarations with the file each is in; `servers` are MCP servers by name.
 
-    `stamp` identifies the content of its files.
+    `written_servers` are the same with the names of variables in place of their values. `stamp` identifies the content
+    of its files.
     """
 
     name: str
@@ -491,6 +492,7 @@ class Plugin(Struct, frozen=True, kw_only=True):
     skills: PluginFiles = PluginFiles()
     hooks: tuple[tuple[str, Any], ...] = ()
     servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    written_servers: dict[str, Any] = field(default_factory=dict[str, Any])
     stamp: str = ""
     problems: tuple[ConfigProblem, ...] = ()
 

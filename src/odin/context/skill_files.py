@@ -314,7 +314,7 @@ def fill_skill(skill: Skill, arguments: str = "", variables: Mapping[str, str] |
     if skill.stamp is not None and skill.stamp != (info.st_mtime_ns, info.st_size, info.st_ino):
         raise UsageError(
             f"{skill.path} changed since this session opened, so the skill {skill.name} is not trusted any more.",
-            "Review it with `odin trust`, then start a new session.",
+            f"Review it with `odin {'plugin list' if skill.plugin else 'trust'}`, then start a new session.",
         )
     body = to_valid_unicode(split_front_matter(raw.decode("utf-8-sig", "replace")).body)
     known = {"CLAUDE_SKILL_DIR": skill.folder, "ODIN_SKILL_DIR": skill.folder, **(variables or {})}
