@@ -205,7 +205,7 @@ class TurnPlanner:
         """End after a refusal: asking the model again would not help. Raise NoProgress if no user was asked."""
         text = "\n".join(["Not done:", *(f"- {line}" for line in dict.fromkeys(self.facts.denied))])
         if any("requires confirmation" in line for line in self.facts.denied):
-            raise NoProgress(text, "Run it in the app, or allow it with --yes or --permission-mode.")
+            raise NoProgress(text)
         return Move(answer=text)
 
     def _has_changed_code(self) -> bool:
@@ -395,7 +395,7 @@ class TurnPlanner:
             return ReplyOutcome(reply.prose or "Done.")
         if self.reading.wants_change and self.can_edit and not is_done:
             what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
-            return self._fail(text, f"The task is not done: {what}. Write the path and the complete new file.")
+            return self._fail(text, f"The task is not done: {what}.", "Write the path and the complete new file.")
         return ReplyOutcome(text)
 
     def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:
@@ -407,9 +407,10 @@ class TurnPlanner:
         """True if a command has not run since the last change."""
         return bool(calls) or command not in self.facts.outputs
 
-    def _fail(self, text: str, fault: str) -> ReplyOutcome:
+    def _fail(self, text: str, fault: str, advice: str = "") -> ReplyOutcome:
+        """Return a reply that the model has to correct. `advice` is for the model only."""
         self._failures.append(fault)
-        return ReplyOutcome(text, fault=f"{fault}\n\nTask: {self._turn.prompt}")
+        return ReplyOutcome(text, fault=f"{fault} {advice}".rstrip() + f"\n\nTask: {self._turn.prompt}")
 
     def _make_file_calls(
         self, files: Iterable[WrittenBlock]
