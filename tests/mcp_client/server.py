@@ -50,7 +50,7 @@ def ask_client(method: str, params: dict[str, Any]) -> dict[str, Any]:
 def read() -> dict[str, Any]:
     line = sys.stdin.readline()
     if not line:
-        if FAULT == "stubborn":
+        if "stubborn" in FAULT:
             time.sleep(60)
         sys.exit(0)
     return json.loads(line)
@@ -148,7 +148,7 @@ def main() -> None:
         sys.stdout.write("listening on stdio\n")
     while True:
         request = waiting.pop(0) if waiting else read()
-        if FAULT != "hang":
+        if "hang" not in FAULT:
             answer(request)
 
 

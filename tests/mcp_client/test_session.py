@@ -356,6 +356,7 @@ async def test_a_manual_server_is_enabled_and_disabled(opened: Open, home: Path)
         await session.client.submit(ControlServers("disable", ("tiny",)))
     await session.ask()
     assert "mcp__tiny__echo" in session.tools(1)
+    assert (await session.state_of("tiny")).state == "ready"
     notes = [event.text for event in session.events if isinstance(event, NoteAdded)]
     assert "The user enabled the MCP servers tiny." in notes
     assert await session.client.submit(ControlServers("disable"))
@@ -472,6 +473,18 @@ async def test_a_stubborn_server_ends_with_the_session(opened: Open, home: Path)
     session = await opened([use("echo", text="x"), say("done")])
     await session.ask()
     assert len(find_processes(mark)) == 1
+    await session.client.close()
+    assert find_processes(mark) == []
+
+
+@pytest.mark.slow
+async def test_a_server_that_is_still_connecting_ends_with_the_session(opened: Open, home: Path):
+    mark = os.urandom(6).hex()
+    configure(home, {"tiny": tiny(fault="hang stubborn", mark=mark)}, wait_s=0)
+    session = await opened([say("done")])
+    await session.ask()
+    while not find_processes(mark):
+        await asyncio.sleep(0.02)
     await session.client.close()
     assert find_processes(mark) == []
 

@@ -31,10 +31,11 @@ from odin.core.event import (
     PromptQueued,
     Redone,
     Rewound,
+    ServersChanged,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.event_values import FileChange, FileState, LanguageServerState, Todo
+from odin.core.event_values import FileChange, FileState, LanguageServerState, ServerStatus, Todo
 from odin.core.format import format_count, format_seconds, format_usd, model_name_of
 from odin.core.message import Usage
 from odin.ui.slash_commands.reports import format_context
@@ -384,6 +385,26 @@ def test_the_side_panel_lists_language_servers_that_were_started() -> None:
     rows = ["• ruff 2 err 1 warn", r"✗ ty\x1b failed", ""]
     assert [" ".join(line.split()) for line in shown[:3]] == rows
     assert "Language servers" not in side(facts(LanguageServersChanged(servers[2:])))
+
+
+def test_the_side_panel_lists_mcp_servers() -> None:
+    servers = (
+        ServerStatus("time", "ready", tools=2, seconds=0.5),
+        ServerStatus("git\x1b", "failed", detail="it ended"),
+        ServerStatus("web", "connecting", attempt=2, attempts=3),
+        ServerStatus("db", "disabled", manual=True),
+        *(ServerStatus(f"s{number}", "pending") for number in range(7)),
+    )
+    shown = side(facts(ServersChanged(servers))).split("MCP (1 of 11 connected)\n")[1].splitlines()
+    rows = [
+        "✓ time ok, 2 tools, 0.5 s",
+        r"✗ git\x1b failed: it ended",
+        "… web retrying, attempt 2 of 3",
+        "○ db disabled",
+    ]
+    assert [" ".join(line.split()) for line in shown[:4]] == rows
+    assert shown[8] == "3 more"
+    assert "MCP" not in side(facts())
 
 
 def test_the_side_panel_lists_skills_and_marks_those_the_agent_used() -> None:

@@ -124,6 +124,8 @@ class ServerConnection:
         await self._settled.wait()
 
     async def close(self) -> None:
+        """Disconnect. The server can be started again."""
+        self._reconnects = 0
         self._stop.set()
         for task in self._refreshes:
             task.cancel()

@@ -14,7 +14,7 @@ from odin.core.message import MAX_IMAGES, Image
 from odin.core.tool import ToolOutput
 from odin.tools.images import check_image, format_size, store_image
 
-MAX_TEXT_CHARS = 5_000_000
+MAX_TEXT_CHARS = 1_000_000
 """Longer results are cut here; what is too long for the model is saved by the engine."""
 
 MAX_FILE_BYTES = 20_000_000

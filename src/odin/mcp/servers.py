@@ -170,6 +170,9 @@ class SessionServers:
             self._starting = asyncio.create_task(self._start_after_request())
         if self._is_stale:
             self._rebuild()
+        for name in self._changing:
+            if not self._servers[name].is_enabled:
+                await self._servers[name].close()
         self._changing = {name for name in self._changing if not self._servers[name].is_settled}
         if self._note:
             note, self._note = self._note, ""
@@ -409,7 +412,7 @@ class SessionServers:
             self._starting.cancel()
             await asyncio.wait([self._starting])
         await asyncio.gather(*(server.close() for server in self._servers.values()), return_exceptions=True)
-        self._processes.close()
+        await self._processes.close()
 
 
 def _hint_of(prompt: ListedPrompt) -> str:

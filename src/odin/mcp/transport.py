@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -147,8 +147,24 @@ class ServerProcesses:
         getattr(process, "_transport").close()  # noqa: B009 (it stays open while output is unread, and has no other name)
         self._watchdog.remove(process.pid)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Kill what is left of all programs."""
+        if self._count:
+            await asyncio.to_thread(kill_marked, self._mark)
         self._watchdog.close()
+
+
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Run work to its end, which is near, even if the task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 class StdioTransport:
@@ -194,7 +210,7 @@ class StdioTransport:
         try:
             if self._process is not None:
                 patience = 0.0 if self._fault else _EXIT_S
-                await asyncio.shield(self._processes.stop(self._process, self._mark, patience))
+                await _finish(self._processes.stop(self._process, self._mark, patience))
         finally:
             for task in self._tasks:
                 task.cancel()
