@@ -95,6 +95,18 @@ def test_servers_of_the_command_line(run_odin: Any, workspace: Path):
         assert (done.returncode, problem in done.stderr) == (2, True), (value, done.stderr)
 
 
+def test_a_server_of_the_project_does_not_replace_the_users(run_odin: Any, workspace: Path, home: Path):
+    run_odin("mcp", "add", "git", "mine")
+    run_odin("mcp", "add", "-s", "project", "git", "theirs")
+    run_odin("mcp", "add", "-s", "project", "other", "theirs", "${NAME:-x}")
+    run_odin("trust", "add", "--yes")
+    shown = {
+        name: json.loads(run_odin("mcp", "get", "--no-connect", "--json", name).stdout) for name in ("git", "other")
+    }
+    assert [shown[name]["settings"]["command"] for name in shown] == ["mine", "theirs"]
+    assert shown["other"]["settings"]["args"] == ["x"]
+
+
 def test_the_doctor_reports_servers(run_odin: Any, home: Path):
     run_odin("mcp", "add", "tiny", sys.executable, "-I", "-S", PROGRAM)
     run_odin("mcp", "add", "gone", "no-such-program")
