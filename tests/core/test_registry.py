@@ -17,9 +17,9 @@ class Look(Tool[Fields]):
     """Look at a place.
     Second line."""
 
-    name: ClassVar[str] = "LS"
-    kind: ClassVar[Kind] = "read"
-    short: ClassVar[str] = "Look."
+    name = "LS"
+    kind = "read"
+    short = "Look."
     args: ClassVar[type[Args]] = Fields
 
     async def run(self, args: Fields, ctx: ToolContext) -> ToolOutput:
@@ -27,8 +27,8 @@ class Look(Tool[Fields]):
 
 
 class Run(Look):
-    name: ClassVar[str] = "ExecuteCommand"
-    kind: ClassVar[Kind] = "execute"
+    name = "ExecuteCommand"
+    kind = "execute"
 
 
 def test_tools_are_found_and_listed_in_a_stable_order() -> None:
@@ -49,8 +49,8 @@ def test_a_disabled_tool_is_not_offered_but_still_found() -> None:
 
 
 class Rare(Look):
-    name: ClassVar[str] = "AppendFile"
-    kind: ClassVar[Kind] = "edit"
+    name = "AppendFile"
+    kind = "edit"
     offered = False
 
 

@@ -13,7 +13,7 @@ from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.tool import Args, Kind, Registry, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Registry, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import CallDeps, CallScope
 from odin.engine.event_bus import EventBus
@@ -51,9 +51,9 @@ class RunArgs(Args, frozen=True):
 class Run(Tool[RunArgs]):
     """Pretends to run a command."""
 
-    name: ClassVar[str] = "Run"
-    kind: ClassVar[Kind] = "execute"
-    short: ClassVar[str] = "Pretends to run a command."
+    name = "Run"
+    kind = "execute"
+    short = "Pretends to run a command."
     args: ClassVar[type[Args]] = RunArgs
 
     def __init__(self, deed: Callable[[str, ToolContext], Awaitable[ToolOutput]] | None = None) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded, ToolEnded, ToolStarted
 from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt
-from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
 from odin.engine import approvals, turn
 from odin.testing import call, reply, say
 
@@ -256,9 +256,9 @@ class PickyArgs(Args, frozen=True):
 class Picky(Tool[PickyArgs]):
     """A tool that refuses senseless arguments."""
 
-    name: ClassVar[str] = "Picky"
-    kind: ClassVar[Kind] = "execute"
-    short: ClassVar[str] = "Refuses what makes no sense."
+    name = "Picky"
+    kind = "execute"
+    short = "Refuses what makes no sense."
     args: ClassVar[type[Args]] = PickyArgs
 
     def subject_of(self, args: PickyArgs) -> Subject:

@@ -15,7 +15,7 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded
 from odin.core.event import AnyEvent
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
-from odin.core.tool import Args, Kind, Registry, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Registry, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSteps
 from odin.engine.event_bus import EventBus
@@ -42,9 +42,9 @@ Deed = Callable[[int, ToolContext], Awaitable[ToolOutput]]
 class Probe(Tool[ProbeArgs]):
     """A scripted tool."""
 
-    name: ClassVar[str] = "Probe"
-    kind: ClassVar[Kind] = "read"
-    short: ClassVar[str] = "Does what the test says."
+    name = "Probe"
+    kind = "read"
+    short = "Does what the test says."
     args: ClassVar[type[Args]] = ProbeArgs
 
     def __init__(self, deed: Deed) -> None:
@@ -57,15 +57,15 @@ class Probe(Tool[ProbeArgs]):
 class Work(Probe):
     """A scripted tool that may change things."""
 
-    name: ClassVar[str] = "Work"
-    kind: ClassVar[Kind] = "execute"
+    name = "Work"
+    kind = "execute"
 
 
 class Change(Probe):
     """A scripted tool about the file with its number; numbers from 10 name the same files again."""
 
-    name: ClassVar[str] = "Change"
-    kind: ClassVar[Kind] = "edit"
+    name = "Change"
+    kind = "edit"
 
     def subject_of(self, args: ProbeArgs) -> Subject:
         return Subject(paths=(f"/tmp/file-{args.n % 10}",))
@@ -74,8 +74,8 @@ class Change(Probe):
 class Alone(Change):
     """A change that never shares its time."""
 
-    name: ClassVar[str] = "Alone"
-    exclusive: ClassVar[bool] = True
+    name = "Alone"
+    exclusive = True
 
 
 def probes(count: int, name: str = "Probe") -> Any:

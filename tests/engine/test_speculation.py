@@ -18,7 +18,7 @@ from odin.core.call_events import (
 )
 from odin.core.event import CheckpointSaved, FilesChanged
 from odin.core.op import Interrupt
-from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
 
 from .conftest import Start
@@ -120,9 +120,9 @@ class TestBeginning:
 class Curious(Tool[Args]):
     """A tool of the caller that says it only reads."""
 
-    name: ClassVar[str] = "Curious"
-    kind: ClassVar[Kind] = "read"
-    short: ClassVar[str] = "Reads."
+    name = "Curious"
+    kind = "read"
+    short = "Reads."
     args: ClassVar[type[Args]] = Args
 
     async def run(self, args: Args, ctx: ToolContext) -> ToolOutput:
@@ -132,7 +132,7 @@ class Curious(Tool[Args]):
 class Harmless(Curious):
     """A tool of the caller that says it may begin early."""
 
-    name: ClassVar[str] = "Harmless"
+    name = "Harmless"
 
     def can_speculate(self, args: Args) -> bool:
         return True

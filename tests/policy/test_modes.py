@@ -1,4 +1,4 @@
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -20,7 +20,7 @@ class _Probe(Tool[Args]):
 
 def tool_of(kind: Kind) -> Tool[Any]:
     class Kinded(_Probe):
-        kind: ClassVar[Kind]
+        kind: Kind
 
     Kinded.kind = kind
     return Kinded()
