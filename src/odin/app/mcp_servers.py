@@ -28,6 +28,7 @@ def make_servers(session: "SessionComposition") -> SessionServers:
         is_busy=lambda: session.recorder.state.conversation.is_executing,
         ask_user=session.approvals.ask_questions if can_ask else None,
         sample=sample,
+        is_lazy=session.options.headless,
     )
     return SessionServers(deps, sorted(session.recorder.state.enabled_servers))
 

@@ -51,7 +51,8 @@ class ServerDeps(Struct, frozen=True):
     """What the servers need from the session.
 
     `ask_user` asks for the call with this id and agent, None if no user can be asked. `sample` asks the small model.
-    `is_busy` is True while a turn runs. `redact` removes secrets.
+    `is_busy` is True while a turn runs. `redact` removes secrets. With `is_lazy` known servers start with the first
+    call: a run that answers one prompt may need none of them.
     """
 
     config: Config
@@ -63,6 +64,7 @@ class ServerDeps(Struct, frozen=True):
     is_busy: Callable[[], bool]
     ask_user: Callable[[str, tuple[Question, ...], str], Awaitable[tuple[tuple[str, ...], ...] | None]] | None
     sample: Callable[[str, Any], Awaitable[Any]]
+    is_lazy: bool = False
 
 
 class SessionServers:
@@ -166,7 +168,7 @@ class SessionServers:
         """Apply what has changed. Wait for servers whose tools are not known yet, for a limited time."""
         if self._awaited:
             await self._wait_for_new(agent)
-        if self._starting is None:
+        if self._starting is None and not self._deps.is_lazy:
             self._starting = asyncio.create_task(self._start_after_request())
         if self._is_stale:
             self._rebuild()
