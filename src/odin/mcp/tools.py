@@ -170,7 +170,7 @@ def rank_tools(query: str, tools: Sequence[McpTool]) -> list[McpTool]:
 
 
 class McpCallArgs(Args, frozen=True):
-    tool: Annotated[str, Meta(description="mcp__server__tool")]
+    tool: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
@@ -196,6 +196,12 @@ class McpCallTool(Tool[McpCallArgs]):
         if not isinstance(name, str) or not isinstance(arguments, dict) or not self._has_tool(name):
             return None
         return name, cast("dict[str, Any]", arguments)
+
+    def build_spec(self, brief: bool = False) -> ToolSpec:
+        """Return the schema as written: computing that of a `dict` takes longer than the rest of the start."""
+        fields = {"tool": {"type": "string", "description": "mcp__server__tool"}, "arguments": {"type": "object"}}
+        schema = {"type": "object", "properties": fields, "required": ["tool"], "additionalProperties": False}
+        return ToolSpec(self.name, self.description, schema)
 
     async def run(self, args: McpCallArgs, ctx: ToolContext) -> ToolOutput:
         return fail(f"There is no tool {args.tool!r} now. Find tools with {SEARCH_TOOL}.")
