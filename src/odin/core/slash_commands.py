@@ -101,7 +101,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "mcp",
         "Show the MCP servers; enable or disable manual ones, or connect again.",
-        "[status|enable|disable|reconnect] [NAME...]",
+        "[enable|disable|reconnect [NAME...]]",
     ),
     # state of Odin
     SlashCommand("status", "Show version, model, key, folder, sandbox, permissions, session and usage."),
