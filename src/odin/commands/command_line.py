@@ -243,7 +243,7 @@ def _add_tool_flags(add: _AddFlag) -> None:
         help="tools to allow without asking",
     )
     add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="tools to deny")
-    add("--tools", default=None, metavar="LIST", help='only offer these tools; "" for none, "default" for all')
+    add("--tools", default=None, metavar="LIST", help='only offer these built-in tools; "" for none, "default" for all')
     add("--mcp-config", action="append", default=[], metavar="FILE|JSON", help="more MCP servers, as in .mcp.json")
     add("--plugin-dir", action="append", default=[], metavar="DIR", help="use a plugin for this run; repeatable")
     add("--strict-mcp-config", action="store_true", help="use no MCP servers but those of --mcp-config")
