@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import PlanAsked
+from odin.core.event_values import ServerStatus
 from odin.core.setup import TrustRequest
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
@@ -17,6 +18,7 @@ from odin.ui.tui.dialogs.plan import PlanDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, make_diagnostics_report
 from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
+from odin.ui.tui.dialogs.servers import ServersDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
 from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints
@@ -43,6 +45,11 @@ def giving(scene: Scene) -> Callable[..., Awaitable[str]]:
     return give
 
 
+def make_servers_dialog(scene: Scene) -> ServersDialog:
+    scene.client._info["servers"] = (ServerStatus("tiny", "disabled", manual=True), ServerStatus("big", "ready"))
+    return ServersDialog()
+
+
 DIALOGS: dict[str, Make] = {
     "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", giving(scene)),
     "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", giving(scene)),
@@ -58,6 +65,7 @@ DIALOGS: dict[str, Make] = {
     "ContentsDialog": lambda scene: ContentsDialog(scene.app.transcript.blocks),
     "ErrorsDialog": lambda scene: ErrorsDialog(),
     "HelpDialog": lambda scene: HelpDialog("command"),
+    "ServersDialog": lambda scene: make_servers_dialog(scene),
     "StatsDialog": lambda scene: StatsDialog(days=7),
     "ReportDialog": lambda scene: make_diagnostics_report(scene.app),
     "ConfirmDialog": lambda scene: ConfirmDialog("Do it?", "It cannot be undone."),
