@@ -299,7 +299,7 @@ async def no_suspending(scene: Scene) -> None:
 async def counting_drawing(scene: Scene) -> None:
     """Nothing is drawn anew by itself: the new size of the beginning has been drawn, or never will be."""
     app: Any = scene.app
-    app._redraw_timer.stop()
+    app._redraw_timer.cancel()
     await scene.stage.pilot.pause()
     display = app._display
 

@@ -440,7 +440,7 @@ async def test_help_finds_keys_and_commands(size: tuple[int, int]) -> None:
         await stage.until(lambda: len(shown.rows.items) == 1)
         await stage.shows("Ctrl+P", "Choose a model.")
         shown.filter.value = "/compact"
-        await stage.until(lambda: len(shown.rows.items) == 1)
+        await stage.until(lambda: [entry.label.split()[0] for entry in shown.rows.items] == ["/compact"])
         await stage.press("enter")
         await stage.until(lambda: stage.app.composer.text == "/compact ")
 

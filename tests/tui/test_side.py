@@ -142,7 +142,7 @@ async def test_beside_the_panel_the_list_is_one_line_above_the_composer() -> Non
         await stage.shows("1/12: Doing 2", "▸ Doing 2")
 
 
-async def test_it_shows_the_effort_of_the_agent_in_focus(open_app: OpenApp) -> None:
+async def test_it_shows_how_hard_the_agent_in_focus_thinks(open_app: OpenApp) -> None:
     async with open_app([say("ok")], size=(140, 30)) as stage:
         await stage.shows("Model")
         assert "effort" not in stage.screen()

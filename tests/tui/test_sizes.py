@@ -34,11 +34,11 @@ async def resized(stage: Stage, width: int, height: int) -> None:
 @pytest.mark.parametrize("size", [(40, 10), (40, 12), (60, 20), (100, 30), (160, 45), (300, 80)])
 async def test_the_composer_and_the_end_of_the_talk_are_in_sight(size: tuple[int, int]) -> None:
     async with play(PlayedSessions(talk()), size=size) as stage:
-        await stage.until(lambda: "somewhere" in stage.screen())
+        await stage.shows("somewhere")
+        await stage.until(lambda: stage.screen().split("\n")[-1].startswith(" edit"))
         lines = stage.screen().split("\n")
         assert len(lines) <= size[1]
         assert all(len(line) <= size[0] for line in lines)
-        assert lines[-1].startswith(" edit")
         composer = stage.app.composer.region
         assert composer.bottom <= size[1]
         await stage.type("typed")

@@ -6,8 +6,9 @@ import re
 import pytest
 from textual import _time
 from textual.app import App
+from textual.widgets import Static
 
-from odin.ui.tui.timers import FrameTimer
+from odin.ui.tui.timers import FrameTimer, call_after
 from tests.sources import PACKAGE
 
 
@@ -27,3 +28,16 @@ async def test_a_frame_is_drawn_although_the_process_stood_still(monkeypatch: py
 def test_the_app_uses_no_timer_that_may_be_skipped() -> None:
     for path in (PACKAGE / "ui" / "tui").rglob("*.py"):
         assert not re.search(r"\.set_timer\(", path.read_text(encoding="utf-8")), path
+
+
+async def test_a_removed_widget_is_not_called() -> None:
+    app: App[None] = App()
+    called: list[str] = []
+    async with app.run_test() as pilot:
+        kept, removed = Static(), Static()
+        await app.mount(kept, removed)
+        call_after(kept, 0.01, lambda: called.append("kept"))
+        call_after(removed, 0.01, lambda: called.append("removed"))
+        removed.remove()
+        await pilot.pause(0.03)
+    assert called == ["kept"]

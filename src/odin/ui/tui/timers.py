@@ -6,18 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 from textual.app import App
-from textual.message_pump import MessagePump
+from textual.dom import DOMNode
 
 FRAME_S = 1 / 30
 MAX_PAUSE_S = 0.25
 
 
-def call_after(target: MessagePump, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-    """Call `callback` as a message of `target` after `delay` seconds.
+def call_after(target: DOMNode, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    """Call `callback` as a message of `target` after `delay` seconds, unless the target is removed before.
 
     Textual's `set_timer` would skip the call if the process were suspended for that long at the wrong moment.
     """
-    return asyncio.get_running_loop().call_later(delay, target.call_next, callback)
+
+    def call() -> None:
+        if not (target._pruning or target._closing):
+            callback()
+
+    return asyncio.get_running_loop().call_later(delay, target.call_next, call)
 
 
 class FrameTimer:
