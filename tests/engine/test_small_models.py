@@ -110,7 +110,7 @@ async def test_the_tests_of_the_project_run_after_a_change_and_failures_go_back(
     ended = await talk.say("The test of add fails. Fix calc.py.")
     assert ended.reason == "end_turn"
     assert "FAILED" in asked(talk, 0)[-1]["content"], "the prompt is about a test, so it runs first"
-    assert "but python3 -m unittest discover fails" in asked(talk, 1)[-1]["content"]
+    assert "but python3 -B -m unittest discover fails" in asked(talk, 1)[-1]["content"]
     assert (workspace / "calc.py").read_text() == FIXED
 
 

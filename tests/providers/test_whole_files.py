@@ -189,9 +189,9 @@ def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> 
         ({"package.json": '{"scripts": {"test": "node t.js"}}'}, "npm test --silent"),
         ({"go.mod": "", "a_test.go": ""}, "go test ./..."),
         ({"a.test.js": "require('node:test')"}, "node --test"),
-        ({"test_a.py": "import unittest"}, "python3 -m unittest discover"),
-        ({"tests/test_a.py": "import unittest"}, "python3 -m unittest discover -s tests -t ."),
-        ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -m pytest -q"),
+        ({"test_a.py": "import unittest"}, "python3 -B -m unittest discover"),
+        ({"tests/test_a.py": "import unittest"}, "python3 -B -m unittest discover -s tests -t ."),
+        ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -B -m pytest -q"),
         ({"a.py": ""}, ""),
     ],
 )

@@ -155,6 +155,7 @@ def test_suspended_and_brought_back(workspace: Path) -> None:
             gate.set()
             odin.type("still here")
             odin.see("still here")
+            odin.gone("Esc stops")
             odin.type("\x03\x03\x03")
             odin.see("READY>", "odin --resume")
             odin.type("exit\r")

@@ -65,6 +65,7 @@ from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
 from odin.engine.user_shell import UserShell
 from odin.models.connector import ModelConnector
 from odin.models.selection import InitialModel, ModelSelector, choose_initial_model, make_retry_policy
+from odin.policy.modes import mode_of
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
@@ -431,6 +432,9 @@ class SessionComposition:
 
     def read_past(self) -> Iterator[Envelope]:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
+
+    def get_default_mode(self) -> Mode:
+        return self.restrict_mode(mode_of(self.config.mode))
 
     def describe_session(self) -> SessionInfo:
         return describe_session(self)

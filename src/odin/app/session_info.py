@@ -12,7 +12,7 @@ from odin.app.sandbox import LazySandbox
 from odin.app.workspace import PROJECT_SKILL_FOLDERS, branch_of, explain_missing_servers, list_project_agent_folders
 from odin.config.paths import crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
-from odin.policy.modes import mode_of, spec_of
+from odin.policy.modes import spec_of
 from odin.session.state import describe_resumed_grants
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _MAX_PROBLEMS = 10
 
 
 def describe_session(session: "SessionComposition") -> SessionInfo:
-    mode = session.restrict_mode(mode_of(session.config.mode))
+    mode = session.get_default_mode()
     return SessionInfo(
         session=session.recorder.state.session,
         cwd=session.cwd,

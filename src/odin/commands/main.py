@@ -302,7 +302,7 @@ async def _check_command(client: Any, prompt: str) -> None:
 
 
 async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
-    return mode_of(args.mode) if args.mode else (await client.get_info()).mode
+    return mode_of(args.mode) if args.mode else client.get_default_mode()
 
 
 def _make_prompt_id() -> str:

@@ -29,7 +29,7 @@ from odin.core.event import (
     SessionOpened,
     SessionSwitched,
 )
-from odin.core.event_values import DEFAULT_ROLE
+from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.op import (
     AddContext,
     AnswerPermission,
@@ -123,6 +123,8 @@ class SessionHost(Protocol):
         ...
 
     def describe_session(self) -> SessionInfo: ...
+
+    def get_default_mode(self) -> Mode: ...
 
     def report_context(self) -> ContextReport: ...
 
@@ -429,6 +431,10 @@ class LocalClient:
         )
         working = self._team.is_working
         return msgspec.structs.replace(snapshot, executing=self._agent.is_busy, queue=queue, team_working=working)
+
+    def get_default_mode(self) -> Mode:
+        """Return the mode of prompts that choose none."""
+        return self._host.get_default_mode()
 
     async def get_info(self) -> SessionInfo:
         return self._host.describe_session()

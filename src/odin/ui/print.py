@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _MIN_THOUGHT_S = 1.0
 """Plain mode prints no line for shorter thinking."""
 
+_HEAD_START_S = 0.02
+"""The request is sent first; what is known of the session is collected and printed while the model works."""
+
 
 class LiveAnswer(Protocol):
     """Shows an answer while it streams."""
@@ -206,6 +209,7 @@ class _TurnRun:
             events = started.events if started is not None else self._client.stream_events()
             if started is None:
                 await self._client.submit(prompt)
+                await asyncio.sleep(_HEAD_START_S)
             self._introduce(await self._client.get_info())
             pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
             try:

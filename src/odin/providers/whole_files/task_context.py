@@ -235,15 +235,16 @@ def find_test_command(project: ProjectFiles, contents: Mapping[str, str]) -> str
 
 
 def _find_python_command(tests: Sequence[str], contents: Mapping[str, str]) -> str:
+    """Return the command without bytecode files: with them, Python would miss the second change within a second."""
     if not tests:
         return ""
     texts = [contents.get(path, "") for path in tests]
     if any("unittest" in text for text in texts) and not any("import pytest" in text for text in texts):
         folder = tests[0].rpartition("/")[0]
-        return "python3 -m unittest discover" + (f" -s {folder} -t ." if folder else "")
+        return "python3 -B -m unittest discover" + (f" -s {folder} -t ." if folder else "")
     if any(re.search(r"^def test_", text, re.MULTILINE) for text in texts):
-        return "python3 -m pytest -q"
-    return f"python3 {tests[0]}"
+        return "python3 -B -m pytest -q"
+    return f"python3 -B {tests[0]}"
 
 
 _FUNCTION = re.compile(
