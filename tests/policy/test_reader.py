@@ -555,3 +555,18 @@ def test_deep_nesting_ends(opening: str):
 def test_the_parser_is_not_loaded_before_it_is_needed(tmp_path: Path):
     code = "import sys, odin.policy.policy; assert not [n for n in sys.modules if n.startswith('tree_sitter')]"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+
+
+@each(
+    "text",
+    [
+        "x\\ \\\n# ; rm -rf z",
+        "x\\;\\\n# ; rm -rf z",
+        "x$(true)\\\n# ; rm -rf z",
+        "'x '\\\n# ; rm -rf z",
+        "x\\\n# ; rm z",
+    ],
+)
+def test_a_comment_that_is_part_of_a_word_hides_no_command(text: str) -> None:
+    with pytest.raises(Unparseable, match="looks like a comment"):
+        parse_command(f"printf {text}")

@@ -192,3 +192,9 @@ def test_two_thousand_events_fold_without_growing_per_event() -> None:
     state = SessionState.fold(log)
     assert len(state.turns) == 400
     assert_legal(state.build_history())
+
+
+def test_agents_that_continue_each_other_in_a_damaged_log() -> None:
+    started = [AgentStarted("a", "t", "edit_mode", continues="b"), AgentStarted("b", "t", "edit_mode", continues="a")]
+    log = [Envelope(number, 0.0, "s", event) for number, event in enumerate(started)]
+    assert SessionState.fold(log).build_history("b") == ()

@@ -111,13 +111,14 @@ class SubAgentThreads:
             color=event.color,
         )
 
-    def _load_thread(self, agent: str) -> Thread:
-        """Return the thread of an ended agent, folded from the log again."""
+    def _load_thread(self, agent: str, later: tuple[str, ...] = ()) -> Thread:
+        """Return the thread of an ended agent, folded from the log again. `later` are agents that continue it."""
         thread = Thread()
         for envelope in self._read_log() if self._read_log is not None else ():
             event = envelope.event
             if isinstance(event, AgentStarted) and event.id == agent and event.continues:
-                thread = self._load_thread(event.continues)
+                is_circle = event.continues in (agent, *later)  # only in a damaged log
+                thread = Thread() if is_circle else self._load_thread(event.continues, (agent, *later))
             elif envelope.agent == agent and type(event) in Thread.EVENTS:
                 thread.apply(event)
         return thread

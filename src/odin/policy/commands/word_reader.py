@@ -158,7 +158,9 @@ class ScriptState:
         at = node.start_byte
         while self.source[at - 2 : at] == b"\\\n" and at > 1:
             at -= 2
-        if at and self.source[at - 1] not in b" \t\n;&|()":
+        separators = b" \t\n;&|()" if at == node.start_byte else b" \t\n"
+        escapes = len(self.source[: at - 1]) - len(self.source[: at - 1].rstrip(b"\\")) if at else 0
+        if at and (self.source[at - 1] not in separators or escapes % 2):
             self.note_flaw("something looks like a comment but is not one")
 
     def assign(self, name: str, value: ShellWord, *, adds: bool = False) -> None:
