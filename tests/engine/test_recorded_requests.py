@@ -45,7 +45,7 @@ async def _ask(start: Start, api: str, server: Any = None, **options: Any) -> di
 
 def _without_places(text: str, workspace: Path) -> str:
     """Replace what differs from one machine and day to the next."""
-    text = text.replace(str(workspace), "/work")
+    text = text.replace(str(workspace), "/project")
     text = re.sub(r"Date: \d{4}-\d\d-\d\d", "Date: 2026-01-01", text)
     text = re.sub(r"Platform: \w+, shell: \w+", "Platform: linux, shell: sh", text)
     text = re.sub(r"cached \d\d:\d\d:\d\d", "cached 12:00:00", text)
