@@ -132,7 +132,7 @@ class MemoryFolder:
 
 
 def _read_bytes(path: Path) -> tuple[bytes, int]:
-    """Return the start of a file and its size. What is not a regular file is a NUL byte."""
+    """Return the start of a file and its size; a single NUL byte for anything but a regular file."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):

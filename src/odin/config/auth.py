@@ -30,7 +30,7 @@ from odin.core.lazy_pattern import compile_lazily
 
 AUTH_NAME = "auth.json"
 _MADE_PRIVATE: set[Path] = set()
-"""Files that this process has made private. Every reader is told, not only the first one."""
+"""Files that this process has made private. The warning about one is repeated to each part that reads it."""
 
 MAX_KEY_LENGTH = 10_000
 _VARIABLE = compile_lazily(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -303,6 +303,36 @@ def _wait_for_lock(fd: int, path: Path, patience: float) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+class VersionedStore(Struct, frozen=True, kw_only=True):
+    """A JSON file with decisions of the user, such as trusted folders."""
+
+    version: int
+
+
+Store = TypeVar("Store", bound=VersionedStore)
+
+
+def read_store(path: Path, kind: type[Store], what: str, version: int, max_bytes: int) -> Store | None:
+    """Return the list of `what` in the file, None without a file. Raise ConfigError if it cannot be relied on."""
+    hint = f"Fix it, or move it away and add your {what} again."
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > max_bytes:
+            raise ConfigError(f"{path} is not a list of {what}.", hint)
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ConfigError(f"{path} is writable by other users.", "Check its content, then run chmod 600 on it.")
+        store = msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is damaged ({error}).", hint) from error
+    if store.version != version:
+        raise ConfigError(f"{path} was written by another version of Odin (format {store.version}).", "Update Odin.")
+    return store
 
 
 def write_atomically(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:

@@ -20,7 +20,15 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from odin.config.files import ConfigProblem, lock_file, parse_json_object, read_config_file, write_atomically
+from odin.config.files import (
+    ConfigProblem,
+    VersionedStore,
+    lock_file,
+    parse_json_object,
+    read_config_file,
+    read_store,
+    write_atomically,
+)
 from odin.config.mcp_file import SERVERS_KEY, read_servers
 from odin.config.paths import MCP_NAME, PLUGINS_NAME, expand_home, get_config_dir
 from odin.config.settings import Plugin, PluginFiles
@@ -48,7 +56,7 @@ class PinnedPlugin(Struct, frozen=True, kw_only=True):
     since: str = ""
 
 
-class _PluginStore(Struct, frozen=True, kw_only=True):
+class _PluginStore(VersionedStore, frozen=True, kw_only=True):
     version: int = _STORE_VERSION
     plugins: dict[str, PinnedPlugin] = field(default_factory=dict[str, PinnedPlugin])
 
@@ -355,24 +363,8 @@ def locate_plugin_store(env: Mapping[str, str]) -> Path:
 
 def read_plugin_store(env: Mapping[str, str]) -> dict[str, PinnedPlugin]:
     """Return the added plugins by name. Raise ConfigError if the list is damaged or others could write it."""
-    path = locate_plugin_store(env)
-    hint = "Fix it, or move it away and add your plugins again."
-    try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode) or info.st_size > _MAX_STORE_BYTES:
-            raise ConfigError(f"{path} is not a list of plugins.", hint)
-        if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigError(f"{path} is writable by other users.", "Check its content, then run chmod 600 on it.")
-        store = msgspec.json.decode(path.read_bytes(), type=_PluginStore)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is damaged ({error}).", hint) from error
-    if store.version != _STORE_VERSION:
-        raise ConfigError(f"{path} was written by another version of Odin (format {store.version}).", "Update Odin.")
-    return store.plugins
+    store = read_store(locate_plugin_store(env), _PluginStore, "plugins", _STORE_VERSION, _MAX_STORE_BYTES)
+    return {} if store is None else store.plugins
 
 
 def add_plugin(plugin: Plugin, env: Mapping[str, str]) -> None:

@@ -246,7 +246,7 @@ class SkillSettings(Struct, frozen=True, kw_only=True):
 
 
 class LanguageServerSettings(Struct, frozen=True, kw_only=True):
-    """A language server: one of the known ones, of which only what differs is set, or another one."""
+    """The settings of a language server. For one that Odin knows, they override its built-in settings."""
 
     enabled: Annotated[bool, describe("False: the server is not used.")] = True
     command: Annotated[str, describe("The program: a name on PATH, or a path from the project.")] = ""

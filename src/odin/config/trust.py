@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from odin.config.files import lock_file, write_atomically
+from odin.config.files import VersionedStore, lock_file, read_store, write_atomically
 from odin.config.paths import CONFIG_NAME, MCP_NAME, find_worktree_origin, get_config_dir, get_state_dir
 from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
@@ -245,7 +245,7 @@ class TrustedFolder(Struct, frozen=True, kw_only=True):
     since: str = ""
 
 
-class _TrustStore(Struct, frozen=True, kw_only=True):
+class _TrustStore(VersionedStore, frozen=True, kw_only=True):
     version: int = _STORE_VERSION
     folders: dict[str, TrustedFolder] = field(default_factory=dict[str, TrustedFolder])
 
@@ -284,27 +284,9 @@ def locate_trust_store(env: Mapping[str, str]) -> Path:
 
 
 def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
-    """Return the trusted folders. A damaged store, or one that others could write, is ignored."""
-    path = locate_trust_store(env)
-    hint = "Fix it, or move it away and trust your folders again."
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_STORE_BYTES:
-            raise ConfigError(f"{path} is not a list of trusted folders.", hint)
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigError(f"{path} is writable by other users.", "Check its content, then run chmod 600 on it.")
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
-    try:
-        book = msgspec.json.decode(raw, type=_TrustStore)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is damaged ({error}).", hint) from error
-    if book.version != _STORE_VERSION:
-        raise ConfigError(f"{path} was written by another version of Odin (format {book.version}).", "Update Odin.")
-    return book.folders
+    """Return the trusted folders. Raise ConfigError if the list is damaged or others could write it."""
+    store = read_store(locate_trust_store(env), _TrustStore, "trusted folders", _STORE_VERSION, MAX_STORE_BYTES)
+    return {} if store is None else store.folders
 
 
 def add_trusted_folder(folder: str, files: Mapping[str, str], env: Mapping[str, str]) -> None:
