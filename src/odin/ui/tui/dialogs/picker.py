@@ -1,6 +1,7 @@
 """Base class of list dialogs: type to filter, arrows to move, Enter to choose, with details of the marked item."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from rich.text import Text
@@ -9,7 +10,9 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
+from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
+from odin.core.event import Envelope
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, Rows
 from odin.ui.tui.keys import DialogInput, KeyScope
@@ -304,3 +307,26 @@ class PickerDialog(Dialog[str], Generic[Item]):
         actions.append(DialogAction("close", "close"))
         label_of, typing = self.odin.keys.label_of, self.STARTS_IN_FILTER
         self.hints.show([(action.name, label_of(action.name, typing=typing), action.label) for action in actions])
+
+
+class LivePicker(PickerDialog[Item]):
+    """A list that observes the session while it is open. `RELOAD_ON` are the events after which it is loaded again."""
+
+    RELOAD_ON: ClassVar[tuple[type, ...]] = ()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.odin.observers.append(self)
+
+    def on_unmount(self) -> None:
+        self.odin.observers.remove(self)
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.run_worker(self.reload, group="load", exclusive=True)
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        if live and isinstance(envelope.event, self.RELOAD_ON):
+            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
+
+    def draw_frame(self) -> None:
+        return None

@@ -1,7 +1,6 @@
 """The permission rules: list, add, remove, or open the file a rule is in."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar, get_args
 
@@ -12,9 +11,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from odin.core.call_events import RuleAdded, RuleRemoved
-from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event import Envelope
 from odin.core.format import shorten_home
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
@@ -22,7 +19,7 @@ from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.picker import LivePicker
 from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent
 from odin.ui.tui.keys import DialogInput
 
@@ -98,38 +95,20 @@ _LAYERS = {
 }
 
 
-class RulesDialog(PickerDialog[RuleLine]):
-    """Observes the session while it is open, to show rules that are added or removed."""
+class RulesDialog(LivePicker[RuleLine]):
+    """Shows rules that are added or removed while it is open."""
 
     KEY_SCOPES = ("rules", "list", "dialog")
     HEADING = "Rules"
     EMPTY_TEXT = "No rules besides the defaults."
     STARTS_IN_FILTER = False
     ENTER_LABEL = ""
+    RELOAD_ON = (RuleAdded, RuleRemoved)
     ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
         DialogAction("add_rule", "add"),
         DialogAction("remove_rule", "remove"),
         DialogAction("open_rule", "open file"),
     )
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.odin.observers.append(self)
-
-    def on_unmount(self) -> None:
-        self.odin.observers.remove(self)
-
-    # --- session events ---
-
-    def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self.run_worker(self.reload, group="load", exclusive=True)
-
-    def handle_event(self, envelope: Envelope, live: bool) -> None:
-        if live and isinstance(envelope.event, RuleAdded | RuleRemoved):
-            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
-
-    def draw_frame(self) -> None:
-        return None
 
     # --- the list ---
 

@@ -1,54 +1,34 @@
 """The MCP servers: their states, and enabling or disabling the manual ones."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 from rich.text import Text
 
-from odin.core.client import Client, SessionInfo
-from odin.core.event import Envelope, ServersChanged
+from odin.core.event import ServersChanged
 from odin.core.event_values import ServerStatus
 from odin.core.format import shorten_home
 from odin.core.op import ControlServers
 from odin.ui.slash_commands.extensions import SERVER_MARKS, describe_server_state
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.picker import LivePicker
 from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
 
 
-class ServersDialog(PickerDialog[ServerStatus]):
-    """Observes the session while it is open. Enter enables or disables; servers that are always on are read-only."""
+class ServersDialog(LivePicker[ServerStatus]):
+    """Enter enables or disables a server. Those that are always on are read-only."""
 
     KEY_SCOPES = ("servers", "list", "dialog")
     HEADING = "MCP servers"
     EMPTY_TEXT = "No MCP servers. Add one with `odin mcp add NAME COMMAND`, or in .mcp.json."
     STARTS_IN_FILTER = False
     ENTER_LABEL = "switch"
+    RELOAD_ON = (ServersChanged,)
     ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
         DialogAction("enable_server", "enable"),
         DialogAction("disable_server", "disable"),
         DialogAction("reconnect_server", "reconnect"),
     )
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.odin.observers.append(self)
-
-    def on_unmount(self) -> None:
-        self.odin.observers.remove(self)
-
-    # --- session events ---
-
-    def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self.run_worker(self.reload, group="load", exclusive=True)
-
-    def handle_event(self, envelope: Envelope, live: bool) -> None:
-        if live and isinstance(envelope.event, ServersChanged):
-            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
-
-    def draw_frame(self) -> None:
-        return None
 
     # --- the list ---
 
