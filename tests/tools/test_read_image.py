@@ -47,6 +47,12 @@ async def test_of_an_animated_gif_the_first_frame_is_shown(box: Toolbox) -> None
     assert Path(image.path).read_bytes() == pictures.gif(1)
 
 
+async def test_a_damaged_comment_does_not_damage_an_image(box: Toolbox) -> None:
+    data = pictures.png(noise=b"a comment")
+    (image,) = (await box.ok("Read", file_path=box.write("a.png", data.replace(b"comment", b"cOmment")))).images
+    assert Path(image.path).read_bytes() == pictures.png()
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -55,7 +61,8 @@ async def test_of_an_animated_gif_the_first_frame_is_shown(box: Toolbox) -> None
         (pictures.jpeg(6_000_000), "it has 6.0 MB; at most 3.9 MB are allowed"),
         (pictures.png()[:20], "its header is cut off"),
         (pictures.png(50, 50)[:-20], "it is cut off"),
-        (pictures.png(50, 50).replace(b"IEND", b"iEND"), "it is damaged"),
+        (pictures.png(50, 50).replace(b"IDAT", b"IDAU"), "it is damaged"),
+        (pictures.png(50, 50).replace(b"IEND", b"iEND"), "it is cut off"),
         (pictures.png(50, 50)[:33] + pictures.png(50, 40)[33:], "its pixels are cut off"),
         (pictures.png(5, 5)[:33] + pictures.png(5000, 5000)[33:], "it unpacks to more data than its size allows"),
         (pictures.jpeg()[:-2], "it is cut off"),

@@ -26,6 +26,9 @@ _CUT_OFF = "it is cut off"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Channels per pixel, by PNG color type."""
 
+_ANCILLARY_BIT = 0x20
+"""Set in the first letter of PNG chunks that an image does not need."""
+
 MAX_BYTES = 3_932_160
 """5 MiB in base64, the maximum of the model APIs."""
 
@@ -42,15 +45,24 @@ def validate_image(data: bytes, header: ImageHeader) -> bytes:
 
 
 def _check_png(data: bytes, header: ImageHeader) -> bytes:
-    """Check the checksums of all chunks, and that the pixels unpack to the expected size."""
+    """Check the checksums of all chunks, and that the pixels unpack to the expected size.
+
+    Return the image without damaged ancillary chunks (a color profile, a comment), which decoders skip.
+    """
     pixels, needed = _PixelCounter(), _count_png_bytes(data, header)
-    for name, body in _read_chunks(data):
+    kept = [data[:8]]
+    for chunk, is_intact in _read_chunks(data):
+        name = chunk[4:8]
+        if is_intact:
+            kept.append(chunk)
+        elif not name[0] & _ANCILLARY_BIT:
+            raise BrokenImage("it is damaged")
         if name == b"IEND":
             if not pixels.is_complete or pixels.size < needed:
                 raise BrokenImage("its pixels are cut off")
-            return data
+            return b"".join(kept)
         if name == b"IDAT":
-            pixels.add(body, 2 * needed + _CHUNK_BYTES)
+            pixels.add(chunk[8:-4], 2 * needed + _CHUNK_BYTES)
     raise BrokenImage(_CUT_OFF)
 
 
@@ -85,17 +97,15 @@ class _PixelCounter:
             raise BrokenImage("its pixels are damaged") from None
 
 
-def _read_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _read_chunks(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield each chunk of a PNG file, and whether its checksum is right."""
     at = 8
     while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        body, check = data[at + 4 : at + 8 + size], data[at + 8 + size : at + 12 + size]
-        if len(check) < 4:
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        if end > len(data):
             raise BrokenImage(_CUT_OFF)
-        if crc32(body) != int.from_bytes(check, "big"):
-            raise BrokenImage("it is damaged")
-        yield body[:4], body[4:]
-        at += 12 + size
+        yield data[at:end], crc32(data[at + 4 : end - 4]) == int.from_bytes(data[end - 4 : end], "big")
+        at = end
 
 
 def _check_jpeg(data: bytes, header: ImageHeader) -> bytes:
