@@ -23,7 +23,8 @@ from odin.core.provider import (
     open_stream,
 )
 from odin.providers.json_contract import JsonContract, flatten_messages, make_call_id
-from odin.providers.whole_files.moves import NO_REPLY, Calls, Move, TurnPlanner
+from odin.providers.whole_files.moves import Move, TurnPlanner
+from odin.providers.whole_files.reply_judgement import NO_REPLY, Calls
 from odin.providers.whole_files.written_reply import starts_action
 
 _NEEDED_TOOLS = frozenset(("Grep", "LS", "Read"))

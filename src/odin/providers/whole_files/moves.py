@@ -13,7 +13,7 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
-from odin.providers.whole_files.file_change import complete_file, find_fault, make_calls, strip_line_numbers
+from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, cut_text
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
     LONG_FORMAT,
@@ -38,13 +38,10 @@ from odin.providers.whole_files.turn_history import (
     is_denied,
     read_turns,
 )
-from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
 
 MAX_FAILURES = 3
 """Replies in a turn that may fail: invalid files, refused edits, failed tests."""
 MAX_ASKS = 6
-NO_REPLY = "(The model replied nothing.)"
-_MAX_OUTPUT_CHARS = 3_000
 _MAX_EARLIER = 2
 _REPLY_TOKENS = 700
 _CHARS_PER_TOKEN = 3
@@ -54,8 +51,6 @@ _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+")
 """What differs between two outputs although nothing has changed."""
 _HINT = "Try a smaller step, name the files and what to change in them, or use a larger model with --model."
 
-Calls = tuple[tuple[str, dict[str, Any]], ...]
-
 
 class Move(Struct, frozen=True):
     """What happens next: calls of the planner (`prefix` starts their ids), an answer, or a request to the model."""
@@ -64,14 +59,6 @@ class Move(Struct, frozen=True):
     prefix: str = ""
     answer: str = ""
     ask: Request | None = None
-
-
-class ReplyOutcome(Struct, frozen=True):
-    """What a reply of the model comes to: calls, an answer (`text`), or a `fault` that the model has to correct."""
-
-    text: str = ""
-    calls: Calls = ()
-    fault: str = ""
 
 
 class TurnPlanner:
@@ -111,7 +98,7 @@ class TurnPlanner:
             return
         if step.is_by_model:
             self._dialog.append(_reply(_render_reply(step, before)))
-            feedback = outcome.fault if outcome else self._describe_results(step)
+            feedback = self._describe_fault(outcome) if outcome else self._describe_results(step)
         else:
             feedback = self._describe_checks(step)
         if step.note.startswith("Odin ran the project's checks"):
@@ -129,7 +116,7 @@ class TurnPlanner:
         outputs: list[tuple[str, str]] = []
         for call, result in step.list_results():
             if call.name == "ExecuteCommand":
-                outputs.append((str(call.args.get("command")), _cut(result.text)))
+                outputs.append((str(call.args.get("command")), cut_text(result.text)))
                 if result.is_error:
                     self._failures.append(f"{call.args.get('command')}: {result.text}")
             elif result.is_error:
@@ -151,7 +138,7 @@ class TurnPlanner:
         self._failures += [f"{command}: {text}" for command, text in failed]
         if not failed:
             return ""
-        found = "\n\n".join(f"Your change was made, but {command} fails:\n{_cut(text)}" for command, text in failed)
+        found = "\n\n".join(f"Your change was made, but {command} fails:\n{cut_text(text)}" for command, text in failed)
         return f"{found}\n\nFix it: write the complete files again.\n\nTask: {self._turn.prompt}"
 
     # --- the next move ---
@@ -221,7 +208,7 @@ class TurnPlanner:
         done = " ".join(f"{verb} {', '.join(dict.fromkeys(paths))}." for verb, paths in lists if paths)
         ran = next(reversed(facts.commands), "")
         shows = ran and (self.reading.mentions_tests or self.reading.command or not self.reading.wants_change)
-        output = f"`{ran}`:\n{_cut(facts.outputs[ran])}" if shows else ""
+        output = f"`{ran}`:\n{cut_text(facts.outputs[ran])}" if shows else ""
         return Move(answer="\n\n".join(part for part in (said, done, output) if part) or "Done.")
 
     def _ask_again(self) -> Move:
@@ -230,7 +217,7 @@ class TurnPlanner:
         same = len(last) > 1 and last[0] == last[1]
         if same or len(self._failures) > MAX_FAILURES:
             done = " ".join(self._end().answer.split()) if self.facts.has_changes else "No file was changed."
-            failed = _cut(self._failures[-1], 600) if self._failures else "no usable reply"
+            failed = cut_text(self._failures[-1], 600) if self._failures else "no usable reply"
             times = "twice in the same way" if same else f"{len(self._failures)} times"
             raise NoProgress(f"The model failed {times}: {failed}\n{done}", _HINT)
         return self._ask()
@@ -302,7 +289,7 @@ class TurnPlanner:
         messages: list[Message] = [*build_examples(can_edit=self.can_edit, can_run=self.can_run)]
         for turn in self._earlier[-_MAX_EARLIER:]:
             answer = next((step.message.text for step in reversed(turn.steps) if step.message.text.strip()), "")
-            messages += [PromptMessage(f"Task: {_cut(turn.prompt)}"), _reply(_cut(answer) or "Done.")]
+            messages += [PromptMessage(f"Task: {cut_text(turn.prompt)}"), _reply(cut_text(answer) or "Done.")]
         messages += [PromptMessage(task), *self._dialog]
         request = self._request
         return Request(
@@ -339,7 +326,7 @@ class TurnPlanner:
                 sections.append(found if lines else f"{term} does not occur in any file.")
         if self.reading.counts and not facts.outputs and not any(facts.hits.values()):
             sections.append("\n".join(count_parts(path, text) for path, text in facts.files.items()))
-        sections += [f"Output of {command}:\n{_cut(text)}" for command, text in facts.outputs.items()]
+        sections += [f"Output of {command}:\n{cut_text(text)}" for command, text in facts.outputs.items()]
         long = [path for path, text in facts.files.items() if self._is_long(text)]
         if long and self.can_edit:
             sections.append(LONG_FORMAT.format(paths=", ".join(long)))
@@ -364,119 +351,14 @@ class TurnPlanner:
     # --- judging a reply ---
 
     def judge_reply(self, text: str) -> ReplyOutcome:
-        """Return what a reply of the model comes to."""
-        if text.strip() in ("", NO_REPLY):
-            return self._fail(text, "The reply was empty.")
-        reply = parse_reply(text, self.facts.sizes)
-        files = [*reply.files, *self._place_blocks(reply)]
-        commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
-        if not self.can_edit or (self.reading.is_question and not self.reading.wants_change):
-            files = []
-        calls, fault, unchanged = self._make_file_calls(files)
-        if not fault and reply.is_cut and (files or not calls):
-            fault = "The reply was too long and was cut off. Write only the files that change."
-        replaced, missing = self._make_replacements(reply)
-        fault = fault or missing
-        if fault:
-            return self._fail(text, fault)
-        calls += [*replaced, *self._make_deletions(reply)]
-        if self.can_run:
-            calls += [("ExecuteCommand", {"command": command}) for command in commands if self._is_new(command, calls)]
-        if calls:
-            return ReplyOutcome(reply.prose if files or replaced else "", tuple(calls))
-        if commands and self.facts.outputs:
-            return self._answer_with_output(commands)
-        return self._judge_answer(text, reply, unchanged)
+        """Return what a reply of the model comes to; note a fault as a failure."""
+        outcome = ReplyJudge(self.reading, self.facts, self._offered).judge_reply(text)
+        if outcome.fault:
+            self._failures.append(outcome.fault)
+        return outcome
 
-    def _judge_answer(self, text: str, reply: WrittenReply, unchanged: list[str]) -> ReplyOutcome:
-        """Return the answer, unless the task wants a change and none was made."""
-        is_done = self.facts.has_changes or any(self.facts.commands)
-        if unchanged and self.facts.has_changes:
-            return ReplyOutcome(reply.prose or "Done.")
-        if self.reading.wants_change and self.can_edit and not is_done:
-            what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
-            return self._fail(text, f"The task is not done: {what}.", "Write the path and the complete new file.")
-        return ReplyOutcome(text)
-
-    def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:
-        """The model wants to run again what it has run: its output is the answer."""
-        known = [(command, self.facts.outputs[command]) for command in commands if command in self.facts.outputs]
-        return ReplyOutcome("\n\n".join(f"`{command}`:\n{_cut(text)}" for command, text in known))
-
-    def _is_new(self, command: str, calls: list[Any]) -> bool:
-        """True if a command has not run since the last change."""
-        return bool(calls) or command not in self.facts.outputs
-
-    def _fail(self, text: str, fault: str, advice: str = "") -> ReplyOutcome:
-        """Return a reply that the model has to correct. `advice` is for the model only."""
-        self._failures.append(fault)
-        return ReplyOutcome(text, fault=f"{fault} {advice}".rstrip() + f"\n\nTask: {self._turn.prompt}")
-
-    def _make_file_calls(
-        self, files: Iterable[WrittenBlock]
-    ) -> tuple[list[tuple[str, dict[str, Any]]], str, list[str]]:
-        """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are."""
-        calls: list[tuple[str, dict[str, Any]]] = []
-        unchanged: list[str] = []
-        newest = {self.facts.project.resolve(block.path) or block.path: block for block in files}
-        for path, block in newest.items():
-            old = self.facts.files.get(path)
-            if old is None and path in self.facts.sizes:
-                return calls, f"{path} was not shown, so it cannot be written whole.", unchanged
-            new = strip_line_numbers(block.text)
-            new = complete_file(path, new, old or "", removes=self.reading.removes)
-            if new == old:
-                unchanged.append(path)
-                continue
-            if fault := find_fault(path, new, old or ""):
-                return calls, fault, unchanged
-            calls.append(make_calls(path, new, old))
-        return calls, "", unchanged
-
-    def _make_replacements(self, reply: WrittenReply) -> tuple[list[tuple[str, dict[str, Any]]], str]:
-        calls: list[tuple[str, dict[str, Any]]] = []
-        texts: dict[str, str] = {}
-        for one in reply.replacements if self.can_edit else ():
-            path = self.facts.project.resolve(one.path) or one.path
-            old = texts.get(path, self.facts.files.get(path, ""))
-            found = _find_loosely(old, one.old)
-            if not found:
-                return [], f"The SEARCH lines were not found in {path}. Copy them exactly."
-            texts[path] = old.replace(found, one.new, 1)
-        for path, text in texts.items():
-            calls.append(make_calls(path, text, self.facts.files[path]))
-        return calls, ""
-
-    def _make_deletions(self, reply: WrittenReply) -> list[tuple[str, dict[str, Any]]]:
-        paths = [found for path in reply.deletions if (found := self.facts.project.resolve(path))]
-        if not paths or not self.can_edit:
-            return []
-        if "Delete" in self._offered:
-            return [("Delete", {"paths": paths, "reason": "the task asks for it"})]
-        return [("ExecuteCommand", {"command": f"rm -- {' '.join(paths)}"})]
-
-    def _place_blocks(self, reply: WrittenReply) -> list[WrittenBlock]:
-        """Return the code blocks without a path whose file can only be one."""
-        if reply.files:
-            return []
-        blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
-        if len(blocks) != 1:
-            return []
-        path = self._find_only_path(blocks[0])
-        return [WrittenBlock(blocks[0].text, path, blocks[0].language, blocks[0].is_closed)] if path else []
-
-    def _find_only_path(self, block: WrittenBlock) -> str:
-        """Return the only file of the prompt, or the only one that has most lines of the block."""
-        named = [self.facts.project.resolve(path) or path for path in self.reading.paths if "." in path]
-        if len(set(named)) == 1:
-            return named[0]
-        lines = [line for line in block.text.splitlines() if line.strip()]
-        alike = [
-            path
-            for path, text in self.facts.files.items()
-            if sum(line in text.splitlines() for line in lines) * 2 >= len(lines)
-        ]
-        return alike[0] if len(alike) == 1 else ""
+    def _describe_fault(self, outcome: ReplyOutcome) -> str:
+        return f"{outcome.fault} {outcome.advice}".rstrip() + f"\n\nTask: {self._turn.prompt}"
 
 
 def _render_reply(step: Step, files: dict[str, str]) -> str:
@@ -491,24 +373,6 @@ def _render_reply(step: Step, files: dict[str, str]) -> str:
             path = str(call.args.get("file_path"))
             parts.append(block_of(path, apply_call(call, files.get(path)) or ""))
     return "\n\n".join(part for part in parts if part)
-
-
-def _find_loosely(text: str, old: str) -> str:
-    """Return the lines of a text that equal the old ones but for spaces at their ends; "" if they are not there."""
-    if old and old in text:
-        return old
-    wanted = [line.strip() for line in old.strip("\n").split("\n")]
-    lines = text.splitlines(keepends=True)
-    for at in range(len(lines) - len(wanted) + 1):
-        if wanted and [line.strip() for line in lines[at : at + len(wanted)]] == wanted:
-            return "".join(lines[at : at + len(wanted)]).removesuffix("\n")
-    return ""
-
-
-def _cut(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:
-    """Return the start and the end of a long text."""
-    text = text.strip()
-    return text if len(text) <= most else f"{text[: most // 2]}\n[…]\n{text[-most // 2 :]}"
 
 
 def _reply(text: str) -> ReplyMessage:

@@ -1,0 +1,169 @@
+"""Judges a reply of a small model: it comes to tool calls, an answer, or a fault that the model has to correct."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from odin.providers.whole_files.file_change import complete_file, find_fault, make_calls, strip_line_numbers
+from odin.providers.whole_files.task_context import PromptReading
+from odin.providers.whole_files.turn_history import TurnFacts
+from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
+
+NO_REPLY = "(The model replied nothing.)"
+_MAX_OUTPUT_CHARS = 3_000
+
+Calls = tuple[tuple[str, dict[str, Any]], ...]
+
+
+class ReplyOutcome(Struct, frozen=True):
+    """What a reply of the model comes to: calls, an answer (`text`), or a `fault` that the model has to correct.
+
+    `advice` is what the model is told beside the fault.
+    """
+
+    text: str = ""
+    calls: Calls = ()
+    fault: str = ""
+    advice: str = ""
+
+
+class ReplyJudge:
+    """Judges replies in the light of the prompt and of what the turn has shown so far."""
+
+    def __init__(self, reading: PromptReading, facts: TurnFacts, offered: Collection[str]) -> None:
+        self.reading = reading
+        self.facts = facts
+        self.can_edit = "WriteFile" in offered
+        self.can_run = "ExecuteCommand" in offered
+        self._can_delete = "Delete" in offered
+
+    def judge_reply(self, text: str) -> ReplyOutcome:
+        """Return what a reply of the model comes to."""
+        if text.strip() in ("", NO_REPLY):
+            return ReplyOutcome(text, fault="The reply was empty.")
+        reply = parse_reply(text, self.facts.sizes)
+        files = [*reply.files, *self._place_blocks(reply)]
+        commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
+        if not self.can_edit or (self.reading.is_question and not self.reading.wants_change):
+            files = []
+        calls, fault, unchanged = self._make_file_calls(files)
+        if not fault and reply.is_cut and (files or not calls):
+            fault = "The reply was too long and was cut off. Write only the files that change."
+        replaced, missing = self._make_replacements(reply)
+        fault = fault or missing
+        if fault:
+            return ReplyOutcome(text, fault=fault)
+        calls += [*replaced, *self._make_deletions(reply)]
+        if self.can_run:
+            calls += [("ExecuteCommand", {"command": command}) for command in commands if self._is_new(command, calls)]
+        if calls:
+            return ReplyOutcome(reply.prose if files or replaced else "", tuple(calls))
+        if commands and self.facts.outputs:
+            return self._answer_with_output(commands)
+        return self._judge_answer(text, reply, unchanged)
+
+    def _judge_answer(self, text: str, reply: WrittenReply, unchanged: list[str]) -> ReplyOutcome:
+        """Return the answer, unless the task wants a change and none was made."""
+        is_done = self.facts.has_changes or any(self.facts.commands)
+        if unchanged and self.facts.has_changes:
+            return ReplyOutcome(reply.prose or "Done.")
+        if self.reading.wants_change and self.can_edit and not is_done:
+            what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
+            return ReplyOutcome(
+                text, fault=f"The task is not done: {what}.", advice="Write the path and the complete new file."
+            )
+        return ReplyOutcome(text)
+
+    def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:
+        """The model wants to run again what it has run: its output is the answer."""
+        known = [(command, self.facts.outputs[command]) for command in commands if command in self.facts.outputs]
+        return ReplyOutcome("\n\n".join(f"`{command}`:\n{cut_text(text)}" for command, text in known))
+
+    def _is_new(self, command: str, calls: list[Any]) -> bool:
+        """True if a command has not run since the last change."""
+        return bool(calls) or command not in self.facts.outputs
+
+    def _make_file_calls(
+        self, files: Iterable[WrittenBlock]
+    ) -> tuple[list[tuple[str, dict[str, Any]]], str, list[str]]:
+        """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are."""
+        calls: list[tuple[str, dict[str, Any]]] = []
+        unchanged: list[str] = []
+        newest = {self.facts.project.resolve(block.path) or block.path: block for block in files}
+        for path, block in newest.items():
+            old = self.facts.files.get(path)
+            if old is None and path in self.facts.sizes:
+                return calls, f"{path} was not shown, so it cannot be written whole.", unchanged
+            new = strip_line_numbers(block.text)
+            new = complete_file(path, new, old or "", removes=self.reading.removes)
+            if new == old:
+                unchanged.append(path)
+                continue
+            if fault := find_fault(path, new, old or ""):
+                return calls, fault, unchanged
+            calls.append(make_calls(path, new, old))
+        return calls, "", unchanged
+
+    def _make_replacements(self, reply: WrittenReply) -> tuple[list[tuple[str, dict[str, Any]]], str]:
+        calls: list[tuple[str, dict[str, Any]]] = []
+        texts: dict[str, str] = {}
+        for one in reply.replacements if self.can_edit else ():
+            path = self.facts.project.resolve(one.path) or one.path
+            old = texts.get(path, self.facts.files.get(path, ""))
+            found = _find_loosely(old, one.old)
+            if not found:
+                return [], f"The SEARCH lines were not found in {path}. Copy them exactly."
+            texts[path] = old.replace(found, one.new, 1)
+        for path, text in texts.items():
+            calls.append(make_calls(path, text, self.facts.files[path]))
+        return calls, ""
+
+    def _make_deletions(self, reply: WrittenReply) -> list[tuple[str, dict[str, Any]]]:
+        paths = [found for path in reply.deletions if (found := self.facts.project.resolve(path))]
+        if not paths or not self.can_edit:
+            return []
+        if self._can_delete:
+            return [("Delete", {"paths": paths, "reason": "the task asks for it"})]
+        return [("ExecuteCommand", {"command": f"rm -- {' '.join(paths)}"})]
+
+    def _place_blocks(self, reply: WrittenReply) -> list[WrittenBlock]:
+        """Return the code blocks without a path whose file can only be one."""
+        if reply.files:
+            return []
+        blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
+        if len(blocks) != 1:
+            return []
+        path = self._find_only_path(blocks[0])
+        return [WrittenBlock(blocks[0].text, path, blocks[0].language, blocks[0].is_closed)] if path else []
+
+    def _find_only_path(self, block: WrittenBlock) -> str:
+        """Return the only file of the prompt, or the only one that has most lines of the block."""
+        named = [self.facts.project.resolve(path) or path for path in self.reading.paths if "." in path]
+        if len(set(named)) == 1:
+            return named[0]
+        lines = [line for line in block.text.splitlines() if line.strip()]
+        alike = [
+            path
+            for path, text in self.facts.files.items()
+            if sum(line in text.splitlines() for line in lines) * 2 >= len(lines)
+        ]
+        return alike[0] if len(alike) == 1 else ""
+
+
+def _find_loosely(text: str, old: str) -> str:
+    """Return the lines of a text that equal the old ones but for spaces at their ends; "" if they are not there."""
+    if old and old in text:
+        return old
+    wanted = [line.strip() for line in old.strip("\n").split("\n")]
+    lines = text.splitlines(keepends=True)
+    for at in range(len(lines) - len(wanted) + 1):
+        if wanted and [line.strip() for line in lines[at : at + len(wanted)]] == wanted:
+            return "".join(lines[at : at + len(wanted)]).removesuffix("\n")
+    return ""
+
+
+def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:
+    """Return the start and the end of a long text."""
+    text = text.strip()
+    return text if len(text) <= most else f"{text[: most // 2]}\n[…]\n{text[-most // 2 :]}"
