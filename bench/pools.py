@@ -31,7 +31,7 @@ async def _measure(folder: Path) -> list[Row]:
     from odin.models.key_pool import KeyPool
     from odin.models.key_states import KeyStates
     from odin.models.selection import ModelSelector
-    from odin.providers.wire import ApiKey
+    from odin.providers.wire import ApiKey, KeyAttempts
 
     names = [f"p{number}" for number in range(PROVIDERS)]
     providers = {
@@ -52,7 +52,7 @@ async def _measure(folder: Path) -> list[Row]:
     await models.choose("all")
     states = KeyStates(folder / "states.json")
     keys = KeyPool("p0", [ApiKey(f"key-{number:020}") for number in range(KEYS)], states)
-    keys.record(keys.choose(), RateLimited("slow", retry_after=3600))
+    keys.record(keys.choose(), RateLimited("slow", retry_after=3600), KeyAttempts())
     states.save()
     before: list[float] = []
     after: list[float] = []
@@ -62,7 +62,8 @@ async def _measure(folder: Path) -> list[Row]:
         started = time.perf_counter()
         models.begin_request()
         models.limit_retries(RetryPolicy())
-        keys.record(keys.choose(), None)
+        attempts = KeyAttempts()
+        keys.record(keys.choose(attempts), None, attempts)
         before.append((time.perf_counter() - started) * 1000)
         started = time.perf_counter()
         await models.fail_over(models.ref, Overloaded("busy"))

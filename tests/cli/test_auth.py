@@ -84,7 +84,8 @@ def test_the_state_of_each_key_is_listed(run_odin: Run, auth: Path) -> None:
     keys = [f"sk-ant-{name}-0123456789-{name}" for name in ("first", "second", "third", "fourth")]
     kept(auth, json.dumps({"anthropic": keys}))
     states = KeyStates.get_shared(locate_key_states(os.environ))
-    known = (KeyState("anthropic", rejected="invalid."), KeyState("anthropic", until=time.time() + 10_830, failures=1))
+    rejected = KeyState("anthropic", until=time.time() + 60, rejected="invalid.")
+    known = (rejected, KeyState("anthropic", until=time.time() + 10_830, failures=1))
     for key, state in zip(keys, (*known, KeyState("anthropic", failures=1)), strict=False):
         states.set(fingerprint_of("anthropic", key), state)
     for at, until in ((2, time.time() - 1), (3, time.time() + 99)):

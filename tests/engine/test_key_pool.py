@@ -22,7 +22,8 @@ from odin.core.event import Warned
 from odin.core.provider import RateLimitChunk
 from odin.models.key_pool import KeyPool
 from odin.models.key_states import KeyState, KeyStates, fingerprint_of
-from odin.providers.wire import ApiKey
+from odin.providers.settings import KeyRotation
+from odin.providers.wire import ApiKey, KeyAttempts
 from odin.testing import call, fault, say
 from odin.testing.script import SeenRequest
 from odin.ui.slash_commands.reports import gather_status
@@ -78,8 +79,24 @@ async def test_a_rejected_key_is_replaced_by_the_next_one_and_not_used_again(sta
         "The key sk-ant-…cond of anthropic was refused. Using the next key, sk-ant-…hird.",
     ]
     assert talk.all(RetryScheduled) == []
+    assert [event.activity for event in talk.all(ActivityChanged)].count("retrying_key") == 2
     assert (await talk.say("two")).text == "fine"
     assert api.used[3:] == ["third"]
+
+
+async def test_a_key_that_google_rejects_is_replaced(start: Start) -> None:
+    """Google answers a wrong key with status 400."""
+    used: list[str] = []
+
+    def play(seen: SeenRequest) -> Any:
+        used.append(seen.headers["x-goog-api-key"][-3:])
+        return fault(401) if used[-1] == "one" else say("fine")
+
+    keys = "AIzaSy-0123456789-one,AIzaSy-0123456789-two"
+    talk = await start(play, "google", env={"GEMINI_API_KEY": keys}, model="google/gemini-3.8-flash")
+    assert (await talk.say("one")).text == (await talk.say("two")).text == "fine"
+    assert used == ["one", "two", "two"]
+    assert [why for _, why in talk.server.rejected] == []
 
 
 @pytest.mark.usefixtures("stored")
@@ -87,7 +104,8 @@ async def test_when_all_keys_are_rejected_the_turn_ends_with_that_error(start: S
     api = Api(first=[fault(401)], second=[fault(401)], third=[fault(401)])
     talk = await begin(start, api)
     ended = await talk.say("one")
-    assert (ended.reason, ended.error_kind) == ("error", "AuthFailed")
+    assert (ended.reason, ended.error_kind) == ("error", "NoUsableKeys")
+    assert ended.error.startswith("All 3 keys of anthropic were rejected, the last one because: ")
     assert api.used == ["first", "second", "third"]
     assert (await talk.say("two")).text == "fine", "the user has put it right"
 
@@ -144,7 +162,7 @@ async def test_a_key_in_the_environment_comes_first_and_the_stored_ones_follow(s
     talk = await begin(start, api, "sk-ant-mine-0123456789")
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["mine", "first"]
-    assert talk.all(KeyPoolChanged)[0] == KeyPoolChanged("anthropic", 3, 4, "6789")
+    assert talk.all(KeyPoolChanged)[0] == KeyPoolChanged("anthropic", 3, 4, "irst"), "the key that is used next"
 
 
 @pytest.mark.usefixtures("stored")
@@ -192,7 +210,13 @@ def failure(status: int, message: str = "", wait: float | None = None, **more: s
         (failure(429, wait=7200), 7200, False),
         (failure(402), 60, False),
         (failure(402, wait=900), 900, False),
+        (failure(429, wait=1e12), 86_400, False),
+        (failure(402, wait=1e12), 7 * 86_400, False),
         (failure(401, "invalid x-api-key"), 0, True),
+        (errors.AuthFailed("refused", status=400, code="API_KEY_INVALID"), 0, True),
+        (errors.AuthFailed("xai refused the key: Incorrect API key provided", status=400), 0, True),
+        (failure(403, "google refused the key: Your API key was reported as leaked."), 0, True),
+        (failure(403, "google refused the key: The API was never used, or it is disabled."), 60, False),
         (failure(401, code="account_deactivated"), 0, True),
         (failure(401, "try later"), 60, False),
         (failure(403, "not in your region", type="authentication_error"), 60, False),
@@ -206,7 +230,7 @@ def test_what_a_failure_means_for_its_key(error: errors.ProviderError, rest: flo
     """None: nothing is known about the key, and the error is raised."""
     states = KeyStates(clock=lambda: 1000.0)
     pool = KeyPool("p", KEYS[:2], states)
-    assert pool.record(pool.choose(), error) == (rest is not None)
+    assert record(pool, pool.choose(), error) == (rest is not None)
     name = fingerprint_of("p", KEYS[0].value)
     assert (states.cooling_time_of(name), states.is_rejected(name)) == (rest or 0, rejected)
     assert pool.choose() == KEYS[0 if rest is None else 1]
@@ -215,18 +239,26 @@ def test_what_a_failure_means_for_its_key(error: errors.ProviderError, rest: flo
 KEYS = [ApiKey(f"key-of-the-test-{number}") for number in range(4)]
 
 
+def record(pool: KeyPool, key: ApiKey, error: errors.ProviderError | None) -> bool:
+    """Record how a request ended that no other overtook."""
+    return pool.record(key, error, KeyAttempts())
+
+
 def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() -> None:
     now = 0.0
     states = KeyStates(clock=lambda: now)
     pool = KeyPool("p", KEYS[:2], states)
     cooldowns: list[float] = []
     for _ in range(8):
-        pool.record(KEYS[0], failure(429))
+        record(pool, KEYS[0], failure(429))
         cooldowns.append(states.cooling_time_of(fingerprint_of("p", KEYS[0].value)))
         now += cooldowns[-1]
     assert cooldowns == [1, 2, 4, 8, 16, 32, 60, 60]
+    record(pool, KEYS[0], failure(429, wait=3))
+    assert states.cooling_time_of(fingerprint_of("p", KEYS[0].value)) == 60, "a short wait does not help any more"
+    now += 60
     assert pool.count().healthy == 1, "usable again, but not proven"
-    pool.record(KEYS[0], None)
+    record(pool, KEYS[0], None)
     assert pool.count() == KeyPoolChanged("p", 2, 2, "st-0")
 
 
@@ -236,10 +268,11 @@ def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() 
         ({}, "0 0 0 1 1 0"),
         ({"rotation": "per_request"}, "0 1 2 3 1 2"),
         ({"order": "smart"}, "0 0 0 2 2 2"),
+        ({"order": "smart", "rotation": "per_request"}, "0 0 0 2 2 0"),
     ],
 )
 def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
-    """The first has a cooldown of 10 s after the third request; of the others, number 2 has most of its limit left."""
+    """The first has a cooldown before the fourth request and the fifth; of the others, 2 has most of its limit left."""
     now = 0.0
     pool = KeyPool("p", KEYS, KeyStates(clock=lambda: now), **settings)
     for number, left in enumerate((90, 10, 50, 20)):
@@ -247,19 +280,106 @@ def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
     chosen: list[ApiKey] = []
     for turn in range(6):
         if turn == 3:
-            pool.record(KEYS[0], failure(429, wait=10))
-            if settings.get("rotation"):
-                assert pool.choose() == KEYS[3]
-                chosen.append(KEYS[3])
-                continue
-        now += 20 if turn == 5 and not settings.get("rotation") else 0
+            record(pool, KEYS[0], failure(429, wait=10))
+        now += 20 if turn == 5 else 0
         chosen.append(pool.choose())
     assert " ".join(str(KEYS.index(key)) for key in chosen) == used
 
 
+def test_what_is_known_about_limits_ends_and_is_shared() -> None:
+    """Another session knows them, too; after a minute they say nothing, and the keys take turns again."""
+    now = 0.0
+    states = KeyStates(clock=lambda: now)
+    for number, left in enumerate((10, 90, 50)):
+        KeyPool("p", KEYS, states).record_limits(KEYS[number], RateLimitChunk(requests_left=left, requests_limit=100))
+    pool = KeyPool("p", KEYS[:3], states, rotation="per_request", order="smart")
+    assert [pool.choose(), pool.choose()] == [KEYS[1], KEYS[1]]
+    now = 61.0
+    assert [pool.choose(), pool.choose()] == [KEYS[2], KEYS[0]]
+
+
+def test_a_request_uses_each_key_once_although_their_cooldowns_end() -> None:
+    """Each answer takes half a second, and the limits of all five keys are over after two."""
+    now = 0.0
+    keys = [ApiKey(f"key-of-an-organization-{number}") for number in range(5)]
+    pool, attempts = KeyPool("p", keys, KeyStates(clock=lambda: now)), KeyAttempts()
+    used: list[ApiKey] = []
+    with pytest.raises(errors.AllKeysCooling) as raised:
+        while len(used) < 50:
+            used.append(pool.choose(attempts))
+            now += 0.5
+            pool.record(used[-1], failure(429, wait=2), attempts)
+    assert used == keys
+    assert raised.value.retry_after == 0, "the retry waits at least as long as after other errors"
+    with pytest.raises(errors.AllKeysCooling):
+        pool.choose(attempts)
+    assert pool.choose(KeyAttempts()) == keys[0]
+
+
+@each(
+    ("later", "chosen"),
+    [(None, 1), (failure(429, wait=2), 1), (failure(401, "invalid key"), 1)],
+)
+def test_an_older_request_says_nothing_about_a_newer_failure(later: errors.ProviderError | None, chosen: int) -> None:
+    """Two agents use the first key. One is told to wait for ten minutes, then the other's request ends like this."""
+    now = 0.0
+    states = KeyStates(clock=lambda: now)
+    pool, one, other = KeyPool("p", KEYS[:2], states), KeyAttempts(), KeyAttempts()
+    assert pool.choose(one) == pool.choose(other) == KEYS[0]
+    pool.record(KEYS[0], failure(429, wait=600), one)
+    pool.record(KEYS[0], later, other)
+    state = states.find(fingerprint_of("p", KEYS[0].value))
+    assert state is not None and state.failures == 1 and state.until >= 600
+    now = 599.0
+    assert pool.choose() == KEYS[chosen]
+    now = 86_401.0
+    assert pool.choose() == KEYS[0], "a rejected key gets another chance after a day"
+
+
+def test_a_cooldown_that_a_wrong_clock_wrote_does_not_count() -> None:
+    states = KeyStates(clock=lambda: 1000.0)
+    for number, rejected in enumerate(("", "invalid")):
+        name = fingerprint_of("p", KEYS[number].value)
+        states.set(name, KeyState("p", until=1000.0 + 8 * 86_400, failures=1, rejected=rejected))
+    pool = KeyPool("p", KEYS[:2], states, rotation="per_request")
+    assert {pool.choose(), pool.choose()} == set(KEYS[:2])
+
+
+def test_the_key_in_use_is_shown() -> None:
+    """After a failure it is the next one; with `per_request` it changes with each request."""
+    expected: tuple[tuple[KeyRotation, list[str]], ...] = (
+        ("on_failure", ["st-1"]),
+        ("per_request", ["st-1", "st-2", "st-1"]),
+    )
+    for rotation, shown in expected:
+        states, seen = KeyStates(), list[str]()
+        pool = KeyPool("p", KEYS[:3], states, rotation=rotation)
+        states.listen(lambda provider, pool=pool, seen=seen: seen.append(pool.count().key))
+        pool.on_chosen = lambda pool=pool, seen=seen: seen.append(pool.count().key)
+        record(pool, pool.choose(), failure(429, wait=60))
+        assert pool.choose() == KEYS[1]
+        assert (pool.choose(), pool.choose()) == ((KEYS[1],) * 2 if rotation == "on_failure" else (KEYS[2], KEYS[1]))
+        assert seen == shown
+
+
+def test_limits_of_one_process_do_not_hide_a_failure_in_another(tmp_path: Path) -> None:
+    path = tmp_path / "states.json"
+    here, there = KeyStates(path), KeyStates(path)
+    ours, theirs = (KeyPool("p", KEYS[:2], states) for states in (here, there))
+    ours.record_limits(ours.choose(), RateLimitChunk(requests_left=1, requests_limit=2))
+    record(theirs, theirs.choose(), failure(401, "invalid key"))
+    assert ours.choose() == KEYS[1]
+    here.save()
+    later = KeyStates(path)
+    pool = KeyPool("p", KEYS[:2], later)
+    assert (pool.choose(), pool.count().healthy) == (KEYS[1], 1)
+    state = later.find(fingerprint_of("p", KEYS[0].value))
+    assert state is not None and state.limits is not None and state.limits.requests_left == 1
+
+
 def test_after_an_empty_reply_another_key_is_tried() -> None:
     pool = KeyPool("p", KEYS[:2], KeyStates())
-    assert pool.record(pool.choose(), errors.EmptyReply("nothing")) is False
+    assert record(pool, pool.choose(), errors.EmptyReply("nothing")) is False
     assert (pool.choose(), pool.choose()) == (KEYS[1], KEYS[0])
 
 
@@ -271,7 +391,7 @@ def test_a_random_order_has_every_key() -> None:
 def test_a_single_key_is_used_whatever_is_known_about_it() -> None:
     states = KeyStates()
     pool = KeyPool("p", KEYS[:1], states)
-    assert pool.record(pool.choose(), failure(401, "invalid key")) is False
+    assert record(pool, pool.choose(), failure(401, "invalid key")) is False
     assert pool.choose() == KEYS[0]
     assert pool.count() == KeyPoolChanged("p", 0, 1, "st-0")
 
@@ -286,6 +406,31 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, content: str) -> None:
     other = KeyStates(path)
     other.refresh()
     assert other.find("f") == KeyState("p", "tail", failures=1)
+
+
+def test_a_session_hears_of_a_change_in_another_thread_in_its_own_loop() -> None:
+    states, heard = KeyStates(), list[tuple[str, bool]]()
+
+    async def listen() -> None:
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def note(provider: str) -> None:
+            heard.append((provider, asyncio.get_running_loop() is loop))
+            told.set()
+
+        stop = states.listen(note)
+        await asyncio.to_thread(lambda: asyncio.run(change("a")))
+        await told.wait()
+        stop()
+        stop()
+
+    async def change(name: str) -> None:
+        states.set(name, KeyState("p", failures=1))
+
+    asyncio.run(listen())
+    asyncio.run(change("b"))
+    assert heard == [("p", True)]
 
 
 async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class Storm:
             case "limited":
                 return fault(429)
             case "told":
-                return fault(429, {"retry-after": str(self.chance.randint(1, 40))})
+                return fault(429, {"retry-after": self.chance.choice(["0.2", "1", "7", "40"])})
             case "busy":
                 return fault(self.chance.choice([500, 502, 503, 529]))
             case "empty":

@@ -36,6 +36,7 @@ PEER = Peer(
     "anthropic", "https://api.test/v1/messages", "claude-x", KEY, "ANTHROPIC_API_KEY or providers.anthropic.api_key"
 )
 OPENAI = "You exceeded your current quota, please check your plan and billing details."
+NO_CARD = "Rate limit reached. Add a payment method at https://platform.openai.com/account/billing to increase it."
 
 
 def anthropic(kind: str, message: str = "why") -> dict[str, Any]:
@@ -46,6 +47,13 @@ def openai(message: str = "why", kind: str | None = None, code: Any = None) -> d
     return {"error": {"message": message, "type": kind, "code": code, "param": None}}
 
 
+def openrouter(code: int, raw: Any) -> dict[str, Any]:
+    """The failure of another provider, as OpenRouter passes it on."""
+    text = raw if isinstance(raw, str) else json.dumps(raw)
+    about = {"raw": text, "provider_name": "anthropic"}
+    return {"error": {"message": "Provider returned error", "code": code, "metadata": about}, "user_id": "u"}
+
+
 @each(
     ("status", "body", "error"),
     [
@@ -53,11 +61,19 @@ def openai(message: str = "why", kind: str | None = None, code: Any = None) -> d
         (403, anthropic("permission_error"), AuthFailed),
         (401, openai("Incorrect API key provided", "invalid_request_error", "invalid_api_key"), AuthFailed),
         (401, {"detail": "Unauthorized"}, AuthFailed),
+        (
+            400,
+            {"code": "invalid argument", "error": "Incorrect API key provided: xa***."},
+            AuthFailed,
+        ),
+        (400, anthropic("invalid_request_error", "This organization has been disabled."), AuthFailed),
         (402, {"error": {"message": "Insufficient Balance", "type": "unknown_error"}}, QuotaExhausted),
         (429, openai(OPENAI, "insufficient_quota", "insufficient_quota"), QuotaExhausted),
         (400, anthropic("invalid_request_error", "Your credit balance is too low to access the API."), QuotaExhausted),
         (429, anthropic("rate_limit_error", "This request would exceed your rate limit"), RateLimited),
         (429, openai("Rate limit reached for tokens per min", "tokens", "rate_limit_exceeded"), RateLimited),
+        (429, openai(NO_CARD, "requests", "rate_limit_exceeded"), RateLimited),
+        (429, openrouter(429, "claude-x is temporarily rate-limited upstream. Please retry shortly."), RateLimited),
         (429, b"", RateLimited),
         (404, anthropic("not_found_error", "model: claude-x"), ModelNotFound),
         (404, openai("The model `x` does not exist", "invalid_request_error", "model_not_found"), ModelNotFound),
@@ -65,6 +81,8 @@ def openai(message: str = "why", kind: str | None = None, code: Any = None) -> d
         (400, {"object": "error", "message": "model x does not exist", "type": "invalid_model"}, ModelNotFound),
         (413, anthropic("request_too_large", "Request exceeds the maximum size"), ContextOverflow),
         (400, anthropic("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), ContextOverflow),
+        (400, openrouter(400, anthropic("x", "prompt is too long: 9 tokens > 8 maximum")), ContextOverflow),
+        (400, openai(f"{'Invalid request. ' * 30}The maximum context length is 8 tokens."), ContextOverflow),
         (400, openai("too big", "invalid_request_error", "context_length_exceeded"), ContextOverflow),
         (400, openai("This model's maximum context length is 8192 tokens."), ContextOverflow),
         (400, openai("the request exceeds the room", "exceed_context_size_error", 400), ContextOverflow),
@@ -91,6 +109,15 @@ def test_an_answer_gets_its_name(status: int, body: Any, error: type[ProviderErr
     assert "anthropic" in found.describe() or "claude-x" in found.describe()
     assert str(found).endswith(".")
     assert "\n" not in found.describe()
+
+
+def test_what_the_provider_behind_a_gateway_reports_is_shown() -> None:
+    body = openrouter(400, anthropic("invalid_request_error", f"messages: {'x' * 400}"))
+    found = make_status_error(PEER, 400, {}, json.dumps(body).encode())
+    assert "(status 400): anthropic: messages: xxx" in str(found)
+    assert (found.type, len(str(found)) < 400) == ("invalid_request_error", True)
+    empty = make_status_error(PEER, 502, {}, json.dumps(openrouter(502, "{}")).encode())
+    assert "Provider returned error" in str(empty)
 
 
 @each(

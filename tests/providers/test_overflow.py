@@ -65,6 +65,7 @@ def test_it_is_recognised_and_the_numbers_are_read(words: str, limit: int, size:
         "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for this model",
         "messages.3: tool_use ids were found without tool_result blocks",
         "temperature must be <= 2",
+        "max_completion_tokens must be <= 32768",
     ],
 )
 def test_other_refusals_are_not_taken_for_it(words: str) -> None:

@@ -290,7 +290,7 @@ def test_the_client_of_google(server: ScriptedServer) -> None:
             types.Content(role="user", parts=[types.Part(function_response=answer) for answer in answers]),
         ]
         assert client.models.generate_content(contents=contents, **ask).text == "done"
-        for code in (429, 401, 500):
+        for code in (429, 400, 500):
             with pytest.raises(failed) as caught:
                 client.models.generate_content(contents=contents, **ask)
             assert caught.value.code == code

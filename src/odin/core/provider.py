@@ -183,7 +183,7 @@ class StopChunk(Struct, frozen=True, tag="stop"):
 
 
 class WaitChunk(Struct, frozen=True, tag="wait"):
-    """The state of the connection: connecting, waiting_headers, waiting_token."""
+    """The state of the connection: connecting, retrying_key, waiting_headers, waiting_token."""
 
     activity: str
 

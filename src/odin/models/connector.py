@@ -38,7 +38,7 @@ from odin.models.model_table import CatalogCopy, ModelTable
 from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
-from odin.providers.wire import ApiKey, KeySource
+from odin.providers.wire import ApiKey, KeyAttempts, KeySource
 
 if TYPE_CHECKING:
     from odin.models.key_pool import KeyPool
@@ -69,13 +69,13 @@ class SingleKey:
         self._load_pool = load_pool
         self._states = states
 
-    def choose(self) -> ApiKey:
+    def choose(self, attempts: KeyAttempts | None = None) -> ApiKey:
         return self._key
 
-    def record(self, key: ApiKey, error: ProviderError | None) -> bool:
+    def record(self, key: ApiKey, error: ProviderError | None, attempts: KeyAttempts) -> bool:
         if not key.value or (error is None and not self._states.exists()):
             return False
-        return self._load_pool().record(key, error)
+        return self._load_pool().record(key, error, attempts)
 
     def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
         self._note_limits(limits)
@@ -429,6 +429,7 @@ class ModelConnector:
                 order=own.key_order,
             )
             pool.on_limits = partial(self._note_limits, place.provider)
+            pool.on_chosen = partial(self._report_keys, place.provider)
         return pool
 
     def _note_limits(self, provider: str, limits: RateLimitChunk) -> None:

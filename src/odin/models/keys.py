@@ -103,7 +103,7 @@ def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
         entry = replace(entry, limits=known.limits)
     if not known.failures and not known.rejected:
         return entry
-    if known.rejected:
+    if states.is_rejected(name):
         return replace(entry, state="rejected", reason=known.rejected)
     return (
         replace(entry, state="cooling", cooldown_s=round(cooldown, 1)) if cooldown else replace(entry, state="unproven")

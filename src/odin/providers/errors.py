@@ -36,7 +36,7 @@ TOO_LONG_PATTERN = (
     r"context[ _-]?(length|window|size|limit)|(prompt|input|request|messages?) (is|are) too (long|large)|"
     r"too many (input )?tokens|maximum (context|prompt|input|number of tokens)|exceed_context|reduce the length|"
     r"input length and `?max_tokens|token limit exceeded|exceed(s|ed) (the )?(model )?(token|context|input) limit|"
-    r"prompt token count|input token count|max tokens allowed|input length should be|tokens? .{0,40}must be <=|"
+    r"prompt token count|input token count|max tokens allowed|input length should be|(?<!_)tokens? .{0,40}must be <=|"
     r"exceeds the (limit|available context|maximum)|model_context_window_exceeded|prompt contains \d+ tokens"
 )
 
@@ -97,7 +97,10 @@ class Peer(Struct, frozen=True):
 
 
 class ApiErrorInfo(Struct, frozen=True):
-    """What an API reported about a failure. `wait` is the delay it asks for, in seconds."""
+    """What an API reported about a failure: one line of text, of which only the start is shown.
+
+    `wait` is the delay it asks for, in seconds.
+    """
 
     message: str = ""
     type: str = ""
@@ -281,9 +284,15 @@ def make_incomplete_error(peer: Peer) -> StreamCut:
 # --- API errors ---
 
 # Patterns are compiled on first use, to keep start-up fast.
-_QUOTA_PATTERN = (
-    r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required"
+_QUOTA_PATTERN = r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota"
+_BILLING_PATTERN = r"billing|payment required"
+_BAD_KEY_PATTERN = (
+    r"(incorrect|invalid|expired) (x-)?api[ _-]?key|api[ _-]?key (is |has )?(not valid|invalid|incorrect|expired)|"
+    r"organi[sz]ation has been disabled"
 )
+_MAX_JUDGED_CHARS = 2000
+"""How much of a message is searched for what it is about. Some servers repeat the whole request in theirs."""
+
 _NO_MODEL_PATTERN = r"model[ _-]?not[ _-]?found|(model|deployment).{0,80}(not exist|not found|unknown)"
 
 
@@ -342,7 +351,6 @@ def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float 
 
 
 def _is_too_long(rendered: ApiErrorInfo) -> bool:
-
     return _has_pattern(TOO_LONG_PATTERN, rendered.message)
 
 
@@ -353,14 +361,14 @@ def _classify_error(
     if rendered.code.isdigit() and 400 <= int(rendered.code) < 600:
         meant = meant or int(rendered.code)
     code = status or meant or 500
-    tail = f": {rendered.message.rstrip('.')}" if rendered.message else ""
+    tail = f": {clip_line(rendered.message).rstrip('.')}" if rendered.message else ""
     if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(rendered)):
         model = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {model}{tail}.", hint
-    if 402 in (code, meant) or (code in (400, 403, 429) and _is_quota_spent(rendered)):
+    if 402 in (code, meant) or (code in (400, 403, 429) and _is_quota_spent(rendered, is_limit=meant == 429)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
-    if code in (401, 403) or meant == 401:
+    if code in (401, 403) or meant == 401 or (code == 400 and _has_pattern(_BAD_KEY_PATTERN, rendered.message)):
         return AuthFailed, *_describe_auth_error(peer, tail)
     if code == 429:
         return RateLimited, *_describe_rate_limit(peer, tail, wait)
@@ -374,10 +382,15 @@ def _classify_error(
     return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
 
 
-def _is_quota_spent(rendered: ApiErrorInfo) -> bool:
-    """True if waiting a minute does not help. Google reports every limit as an exceeded quota and names it."""
+def _is_quota_spent(rendered: ApiErrorInfo, *, is_limit: bool) -> bool:
+    """True if waiting a minute does not help. Google reports every limit as an exceeded quota and names it.
+
+    `is_limit`: the API calls it a rate limit. Its text may then name the page that raises it, that of the billing.
+    """
     if rendered.type == "RESOURCE_EXHAUSTED":
         return "PerDay" in rendered.code or _has_pattern(r"credits? .{0,20}(depleted|used up)", rendered.message)
+    if not is_limit and _has_pattern(_BILLING_PATTERN, rendered.message):
+        return True
     return _has_pattern(_QUOTA_PATTERN, rendered.message)
 
 
@@ -407,7 +420,7 @@ def parse_error_body(body: bytes) -> ApiErrorInfo:
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
-        return ApiErrorInfo(clip_line(body[:300].decode("utf-8", "replace")))
+        return ApiErrorInfo(_message_of(body[:_MAX_JUDGED_CHARS].decode("utf-8", "replace")))
     return error_info_of(value)
 
 
@@ -415,26 +428,43 @@ def error_info_of(value: Any) -> ApiErrorInfo:
     if isinstance(value, list) and value:
         return error_info_of(cast("list[Any]", value)[0])
     if isinstance(value, str):
-        return ApiErrorInfo(clip_line(value))
+        return ApiErrorInfo(_message_of(value))
     if not isinstance(value, dict):
         return ApiErrorInfo()
     found = cast("dict[str, Any]", value)
     inner = found.get("error")
     if isinstance(inner, str) and inner:
-        return ApiErrorInfo(clip_line(inner), _text_of(found.get("type")), _text_of(found.get("code")))
+        return ApiErrorInfo(_message_of(inner), _text_of(found.get("type")), _text_of(found.get("code")))
     if isinstance(inner, dict):
         found = cast("dict[str, Any]", inner)
     elif found.get("object") != "error" and found.get("type") != "error" and "detail" not in found:
         return (
             ApiErrorInfo()
             if "message" not in found or "choices" in found
-            else ApiErrorInfo(clip_line(_text_of(found["message"])))
+            else ApiErrorInfo(_message_of(found["message"]))
         )
-    message = clip_line(_text_of(found.get("message") or found.get("detail") or ""))
+    message = _message_of(found.get("message") or found.get("detail") or "")
     if isinstance(found.get("status"), str) and "type" not in found:
         return _read_google_error(found, message)
     kind = _text_of(found.get("type"))
-    return ApiErrorInfo(message, "" if kind == "error" else kind, _text_of(found.get("code")))
+    outer = ApiErrorInfo(message, "" if kind == "error" else kind, _text_of(found.get("code")))
+    details = found.get("metadata")
+    raw = cast("dict[str, Any]", details).get("raw") if isinstance(details, dict) else None
+    return _read_wrapped_error(outer, cast("dict[str, Any]", details), raw) if raw else outer
+
+
+def _read_wrapped_error(outer: ApiErrorInfo, details: dict[str, Any], raw: Any) -> ApiErrorInfo:
+    """Return what the provider behind a gateway reported: OpenRouter passes it on as JSON text, or as a sentence."""
+    inner = parse_error_body(raw.encode()) if isinstance(raw, str) else error_info_of(raw)
+    if not inner.message:
+        return outer
+    name = _text_of(details.get("provider_name"))
+    return ApiErrorInfo(
+        _message_of(f"{name}: {inner.message}" if name else inner.message),
+        inner.type or outer.type,
+        inner.code or outer.code,
+        inner.wait,
+    )
 
 
 def _read_google_error(found: dict[str, Any], message: str) -> ApiErrorInfo:
@@ -449,6 +479,10 @@ def _read_google_error(found: dict[str, Any], message: str) -> ApiErrorInfo:
         delay = fields.get("retryDelay")
         wait = parse_reset_delay(delay, 0.0) if isinstance(delay, str) else wait
     return ApiErrorInfo(message, found["status"], code or _text_of(found.get("code")), wait)
+
+
+def _message_of(value: Any) -> str:
+    return clip_line(_text_of(value), _MAX_JUDGED_CHARS)
 
 
 def _text_of(value: Any) -> str:

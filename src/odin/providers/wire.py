@@ -192,17 +192,25 @@ class ApiKey(Struct, frozen=True):
 _MIN_TAIL_LENGTH = 12
 
 
+class KeyAttempts:
+    """The keys that one request has used: those that failed, and what their source knew when it was sent with each."""
+
+    def __init__(self) -> None:
+        self.failed: set[ApiKey] = set()
+        self.marks: dict[ApiKey, Any] = {}
+
+
 class KeySource(Protocol):
     """The keys of one provider. Each request asks for one and reports how it ended."""
 
-    def choose(self) -> ApiKey:
-        """Return the key for the next request. Raise AllKeysCooling if every key is in cooldown."""
+    def choose(self, attempts: KeyAttempts | None = None) -> ApiKey:
+        """Return the key for the next request, none that it has failed with. Raise AllKeysCooling if there is none."""
         ...
 
-    def record(self, key: ApiKey, error: ProviderError | None) -> bool:
+    def record(self, key: ApiKey, error: ProviderError | None, attempts: KeyAttempts) -> bool:
         """Record how a request ended. True if it failed because of its key and another one can be used now.
 
-        Raise AllKeysCooling if it did and all the others are in cooldown.
+        Raise AllKeysCooling or NoUsableKeys if it did and it can use no other.
         """
         ...
 
@@ -215,10 +223,10 @@ class FixedKey:
     def __init__(self, key: ApiKey) -> None:
         self._key = key
 
-    def choose(self) -> ApiKey:
+    def choose(self, attempts: KeyAttempts | None = None) -> ApiKey:
         return self._key
 
-    def record(self, key: ApiKey, error: ProviderError | None) -> bool:
+    def record(self, key: ApiKey, error: ProviderError | None, attempts: KeyAttempts) -> bool:
         return False
 
     def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
@@ -339,9 +347,9 @@ class WireProvider:
         If the API rejects the images, send it without them: one bad image must not end a conversation. If it rejects
         the key, send it with the next one; what has been yielded then no longer counts.
         """
-        options = self._options
+        options, attempts = self._options, KeyAttempts()
         while True:
-            key = self._keys.choose()
+            key = self._keys.choose(attempts)
             peer = self.make_peer(request.model, key)
             images, silent, empty = self._image_budget.select_images(request, history.has_images), True, True
             headers = self._headers_of(key)
@@ -351,6 +359,8 @@ class WireProvider:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)
+                        if attempts.failed and chunk == WaitChunk("connecting"):
+                            chunk = WaitChunk("retrying_key")
                         if isinstance(chunk, RateLimitChunk):
                             chunk = msgspec.structs.replace(chunk, key=key.tail)
                             self._keys.record_limits(key, chunk)
@@ -358,13 +368,14 @@ class WireProvider:
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
-                elif not self._keys.record(key, error):
+                elif not self._keys.record(key, error, attempts):
                     raise
                 elif not silent:
                     yield RollbackChunk(error.kind)
             else:
                 self._image_budget.accept(images)
-                self._keys.record(key, EmptyReply(f"{self.name} returned an empty reply.") if empty else None)
+                problem = EmptyReply(f"{self.name} returned an empty reply.") if empty else None
+                self._keys.record(key, problem, attempts)
                 return
 
     def _forget_images(self, images: ImageSelection, error: ProviderError) -> None:

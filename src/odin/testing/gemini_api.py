@@ -26,6 +26,9 @@ GARBLED = b'data: {"candidates": [{"content": {"par\r\n\r\n'
 FOREIGN_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 """What Google documents for calls that come from another model."""
 
+INVALID_KEY = RequestRefused("API key not valid. Please pass a valid API key.", status=400, code="API_KEY_INVALID")
+"""What this API answers to a wrong key; its 401 is for tokens."""
+
 _PATH = re.compile(r"/v1(?:beta|alpha)?/models/([^/:?]+):(streamGenerateContent|generateContent)")
 _STATUSES = {
     400: "INVALID_ARGUMENT",

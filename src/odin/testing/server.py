@@ -216,7 +216,7 @@ class Router:
             return _make_refusal(seen.api, refused), Turn()
         turn = self._script.take_turn(seen)
         if turn.is_fault:
-            return _make_fault(seen.api, turn), turn
+            return _make_fault(seen, turn), turn
         return self._answer_turn(seen, turn, prompt), turn
 
     def _answer_page(self, seen: SeenRequest) -> ServerAnswer:
@@ -322,8 +322,10 @@ def _make_refusal(api: Api, refused: RequestRefused) -> ServerAnswer:
     return _make_json_answer(refused.status, body)
 
 
-def _make_fault(api: Api, turn: Turn) -> ServerAnswer:
-    body = turn.body
+def _make_fault(seen: SeenRequest, turn: Turn) -> ServerAnswer:
+    api, body = seen.api, turn.body
+    if body is None and turn.status == 401 and api == "gemini" and "x-goog-api-key" in seen.headers:
+        return _make_refusal(api, gemini_api.INVALID_KEY)
     if body is None:
         return _make_json_answer(
             turn.status, _WIRE_FORMATS[api].build_error_body(turn.status, turn.message, turn.type, turn.code, None)

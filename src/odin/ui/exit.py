@@ -96,6 +96,7 @@ def describe_verification(verification: Verification | None) -> str:
 
 _NEXT_STEPS = {
     "AuthFailed": "`odin auth` stores a key, /model switches the model, /continue tries again.",
+    "NoUsableKeys": "`odin auth` stores a key, /model switches the model, /continue tries again.",
     "ModelNotFound": "/model switches the model, /continue tries again.",
     "QuotaExhausted": "/model switches the model, /continue tries again.",
     "NeedsModel": "/model chooses a model, `odin auth` stores a key.",
