@@ -7,6 +7,10 @@ import sys
 from _thread import RLock
 from types import ModuleType
 
+TYPE_CHECKING = False  # as in typing, which is not loaded for --version
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 _OPTIONAL_MODULES = ("ssl", "typing_extensions")
 """asyncio and msgspec use these if they can be imported, which takes long. `providers/tls.py` adds TLS when needed."""
 
@@ -19,14 +23,49 @@ def _choose_plural(singular: str, plural: str, count: int) -> str:
     return singular if count == 1 else plural
 
 
+class _LibraryLogger:
+    """The logger of a library, which runs `logging` with the first message that may be shown.
+
+    A debug message is not shown unless a program has configured `logging`, and so has run it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> object:
+        if name == "debug" and isinstance(sys.modules["logging"], _LazyModule):
+            return _ignore_message
+        import logging
+
+        return getattr(logging.Logger.manager.getLogger(self._name), name)
+
+
+def _ignore_message(*args: object, **options: object) -> None:
+    return
+
+
+def _get_logger(name: str | None = None) -> object:
+    if name in ("asyncio", "concurrent.futures"):
+        return _LibraryLogger(name)
+    import logging
+
+    return logging.Logger.manager.getLogger(name) if name else logging.root
+
+
 _LAZY_MODULES: dict[str, dict[str, object]] = {
+    "asyncio.sslproto": {},
+    "asyncio.staggered": {},
     "gettext": {"gettext": _keep_text, "ngettext": _choose_plural},
     "inspect": {},
     "ipaddress": {},
     "locale": {},
+    "logging": {"DEBUG": 10, "getLogger": _get_logger},
+    "msgspec.inspect": {},
     "platform": {"system": lambda: os.uname().sysname},
+    "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
     "textwrap": {},
     "tokenize": {},
+    "traceback": {},
 }
 """Modules that our libraries import at the start but hardly use then. Each runs when another attribute is needed."""
 
@@ -78,7 +117,10 @@ def _write_version() -> int:
 
 
 def _import_libraries() -> None:
-    """Import asyncio and msgspec without `_OPTIONAL_MODULES`, unless something has imported those already."""
+    """Import asyncio and msgspec without `_OPTIONAL_MODULES`, unless something has imported those already.
+
+    Parts of them that run late become attributes of their packages, as after an import.
+    """
     hidden = [name for name in _OPTIONAL_MODULES if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # pyright: ignore[reportArgumentType]
@@ -89,6 +131,10 @@ def _import_libraries() -> None:
     finally:
         for name in hidden:
             del sys.modules[name]
+    for name in _LAZY_MODULES:
+        package, _, part = name.rpartition(".")
+        if package and name in sys.modules:
+            setattr(sys.modules[package], part, sys.modules[name])
 
 
 class _LazyModule(ModuleType):
@@ -112,13 +158,20 @@ class _LazyModule(ModuleType):
 
 def _import_lazily(modules: dict[str, dict[str, object]]) -> None:
     for name, attributes in modules.items():
-        if name in sys.modules:
-            continue
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, None)
-            if spec is not None and spec.loader is not None:
-                module = _LazyModule(name)
-                module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
-                vars(module).update(attributes)
-                sys.modules[name] = module
-                break
+        spec = None if name in sys.modules else _find_spec(name)
+        if spec is not None and spec.loader is not None:
+            module = _LazyModule(name)
+            module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
+            vars(module).update(attributes)
+            sys.modules[name] = module
+
+
+def _find_spec(name: str) -> "ModuleSpec | None":
+    """Return the spec of a module, without importing its package."""
+    path = None
+    if "." in name:
+        package = _find_spec(name.rpartition(".")[0])
+        if package is None:
+            return None
+        path = package.submodule_search_locations
+    return next((spec for finder in sys.meta_path if (spec := finder.find_spec(name, path)) is not None), None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from odin.providers import errors
 
-if sslproto.ssl is None:  # pyright: ignore
+if base_events.ssl is None:  # pyright: ignore
     for _module in (base_events, selector_events, sslproto):
         setattr(_module, "ssl", ssl)  # noqa: B010
     sslproto.SSLAgainErrors = (ssl.SSLWantReadError, ssl.SSLSyscallError)
