@@ -4,14 +4,13 @@ from typing import Any
 
 from odin.models.local_servers import choose_strategy, parse_parameter_count
 from odin.providers.whole_files.file_change import complete_file, find_elision, find_fault, make_calls, make_edits
+from odin.providers.whole_files.prompt_reading import read_prompt
 from odin.providers.whole_files.task_context import (
     ProjectFiles,
-    PromptReading,
     build_examples,
     choose_files,
     count_parts,
     find_test_command,
-    read_prompt,
 )
 from odin.providers.whole_files.written_reply import parse_reply, split_commands
 from tests.table import each
@@ -142,35 +141,6 @@ def test_a_small_change_of_a_long_file_is_a_small_edit() -> None:
     assert make_calls("a", "new\n", None) == ("WriteFile", {"file_path": "a", "content": "new\n"})
 
 
-@each(
-    "prompt, expected",
-    [
-        (
-            "Fix the typo 'recieve' in README.md.",
-            {"paths": ("README.md",), "terms": ("recieve",), "wants_change": True},
-        ),
-        ("Add a docstring to the function discount in a/b.py.", {"terms": ("discount",), "paths": ("a/b.py",)}),
-        ("Rename calc_sum to totalOf everywhere", {"terms": ("calc_sum", "totalOf"), "removes": True}),
-        ("How many TODO comments are in the shop folder?", {"counts": True, "is_question": True, "paths": ("shop",)}),
-        (
-            "In which file is the class Invoice defined?",
-            {"locates": True, "terms": ("Invoice",), "wants_change": False},
-        ),
-        ("Run python3 a/b.py --fast 3 and tell me what it prints.", {"command": "python3 a/b.py --fast 3"}),
-        ("python3 check.py fails. Find the bug and fix it.", {"command": "python3 check.py", "wants_change": True}),
-        ("The tests fail. Fix them.", {"runs_tests": True, "wants_change": True}),
-        ("Run the tests and report", {"runs_tests": True, "is_question": True, "wants_change": False}),
-        ("What has to be added to make it work?", {"is_question": True, "wants_change": False}),
-        ("Can you add a flag --x to main.py?", {"wants_change": True, "paths": ("main.py",)}),
-        ("The door shall also open with silver.", {"is_question": False, "wants_change": False}),
-        ("Use python3 main.py as an example.", {"command": ""}),
-    ],
-)
-def test_what_a_prompt_asks_for(prompt: str, expected: dict[str, Any]) -> None:
-    reading: PromptReading = read_prompt(prompt)
-    assert {name: getattr(reading, name) for name in expected} == expected
-
-
 def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> None:
     project = ProjectFiles({"z.py": 10, "a.py": 10, "b/c.py": 10, "b/d.py": 10, "long.py": 5000, "x.lock": 3})
     reading = read_prompt("Rename f_one in c.py.")
@@ -190,7 +160,7 @@ def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> 
         ({"go.mod": "", "a_test.go": ""}, "go test ./..."),
         ({"a.test.js": "require('node:test')"}, "node --test"),
         ({"test_a.py": "import unittest"}, "python3 -B -m unittest discover"),
-        ({"tests/test_a.py": "import unittest"}, "python3 -B -m unittest discover -s tests -t ."),
+        ({"tests/test_a.py": "import unittest"}, "python3 -B -m unittest discover -s tests"),
         ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -B -m pytest -q"),
         ({"a.py": ""}, ""),
     ],

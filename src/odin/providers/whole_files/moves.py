@@ -13,12 +13,12 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
+from odin.providers.whole_files.prompt_reading import PromptReading, read_prompt
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, cut_text
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
     LONG_FORMAT,
     READ_FORMAT,
-    PromptReading,
     block_of,
     build_examples,
     choose_files,
@@ -27,7 +27,6 @@ from odin.providers.whole_files.task_context import (
     find_test_command,
     format_outputs,
     format_task,
-    read_prompt,
 )
 from odin.providers.whole_files.turn_history import (
     EVERY_LINE,
@@ -177,10 +176,8 @@ class TurnPlanner:
                 return self._end()
             reread = self._read_again() if self.reading.wants_change else ()
             return Move(reread, "gather_") if reread else self._ask()
-        command = self._find_tests() if self._has_changed_code() else ""
-        if command and command not in [str(call.args.get("command")) for call, _ in results]:
-            return Move((("ExecuteCommand", {"command": command}),), "verify_")
-        return self._end()
+        checks = self._list_checks() if self._has_changed_code() else []
+        return Move(tuple(("ExecuteCommand", {"command": one}) for one in checks), "verify_") if checks else self._end()
 
     def _has_failed(self, step: Step) -> bool:
         return any(
@@ -268,12 +265,14 @@ class TurnPlanner:
         command = self.reading.command or tests
         return (("ExecuteCommand", {"command": command}),) if command else ()
 
-    def _find_tests(self) -> str:
+    def _list_checks(self) -> list[str]:
+        """Return the commands that show whether a change works: the one that the prompt is about, and the tests."""
         if not self.can_run:
-            return ""
-        if self.reading.command and self.facts.outputs:
-            return self.reading.command
-        return find_test_command(self.facts.project, self.facts.files)
+            return []
+        tests = find_test_command(self.facts.project, self.facts.files)
+        own = self.reading.command if self.reading.checks_with_command else ""
+        is_needed = own in self.facts.failed_commands or not tests
+        return [command for command in dict.fromkeys((own if is_needed else "", tests)) if command]
 
     def _list_wanted_checks(self, note: str) -> Calls:
         """Return the checks of the project that Odin reminds of and that have not run yet."""

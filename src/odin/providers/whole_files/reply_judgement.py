@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from odin.providers.whole_files.file_change import complete_file, find_fault, make_calls, strip_line_numbers
-from odin.providers.whole_files.task_context import PromptReading
+from odin.providers.whole_files.prompt_reading import Intent, PromptReading
 from odin.providers.whole_files.turn_history import TurnFacts
 from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
 
@@ -45,7 +45,7 @@ class ReplyJudge:
         reply = parse_reply(text, self.facts.sizes)
         files = [*reply.files, *self._place_blocks(reply)]
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
-        if not self.can_edit or (self.reading.is_question and not self.reading.wants_change):
+        if not self.can_edit or self.reading.asks_only:
             files = []
         calls, fault, unchanged = self._make_file_calls(files)
         if not fault and reply.is_cut and (files or not calls):
@@ -65,15 +65,23 @@ class ReplyJudge:
 
     def _judge_answer(self, text: str, reply: WrittenReply, unchanged: list[str]) -> ReplyOutcome:
         """Return the answer, unless the task wants a change and none was made."""
-        is_done = self.facts.has_changes or any(self.facts.commands)
         if unchanged and self.facts.has_changes:
             return ReplyOutcome(reply.prose or "Done.")
-        if self.reading.wants_change and self.can_edit and not is_done:
+        if self.can_edit and self._is_missing_change(unchanged):
             what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
             return ReplyOutcome(
                 text, fault=f"The task is not done: {what}.", advice="Write the path and the complete new file."
             )
         return ReplyOutcome(text)
+
+    def _is_missing_change(self, unchanged: list[str]) -> bool:
+        """True if the task certainly wants a change; if it probably does, when the model says so for the first time."""
+        has_acted = self.facts.has_changes or bool(self.facts.model_commands)
+        if has_acted or self.reading.asks_only:
+            return False
+        return self.reading.wants_change or (
+            not self.facts.rejected and (self.reading.intent is Intent.LIKELY or bool(unchanged))
+        )
 
     def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:
         """The model wants to run again what it has run: its output is the answer."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
+from odin.providers.whole_files.prompt_reading import PromptReading
 
 TOKENS_PER_LINE = 11
 _GATHERED_SHARE = 0.3
@@ -18,118 +19,9 @@ _GATHERED_SHARE = 0.3
 _MAX_FILES = 24
 _OTHER_LINES = 120
 """Lines of files that the prompt does not lead to, if it leads to others. They take time and distract."""
-_MAX_TERMS = 3
 _SKIPPED = re.compile(
     r"\.(?:lock|min\.js|map|svg|png|jpe?g|gif|ico|pdf|zip|gz|woff2?|pyc|so|o|class|jar|exe|bin|sum)$|package-lock\.json$"
 )
-
-_QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
-_IDENTIFIER = re.compile(
-    r"\b(?:[a-zA-Z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|[A-Z][A-Z0-9]{2,}\b|[A-Za-z_]\w*(?=\())\b"
-)
-_NAME_AFTER = re.compile(
-    r"\b(?:class|function|method|constant|variable|type|struct|interface|decorator|key|setting|field|word)"
-    r"\s+([A-Za-z_]\w+)"
-)
-_NAME_BEFORE = re.compile(r"\b([A-Za-z_]\w+)\s+(?:class|function|method|constant|variable|comments?)\b")
-_CAPITALIZED = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\w*\b")
-_COMMON = re.compile(
-    r"README|JSON|YAML|TOML|HTML|CSS|HTTP|API|CLI|Python|JavaScript|TypeScript|Go|Git|Markdown|an?|the|this|that|these"
-    r"|those|each|every|both|all|any|one|no|new|same|first|second|last|single|small|main|tests?|which|what|python|named"
-    r"|called|helper|its|and|or|in|is|of|to|for|with|from"
-)
-_FOLDER = re.compile(r"\b([\w@+-][\w@+./-]*?)/?\s+(?:folder|directory)\b")
-_PATH = re.compile(
-    r"(?<![\w/.-])(?:\./)?((?:[\w@+-][\w@.+-]*/)*[\w@+-]*\.?[\w@+-]+\.[A-Za-z]\w{0,7}|[\w@+./-]+/[\w@+-]+/?|Makefile|Dockerfile|LICENSE)(?![\w/-])"
-)
-_COMMAND = re.compile(
-    r"\b((?:python3?|node|npm|npx|pnpm|yarn|go|make|pytest|bash|sh|cargo|ruby|deno)\s+(?:-{1,2}[\w=-]+\s+)*[\w./:@=-]*[\w/])"
-    r"((?:\s+(?:-{1,2}[\w=./-]+|[\w./-]+\.\w+|\d+))*)"
-)
-_ABOUT_RUNNING = re.compile(
-    r"\b(?:run|runs|running|execute|fails?|failing|failed|prints?|output|crash\w*|error|traceback)\b", re.I
-)
-_ABOUT_TESTS = re.compile(r"\b(?:tests?|test suite|unit tests?|checks)\b", re.IGNORECASE)
-_RUN_TESTS = re.compile(
-    r"\b(?:run|execute)\b.{0,30}\b(?:tests?|suite)\b|\btests?\b.{0,40}\b(?:fail\w*|pass\w*|broken|red|green|work)\b"
-    r"|\b(?:fail\w*|broken|red)\b.{0,20}\btests?\b",
-    re.IGNORECASE | re.DOTALL,
-)
-
-_CHANGE_VERBS = (
-    "add|append|apply|bump|change|clean|complete|convert|correct|create|decrease|delete|disable|document|drop|"
-    "edit|enable|extract|fill|finish|fix|format|generate|implement|improve|increase|insert|introduce|make|"
-    "migrate|modify|move|put|raise|refactor|remove|rename|reorder|repair|replace|rewrite|set|simplify|sort|"
-    "split|switch|turn|update|use|write"
-)
-_CHANGES = re.compile(rf"(?:^|[.!;:,]\s+|\b(?:please|and|then|to|you|should)\s+)(?:{_CHANGE_VERBS})\b", re.I)
-_QUESTION = re.compile(
-    r"^\W*(?:what|which|where|who|when|why|how|is|are|does|do|did|can|could|explain|describe|summari[sz]e|list|count|tell|"
-    r"show|find|report|name|look|check|print|say|run|execute)\b",
-    re.IGNORECASE,
-)
-_REMOVES = re.compile(
-    r"\b(?:remove|delete|drop|rename|move|extract|split|replace|inline|merge|rewrite|get rid|clean|unused)\b",
-    re.IGNORECASE,
-)
-_COUNTS = re.compile(r"\b(?:how many|count|number of)\b", re.IGNORECASE)
-_LOCATES = re.compile(r"\b(?:where|which file|what file|in which|find|locate|who calls|used|uses)\b", re.IGNORECASE)
-
-
-_TERMS = (_QUOTED, _IDENTIFIER, _NAME_AFTER, _NAME_BEFORE, _CAPITALIZED)
-"""Kinds of words that are names in code, the most telling first."""
-
-
-class PromptReading(Struct, frozen=True):
-    """What a prompt names and asks for. `wants_change`: it certainly asks for a change of files."""
-
-    text: str
-    paths: tuple[str, ...]
-    terms: tuple[str, ...]
-    is_question: bool
-    wants_change: bool
-    removes: bool
-    counts: bool
-    locates: bool
-    command: str
-    runs_tests: bool
-    mentions_tests: bool
-
-
-def read_prompt(text: str) -> PromptReading:
-    """Return what the prompt names and asks for."""
-    written = [match[1].rstrip("/") for match in _PATH.finditer(text) if not match[1].startswith("//")]
-    folders = [match[1] for match in _FOLDER.finditer(text) if not _COMMON.fullmatch(match[1])]
-    paths = tuple(dict.fromkeys([*written, *folders]))
-    found = _COMMAND.search(text) if _ABOUT_RUNNING.search(text) else None
-    command = f"{found[1]}{found[2]}".strip() if found else ""
-    is_question = bool(_QUESTION.match(text)) or text.rstrip().endswith("?")
-    changes = bool(_CHANGES.search(text))
-    return PromptReading(
-        text,
-        paths,
-        _find_terms(text, paths),
-        is_question,
-        changes
-        and not (is_question and not re.search(r"\b(?:and|then|please|can you|could you)\b", text, re.IGNORECASE)),
-        bool(_REMOVES.search(text)),
-        bool(_COUNTS.search(text)),
-        bool(_LOCATES.search(text)),
-        command,
-        bool(_RUN_TESTS.search(text)),
-        bool(_ABOUT_TESTS.search(text)),
-    )
-
-
-def _find_terms(text: str, paths: Collection[str]) -> tuple[str, ...]:
-    """Return the words of a prompt that are names in code, or quoted, the most telling first."""
-    matches = (match for kind in _TERMS for match in kind.finditer(text))
-    found: list[str] = [next(filter(None, match.groups()), match[0]) for match in matches]
-    names = {part for path in paths for part in (path, *re.split(r"[/.]", path))}
-    wanted = [
-        term.strip() for term in found if term.strip() and term.strip() not in names and not _COMMON.fullmatch(term)
-    ]
-    return tuple(dict.fromkeys(term for term in wanted if len(term) > 2 and not _COMMAND.match(term)))[:_MAX_TERMS]
 
 
 class ProjectFiles(Struct, frozen=True):
@@ -241,7 +133,7 @@ def _find_python_command(tests: Sequence[str], contents: Mapping[str, str]) -> s
     texts = [contents.get(path, "") for path in tests]
     if any("unittest" in text for text in texts) and not any("import pytest" in text for text in texts):
         folder = tests[0].rpartition("/")[0]
-        return "python3 -B -m unittest discover" + (f" -s {folder} -t ." if folder else "")
+        return "python3 -B -m unittest discover" + (f" -s {folder}" if folder else "")
     if any(re.search(r"^def test_", text, re.MULTILINE) for text in texts):
         return "python3 -B -m pytest -q"
     return f"python3 -B {tests[0]}"

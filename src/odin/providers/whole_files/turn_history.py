@@ -108,6 +108,10 @@ class TurnFacts(Struct):
     created: list[str] = field(default_factory=list[str])
     commands: list[str] = field(default_factory=list[str])
     """The commands that ran, in order, with one entry per run."""
+    model_commands: list[str] = field(default_factory=list[str])
+    """Those of them that the model asked for."""
+    rejected: int = 0
+    """Replies that the model had to correct."""
 
     @property
     def project(self) -> ProjectFiles:
@@ -129,6 +133,10 @@ class TurnFacts(Struct):
     def add_step(self, step: Step) -> None:
         for call, result in step.list_results():
             self._add_result(call, result)
+        if step.is_by_model:
+            self.rejected += step.message.stop == "unfinished"
+            ran = [str(call.args.get("command")) for call in step.message.calls if call.name == "ExecuteCommand"]
+            self.model_commands += ran
 
     def _add_result(self, call: ToolCall, result: ToolResult) -> None:
         if call.name == "ExecuteCommand":

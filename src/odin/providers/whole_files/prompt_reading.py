@@ -1,0 +1,300 @@
+"""Reads what a prompt for a small model names and asks for.
+
+The reading decides what Odin looks up, runs and insists on. It is a guess about ordinary English, so only what is
+certain has consequences that cannot be undone: `Intent.ASK` keeps files from being changed, `Intent.CHANGE` keeps prose
+from being accepted, and everything between them leaves it to the reply.
+"""
+
+import re
+from collections.abc import Collection
+from enum import IntEnum
+
+from msgspec import Struct
+
+_MAX_TERMS = 3
+
+_QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
+
+# --- names ---
+
+_IDENTIFIER = re.compile(
+    r"\b(?:[a-zA-Z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|[A-Z][A-Z0-9]{2,}\b|[A-Za-z_]\w*(?=\())\b"
+)
+"""Words that are written like code: snake_case, camelCase, PascalCase, CONSTANT, call()."""
+_NAME_AFTER = re.compile(
+    r"\b(?:class|function|method|constant|variable|type|struct|interface|decorator|key|setting|field|word)"
+    r"\s+([A-Za-z_]\w+)"
+)
+_NAME_BEFORE = re.compile(r"\b([A-Za-z_]\w+)\s+(?:class|function|method|constant|variable|comments?)\b")
+_CAPITALIZED = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\w*\b")
+_TERMS = (_IDENTIFIER, _NAME_AFTER, _NAME_BEFORE, _CAPITALIZED)
+"""Kinds of words that are names in code, the most telling first."""
+_COMMON = re.compile(
+    r"README|JSON|YAML|TOML|HTML|CSS|HTTP|API|CLI|Python|JavaScript|TypeScript|Go|Git|Markdown|an?|the|this|that|these"
+    r"|those|each|every|both|all|any|one|no|new|same|first|second|last|single|small|main|tests?|which|what|python|named"
+    r"|called|helper|its|and|or|in|is|of|to|for|with|from"
+)
+_FOLDER = re.compile(r"\b([\w@+-][\w@+./-]*?)/?\s+(?:folder|directory)\b")
+_PATH = re.compile(
+    r"(?<![\w/.*-])(?:\./)?(?!(?:e\.g|i\.e)\b)((?:\.?[\w@+-][\w@.+-]*/)*[\w@+-]*\.?[\w@+-]+\.[A-Za-z]\w{0,7}|[\w@+./-]+/[\w@+-]+/?"
+    r"|(?:\.?[\w@+-][\w@.+-]*/)*\.[a-z][\w-]{2,}(?:\.[\w-]+)*|Makefile|Dockerfile|LICENSE)(?![\w/-])"
+)
+"""A name with an ending, a path with a slash, a hidden file (.env), or one of the files without an ending."""
+
+# --- commands ---
+
+_ABOUT_RUNNING = re.compile(
+    r"\b(?:run|runs|running|execute|fails?|failing|failed|prints?|output|crash\w*|error|traceback)\b", re.I
+)
+_PROGRAMS = r"(?:python3?|node|npm|npx|pnpm|yarn|go|make|pytest|bash|sh|cargo|ruby|deno)"
+_QUOTED_COMMAND = re.compile(rf"`((?:\./|{_PROGRAMS}\b)[^`\n]*)`")
+_JOINING = r"(?!(?:and|to|it|in|with|the|on|for|at|when|then|prints?|fails?|crash\w*|gives?|shows?)\b)"
+"""No argument: a word that goes on with the sentence."""
+_ARGUMENTS = rf"(?:\s+(?:-{{1,2}}[\w=./-]*\w(?:\s+{_JOINING}\w+)?|[\w./-]*\w\.\w+|\./\S*|\d+))*"
+_COMMAND = re.compile(
+    rf"\b(pytest(?=[\s.,;!?]|$)(?:\s+(?:-{{1,2}}[\w=./-]*\w|[\w./-]*[/.][\w./-]*\w))*"
+    r"|(?:npm|pnpm|yarn)\s+(?:test|start|run\s+[\w:-]+)"
+    r"|go\s+(?:test|run|build|vet)(?:\s+(?:\./\.\.\.|-[\w=]+|[\w./-]*[./][\w./-]*\w|\.))*"
+    r"|cargo\s+(?:test|run|build|check)"
+    rf"|(?:python3?|node|bash|sh|ruby|deno)\s+(?:-m\s+[\w.]*\w|(?:-[A-Za-z]+\s+)*[\w./-]*\w\.\w+){_ARGUMENTS})"
+)
+"""A command whose shape proves it: a program with a file that has an ending, with `-m`, or with a known subcommand."""
+_RUN_FILE = re.compile(
+    r"\b(?:run|execute|running)\s+(?:the\s+)?(?:script\s+|file\s+|program\s+)?`?([\w./-]*\w\.(py|js|mjs|sh))\b", re.I
+)
+_RUNNERS = {"py": "python3", "js": "node", "mjs": "node", "sh": "bash"}
+_MAKE = re.compile(
+    r"\b(?:run|running|execute)\s+(make(?:\s+(?!and\b|to\b|in\b|it\b)[\w-]+)?)\b|\b(make (?:test|check))\b"
+)
+_RUNS = re.compile(r"\b(?:run|execute|running|start)\b", re.I)
+_MAY_NOT_END = re.compile(r"\b(?:start|serve|dev|watch|http\.server|runserver|go run)\b|\bserver\.\w+|\bapp\.(?:py|js)")
+"""Commands that may start a server: they run only if the prompt says so, and never to check a change."""
+
+# --- what is asked ---
+
+_ABOUT_TESTS = re.compile(r"\b(?:tests?|test suite|unit tests?|checks)\b", re.IGNORECASE)
+_RUN_TESTS = re.compile(
+    r"\b(?:run|execute)\b.{0,30}\b(?:tests?|suite)\b|\btests?\b.{0,40}\b(?:fail\w*|pass\w*|broken|red|green|work)\b"
+    r"|\b(?:fail\w*|broken|red)\b.{0,20}\btests?\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_REMOVES = re.compile(
+    r"\b(?:remove|delete|drop|rename|move|extract|split|replace|inline|merge|rewrite|get rid|clean|unused)\b",
+    re.IGNORECASE,
+)
+_COUNTS = re.compile(r"\b(?:how many|how often|count|number of)\b", re.IGNORECASE)
+_LOCATES = re.compile(r"\b(?:where|which file|what file|in which|find|locate|who calls|used|uses)\b", re.IGNORECASE)
+
+_CHANGE = re.compile(
+    r"(?:add|adjust|adapt|allow|append|apply|avoid|bump|capitali[sz]e|change|clean|comment|complete|convert|copy|correct|"
+    r"create|decrease|define|delete|disable|document|drop|edit|enable|ensure|exclude|extend|extract|fill|finish|fix|"
+    r"format|generate|get rid|give(?! me)|handle|hide|ignore|implement|improve|include|increase|indent|initiali[sz]e|"
+    r"inline|insert|introduce|limit|log|lower|make|mark|merge|migrate|modify|move|optimi[sz]e|prepend|prevent|put|raise|"
+    r"reduce|refactor|remove|rename|reorder|repair|replace|reset|restore|return|reverse|revert|rewrite|round|save|set|"
+    r"shorten|simplify|skip|solve|sort|split|store|support|swap|switch|throw|translate|trim|turn|uncomment|update|upgrade|use|"
+    r"validate|wrap|write)\b(?!\s+(?:nothing|anything)\b)",
+    re.IGNORECASE,
+)
+"""How a clause that asks for a change starts."""
+_BEFORE_VERB = re.compile(
+    r"(?:please|pls|kindly|now|then|also|just|next|first|finally|ok|okay|so|but|let's|let us|lets"
+    r"|(?:can|could|would|will) you|you (?:can|should|must|need to|have to)|help me(?: to)?|try to|go ahead(?: and)?"
+    r"|(?:i|we)(?:'d| would)? (?:want|like|need)(?: you)?(?: to)?|(?:your|the) task is to"
+    r"|if (?:not|so|yes|needed|necessary|possible)"
+    r"|(?:in|for|inside|within) (?!which|what)(?:the )?(?:(?:file|function|class|method|script|module) )?[^\s,]+"
+    r"(?: (?:file|function|class|method|script|module))?)[\s,]+",
+    re.IGNORECASE,
+)
+"""What may stand before the verb of an order."""
+_WISH = re.compile(r"\b(?:should|shall|must|needs? to|has to|have to|ought to)\b", re.IGNORECASE)
+"""Words of a statement that says how the code is to be."""
+_STOPS = re.compile(r"\b(?:instead of|no longer|any ?more)\b", re.IGNORECASE)
+"""Words of an order or statement that says how the code is not to be."""
+_HOW_TO = re.compile(r"\bhow (?:to|do|does|can|could|should|would)\b|^\W*(?:what|where) (?:do|should|can) i\b", re.I)
+"""A question about changes that someone else makes."""
+_PASSIVE = re.compile(r"\b(?:can|could|should|must)\b.{0,60}\bbe \w+(?:ed|en|t|d)\b", re.IGNORECASE)
+_ASKS = re.compile(
+    r"(?:(?:in|to|from|at|on|by|with) (?:what|which|whom)|what|which|where|who|whose|why|how|explain|describe"
+    r"|summari[sz]e|tell me|does|did|do you|are there|is there"
+    r"|count)\b",
+    re.IGNORECASE,
+)
+"""How a question starts."""
+_MAY_ASK = re.compile(
+    r"(?:is|are|was|were|do|has|have|can|could|list|tell|show|find|report|name|look|check|print|say|run|execute|test"
+    r"|search|locate|verify|see|display|review|analy[sz]e|compare|give me|start)\b",
+    re.IGNORECASE,
+)
+"""How both questions and descriptions of what the code is to do may start."""
+_FORBIDS = re.compile(
+    r"\b(?:do not|don't|never|without)\s+(?:chang|edit|modif|touch|writ)\w*\s+(?:anything|any files?|files|the files?"
+    r"|the code)(?=\W|$)(?!\s+\w)|\bchange nothing\b(?!\s+else)",
+    re.IGNORECASE,
+)
+_SMALL_TALK = re.compile(r"\W*(?:hi|hello|hey|thanks?|thank you|ok|okay|great|nice|good|bye|yes|no)\b", re.IGNORECASE)
+_IF = re.compile(r"\bif\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_CLAUSE_END = re.compile(r"[;:,]\s+|\s+(?:and|then|but)\s+", re.IGNORECASE)
+
+
+class Intent(IntEnum):
+    """What a prompt asks for, as far as it is certain."""
+
+    ASK = 0
+    """An answer: files are never changed."""
+    EITHER = 1
+    """An answer or a change: the reply shows which."""
+    LIKELY = 2
+    """Probably a change: an answer is questioned once."""
+    CHANGE = 3
+    """A change: an answer is not enough."""
+
+
+class PromptReading(Struct, frozen=True):
+    """What a prompt names and asks for. `is_question`: it is worded like one, whatever it asks for."""
+
+    text: str
+    paths: tuple[str, ...]
+    terms: tuple[str, ...]
+    intent: Intent
+    is_question: bool
+    removes: bool
+    counts: bool
+    locates: bool
+    command: str
+    """The command that the prompt is about, or ""."""
+    runs_tests: bool
+    mentions_tests: bool
+    fixes_failures: bool
+    """It asks for a change only if something fails."""
+
+    @property
+    def wants_change(self) -> bool:
+        return self.intent is Intent.CHANGE
+
+    @property
+    def asks_only(self) -> bool:
+        return self.intent is Intent.ASK
+
+    @property
+    def checks_with_command(self) -> bool:
+        """True if the command of the prompt ends by itself, so that it can show whether a change works."""
+        return bool(self.command) and _MAY_NOT_END.search(self.command) is None
+
+
+def read_prompt(text: str) -> PromptReading:
+    """Return what the prompt names and asks for."""
+    written = [match[1].rstrip("/") for match in _PATH.finditer(text) if not match[1].startswith("//")]
+    folders = [match[1] for match in _FOLDER.finditer(text) if not _COMMON.fullmatch(match[1])]
+    paths = tuple(dict.fromkeys([*written, *folders]))
+    intent = _read_intent(text)
+    return PromptReading(
+        text=text,
+        paths=paths,
+        terms=_find_terms(text, paths),
+        intent=intent,
+        is_question=_is_question(text),
+        removes=bool(_REMOVES.search(text)),
+        counts=bool(_COUNTS.search(text)),
+        locates=bool(_LOCATES.search(text)),
+        command=_find_command(text),
+        runs_tests=bool(_RUN_TESTS.search(text)),
+        mentions_tests=bool(_ABOUT_TESTS.search(text)),
+        fixes_failures=intent is Intent.EITHER and _orders_change(text),
+    )
+
+
+def _find_terms(text: str, paths: Collection[str]) -> tuple[str, ...]:
+    """Return the words of a prompt that are names in code, or quoted, the most telling first."""
+    quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(text)]
+    unquoted = _QUOTED.sub(lambda found: "X" if " " in found[0] else found[0], text)
+    matches = (match for kind in _TERMS for match in kind.finditer(unquoted))
+    named = [next(filter(None, match.groups()), match[0]) for match in matches]
+    phrases = [term for term in quoted if " " in term]  # new values, mostly
+    found = [term.strip() for term in (*(term for term in quoted if " " not in term), *named, *phrases)]
+    parts = {part for path in paths for part in (path, *re.split(r"[/.]", path))}
+    wanted = [term for term in found if len(term) > 2 and term not in parts and not _COMMON.fullmatch(term)]
+    return tuple(dict.fromkeys(term for term in wanted if not _is_command(term)))[:_MAX_TERMS]
+
+
+# --- commands ---
+
+
+def _is_command(text: str) -> bool:
+    return _COMMAND.match(text) is not None or _QUOTED_COMMAND.match(f"`{text}`") is not None
+
+
+def _find_command(text: str) -> str:
+    """Return the command that the prompt is about, or ""."""
+    if not _ABOUT_RUNNING.search(text):
+        return ""
+    command = ""
+    if found := _QUOTED_COMMAND.search(text) or _COMMAND.search(text):
+        command = found[1].strip()
+    elif found := _RUN_FILE.search(text):
+        command = f"{_RUNNERS[found[2]]} {found[1]}"
+    elif found := _MAKE.search(text):
+        command = found[1] or found[2]
+    if _MAY_NOT_END.search(command) and not _RUNS.search(text.replace(command, "")):
+        return ""
+    return re.sub(r"^pytest\b", "python3 -B -m pytest", command)
+
+
+# --- intent ---
+
+
+def _is_question(text: str) -> bool:
+    start = _skip_to_verb(text)
+    return bool(_ASKS.match(start) or _MAY_ASK.match(start)) or text.rstrip().endswith("?")
+
+
+def _read_intent(text: str) -> Intent:
+    """Return what the prompt asks for: its clearest sentence decides."""
+    plain = _QUOTED.sub("X", text)
+    found: list[Intent] = []
+    for sentence in _SENTENCE_END.split(plain):
+        if sentence.strip():
+            found.append(_read_sentence(sentence, follows_question=any(one < Intent.LIKELY for one in found)))
+    best = max(found, default=Intent.EITHER)
+    if best is Intent.CHANGE:
+        return best
+    if _FORBIDS.search(plain) or (Intent.EITHER not in found and found[-1:] == [Intent.ASK]):
+        return Intent.ASK
+    is_small_talk = _SMALL_TALK.match(text) and len(text.split()) < 8
+    return Intent.EITHER if Intent.ASK in found or is_small_talk else best
+
+
+def _read_sentence(sentence: str, *, follows_question: bool) -> Intent:
+    start = _skip_to_verb(sentence)
+    asks = _ASKS.match(start) is not None
+    may_ask = _MAY_ASK.match(start) is not None
+    has_mark = sentence.rstrip().endswith("?")
+    clauses = _CLAUSE_END.split(sentence)
+    ordered = _find_order(clauses)
+    if ordered >= 0 and not _HOW_TO.search(sentence):
+        is_conditional = any(_IF.search(clause) for clause in clauses[:ordered]) or _IF.match(clauses[ordered].lstrip())
+        depends = is_conditional and (follows_question or (ordered > 0 and (asks or may_ask)))
+        return Intent.EITHER if depends or (asks and has_mark) else Intent.CHANGE
+    if asks or has_mark:
+        return Intent.EITHER if _PASSIVE.search(sentence) and not asks else Intent.ASK
+    if _STOPS.search(sentence) or (_WISH.search(sentence) and not may_ask):
+        return Intent.CHANGE
+    return Intent.EITHER if may_ask else Intent.LIKELY
+
+
+def _find_order(clauses: list[str]) -> int:
+    """Return the number of the first clause that orders a change, or -1."""
+    return next((at for at, clause in enumerate(clauses) if _CHANGE.match(_skip_to_verb(clause))), -1)
+
+
+def _skip_to_verb(clause: str) -> str:
+    """Return a clause without the words that may stand before the verb of an order or a question."""
+    clause = clause.lstrip(" \t\n\"'*-")
+    while found := _BEFORE_VERB.match(clause):
+        clause = clause[found.end() :]
+    return clause
+
+
+def _orders_change(text: str) -> bool:
+    sentences = _SENTENCE_END.split(_QUOTED.sub("X", text))
+    return any(_find_order(_CLAUSE_END.split(sentence)) >= 0 for sentence in sentences)
