@@ -4,7 +4,7 @@ from typing import Any
 
 from odin.models.local_servers import choose_strategy, parse_parameter_count
 from odin.providers.whole_files.file_change import complete_file, find_elision, find_fault, make_calls, make_edits
-from odin.providers.whole_files.prompt_reading import read_prompt
+from odin.providers.whole_files.prompt_intent import read_prompt
 from odin.providers.whole_files.task_context import (
     ProjectFiles,
     build_examples,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
-from odin.providers.whole_files.prompt_reading import PromptReading, read_prompt
+from odin.providers.whole_files.prompt_intent import PromptReading, read_prompt
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, cut_text
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,

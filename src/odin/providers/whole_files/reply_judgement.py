@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from odin.providers.whole_files.file_change import complete_file, find_fault, make_calls, strip_line_numbers
-from odin.providers.whole_files.prompt_reading import Intent, PromptReading
+from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 from odin.providers.whole_files.turn_history import TurnFacts
 from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
-from odin.providers.whole_files.prompt_reading import PromptReading
+from odin.providers.whole_files.prompt_intent import PromptReading
 
 TOKENS_PER_LINE = 11
 _GATHERED_SHARE = 0.3

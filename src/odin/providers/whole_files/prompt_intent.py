@@ -200,7 +200,7 @@ def read_prompt(text: str) -> PromptReading:
         command=_find_command(text),
         runs_tests=bool(_RUN_TESTS.search(text)),
         mentions_tests=bool(_ABOUT_TESTS.search(text)),
-        fixes_failures=intent is Intent.EITHER and _orders_change(text),
+        fixes_failures=intent is Intent.EITHER and _has_order(text),
     )
 
 
@@ -295,6 +295,6 @@ def _skip_to_verb(clause: str) -> str:
     return clause
 
 
-def _orders_change(text: str) -> bool:
+def _has_order(text: str) -> bool:
     sentences = _SENTENCE_END.split(_QUOTED.sub("X", text))
     return any(_find_order(_CLAUSE_END.split(sentence)) >= 0 for sentence in sentences)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odin.providers.whole_files.prompt_reading import Intent, PromptReading, read_prompt
+from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from tests.table import each
 
 
