@@ -14,6 +14,7 @@ FAULT = GIVEN.get("fault", "")
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 waiting: list[Any] = []
+counts = {"lists": 0}
 
 
 def send(**message: Any) -> None:
@@ -76,6 +77,15 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         form = {"type": "object", "properties": schema, "required": [*schema]}
         params = {"message": "Who are you?", "requestedSchema": form}
         return text(json.dumps(ask_client("elicitation/create", params).get("result")))
+    if name == "ask_and_go":
+        for number in range(int(args.get("text") or 1)):
+            form = {"type": "object", "properties": {"name": {"type": "string"}}}
+            send(id=f"q{number}", method="elicitation/create", params={"message": "Sure?", "requestedSchema": form})
+        return text("gone")
+    if name == "broken":
+        sys.stdout.write(args["text"].replace("ID", str(number)) + "\n")
+        sys.stdout.flush()
+        return {}
     if name == "sample":
         message = {"role": "user", "content": {"type": "text", "text": "Say hi."}}
         return text(json.dumps(ask_client("sampling/createMessage", {"messages": [message], "maxTokens": 50})))
@@ -96,6 +106,8 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         GIVEN["tools"] = [tool("fresh")]
         send(method="notifications/tools/list_changed")
         return text("changed")
+    if name == "count":
+        return text(str(counts["lists"]))
     if name == "env":
         return text(os.environ.get(args.get("text", ""), "unset"))
     return text(f"{name}: {args.get('text', '')}")
@@ -125,6 +137,11 @@ def answer(request: dict[str, Any]) -> None:
     }
     if method == "tools/list":
         send(id=number, result={"tools": list_tools()})
+        counts["lists"] += 1
+        if FAULT == "restless":
+            send(method="notifications/tools/list_changed")
+    elif method == "prompts/get" and FAULT == "mute":
+        return
     elif method == "tools/call":
         result = call(params["name"], params.get("arguments") or {}, params.get("_meta") or {}, number)
         if result:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,7 +17,7 @@ from odin.app import open_session
 from odin.config import Options
 from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
 from odin.core.errors import UsageError
-from odin.core.event import AnyEvent, NoteAdded, TurnEnded, Warned
+from odin.core.event import AnyEvent, Envelope, NoteAdded, TurnEnded, Warned
 from odin.core.event_values import ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
 from odin.engine.client import LocalClient
@@ -25,6 +25,7 @@ from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo import screen
 
+EventT = TypeVar("EventT")
 PROGRAM = str(Path(__file__).with_name("server.py"))
 
 
@@ -64,6 +65,16 @@ class Session:
                     await self.client.submit(AnswerQuestions(event.ask_id, self.answers, cancelled=not self.answers))
                 elif isinstance(event, TurnEnded):
                     return event
+        raise AssertionError
+
+    async def allow_until(self, stream: AsyncIterator[Envelope], kind: type[EventT]) -> EventT:
+        """Allow every permission request until an event of this type comes; return it."""
+        async with asyncio.timeout(10):
+            async for envelope in stream:
+                if isinstance(envelope.event, PermissionAsked):
+                    await self.client.submit(AnswerPermission(envelope.event.ask_id, True))
+                if isinstance(envelope.event, kind):
+                    return envelope.event
         raise AssertionError
 
     def tools(self, number: int = 0) -> list[str]:
@@ -218,8 +229,9 @@ async def test_a_server_that_fails_costs_one_message(
     opened: Open, home: Path, server: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
-    for limit, number in (("MAX_MESSAGES", 50), ("_FLOOD_LIMIT", 500), ("MAX_JUNK_BYTES", 10_000)):
-        monkeypatch.setattr(f"odin.mcp.transport.{limit}", number)
+    limits = (("messages.MAX_MESSAGES", 50), ("messages._FLOOD_LIMIT", 500), ("transport.MAX_JUNK_BYTES", 10_000))
+    for limit, number in limits:
+        monkeypatch.setattr(f"odin.mcp.{limit}", number)
     configure(home, {"bad": server, "tiny": tiny()}, connect_s=0.2 if "hang" in str(server) else 5)
     session = await opened([use("echo", text="fine"), say("done")])
     await session.ask()
@@ -237,7 +249,7 @@ async def test_text_before_the_first_message_is_ignored(opened: Open, home: Path
 
 
 async def test_a_result_that_is_too_large_fails_alone(opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("odin.mcp.transport.read_lines.__defaults__", (1_000_000,))
+    monkeypatch.setattr("odin.mcp.messages.read_lines.__defaults__", (1_000_000,))
     configure(home, {"tiny": tiny()})
     session = await opened([use("long", 1, text="3000000"), use("echo", 2, text="still here"), say("done")])
     await session.ask()

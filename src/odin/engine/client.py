@@ -336,7 +336,7 @@ class LocalClient:
         """Stop one agent; for the main agent all of them, with their tasks."""
         if op.agent:
             return self._team.get(op.agent).interrupt(op.queue) | self._user_shell.interrupt(op.agent)
-        stopped = self._user_shell.interrupt(alone=op.alone)
+        stopped = self._user_shell.interrupt(alone=op.alone) | self._deps.expander.interrupt()
         interrupted = self._agent.interrupt(op.queue)
         cancelled = not op.alone and await self._team.stop_delegated("You interrupted the main agent.")
         return interrupted or cancelled or stopped
@@ -493,6 +493,7 @@ class LocalClient:
         return True
 
     async def _shut_down(self) -> None:
+        self._deps.expander.interrupt()
         async with self._start.lock:  # let a running op finish
             pass
         deps = self._deps

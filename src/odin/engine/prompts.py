@@ -9,16 +9,16 @@ paused: resuming a session must not run what was typed last week.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import FileCached, SkillUsed
 from odin.core.client import CustomCommand, QueuedPrompt
-from odin.core.errors import OdinError, QueueFull
+from odin.core.errors import OdinError, QueueFull, UsageError
 from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
@@ -93,7 +93,7 @@ class PromptSource(Protocol):
 
     def list_commands(self) -> Sequence[CustomCommand]: ...
 
-    async def expand_command(self, word: str, arguments: str) -> str | None:
+    def expand_command(self, word: str, arguments: str) -> Coroutine[Any, Any, str | None]:
         """Return the text of a command, or None if there is none. Raise UsageError if it cannot be used."""
         ...
 
@@ -113,6 +113,7 @@ class CommandExpander:
         prompts: PromptSource | None = None,
     ) -> None:
         self._prompts = prompts
+        self._fetching: asyncio.Task[str | None] | None = None
         self._make_library = library
         self._loaded: CommandLibrary | None = None
         self._recorder = recorder
@@ -142,9 +143,23 @@ class CommandExpander:
         return ExpandedPrompt(body, text.strip(), used)
 
     async def _expand_prompt(self, text: str) -> ExpandedPrompt:
+        if self._prompts is None:
+            return ExpandedPrompt(text)
         word, _, arguments = text.strip().removeprefix("/").partition(" ")
-        body = None if self._prompts is None else await self._prompts.expand_command(word, arguments.strip())
+        self._fetching = asyncio.ensure_future(self._prompts.expand_command(word, arguments.strip()))
+        try:
+            await asyncio.wait([self._fetching])
+            if self._fetching.cancelled():
+                raise UsageError(f"/{word} was interrupted.")
+            body = self._fetching.result()
+        finally:
+            self._fetching.cancel()
+            self._fetching = None
         return ExpandedPrompt(text) if body is None else ExpandedPrompt(body, text.strip())
+
+    def interrupt(self) -> bool:
+        """Give up a command whose text is being fetched. False if there is none."""
+        return self._fetching is not None and self._fetching.cancel()
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         library = self._get_library()

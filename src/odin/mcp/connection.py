@@ -19,16 +19,25 @@ from odin.config.settings import McpLimits, McpServerSettings
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.tool import ToolContext
+from odin.mcp.calls import RunningCalls
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
-from odin.mcp.transport import MAX_MESSAGE_BYTES, Exchange, SdkTransport, ServerProcesses, StdioTransport, open_http
+from odin.mcp.transport import Exchange, SdkTransport, ServerProcesses, StdioTransport
 
 ATTEMPTS = 3
 _PAUSES_S = (0.5, 1.5)
 _MAX_RECONNECTS = 3
-"""How often a server that ended is started again by a call in one session."""
+"""How often calls start a server again that ended, until one of them succeeds."""
+
+_CLOSE_S = 3.0
+"""How long closing a connection may take. It is longer than ending a program takes."""
 
 _LIST_S = 20.0
+_REFRESH_PAUSE_S = 0.05
+_MAX_REFRESH_PAUSE_S = 30.0
+"""The pause before a list is fetched again: several notifications come together, and some servers never stop."""
+
 _MAX_LOGS = 20
+_UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 _SHOWN_LEVELS = ("warning", "error", "critical", "alert", "emergency")
 
 
@@ -42,6 +51,10 @@ class FinalFailure(Exception):
 
 class ServerEnded(Exception):
     """A server ended before it was connected; the text says how."""
+
+
+class _SessionForgotten(Exception):
+    """An HTTP server did not know the session, so it has not carried out the request."""
 
 
 class ConnectionDeps(Struct, frozen=True):
@@ -87,7 +100,10 @@ class ServerConnection:
         self._settled = asyncio.Event()
         self._stop = asyncio.Event()
         self._refreshes: set[asyncio.Task[None]] = set()
-        self._running: list[tuple[ToolContext, asyncio.Timeout]] = []
+        self._refresh_pause = _REFRESH_PAUSE_S
+        self._refreshed_at = 0.0
+        self._is_outdated = False
+        self._calls = RunningCalls(settings.timeout_s)
         self._reconnects = 0
         self._logged = 0
 
@@ -124,7 +140,7 @@ class ServerConnection:
         await self._settled.wait()
 
     async def close(self) -> None:
-        """Disconnect. The server can be started again."""
+        """Disconnect, within a limited time. The server can be started again."""
         self._reconnects = 0
         self._stop.set()
         for task in self._refreshes:
@@ -132,7 +148,9 @@ class ServerConnection:
         if self._task is not None:
             if not self._settled.is_set():
                 self._task.cancel()
-            await asyncio.wait([self._task])
+            if (await asyncio.wait([self._task], timeout=_CLOSE_S))[1]:
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=_CLOSE_S)
             self._task = None
         self._set_status("pending")
 
@@ -155,20 +173,24 @@ class ServerConnection:
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._deps.limits)
+                    if isinstance(_unpack(error), TimeoutError) and self._transport is not None:
+                        problem += _describe_junk(self._transport.junk)
                     if isinstance(_unpack(error), FileNotFoundError | PermissionError | OdinError):
                         break
                 if attempt < ATTEMPTS:
                     await asyncio.sleep(_PAUSES_S[attempt - 1])
         finally:
             self._client = None
-            if not self._stop.is_set():
-                if problem and self.listing is None:
-                    self._deps.cache.write(self.settings, ServerListing(failed=True))
-                self._set_status("failed" if problem else "pending", detail=problem)
-            self._settled.set()
+            try:
+                if not self._stop.is_set():
+                    if problem and self.listing is None:
+                        self._deps.cache.write(self.settings, ServerListing(failed=True))
+                    self._set_status("failed" if problem else "pending", detail=problem)
+            finally:
+                self._settled.set()
 
     async def _connect_and_serve(self) -> str:
-        """Connect and stay connected. Return why the connection ended, "" if Odin closed it."""
+        """Connect and stay connected. Return why the connection ended, "" if the next call may connect again."""
         started = time.monotonic()
         await asyncio.to_thread(_import_package)
         transport: Any = None
@@ -183,18 +205,24 @@ class ServerConnection:
                 self._deps.cache.write(self.settings, self.listing)
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
+                self._start_refresh()
                 await _wait_for_any(self._stop, transport.closed)
                 self._client = None
         except Exception as error:
             if was_ready:
-                return "" if self._stop.is_set() else transport.describe_end()
+                why = transport.describe_end() or describe_failure(error, self.settings, self._deps.limits)
+                return "" if self._is_closing(transport) else why
             if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
             is_late = isinstance(_unpack(error), TimeoutError)
             if transport is not None and transport.closed.is_set() and not is_late:
                 raise ServerEnded(transport.describe_end()) from None
             raise
-        return "" if self._stop.is_set() or transport is None else transport.describe_end()
+        return "" if self._is_closing(transport) else transport.describe_end()
+
+    def _is_closing(self, transport: Any) -> bool:
+        """True if the connection ends because Odin or the server has ended the session."""
+        return self._stop.is_set() or getattr(transport, "is_forgotten", False)
 
     @asynccontextmanager
     async def _open_transport(self) -> AsyncGenerator[Any, None]:
@@ -209,7 +237,9 @@ class ServerConnection:
             cwd = settings.cwd or self._deps.root
             yield StdioTransport(self._deps.processes, (settings.command, *settings.args), settings.env, cwd)
         else:
-            async with open_http(settings, self._deps.make_auth(self.name, settings), MAX_MESSAGE_BYTES) as transport:
+            from odin.mcp.http_transport import open_http
+
+            async with open_http(settings, self._deps.make_auth(self.name, settings)) as transport:
                 yield transport
 
     @asynccontextmanager
@@ -252,27 +282,42 @@ class ServerConnection:
         )
 
         changes = ToolListChangedNotification | PromptListChangedNotification | ResourceListChangedNotification
-        if isinstance(message, changes) and not self._refreshes:
+        if isinstance(message, changes):
+            self._is_outdated = True
+            self._start_refresh()
+
+    def _start_refresh(self) -> None:
+        if self._is_outdated and self._client is not None and not self._refreshes:
             task = asyncio.create_task(self._refresh())
             self._refreshes.add(task)
             task.add_done_callback(self._refreshes.discard)
 
     async def _refresh(self) -> None:
-        """Fetch the listing again. It takes effect with the next request."""
-        await asyncio.sleep(0.05)  # several notifications come together
-        with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
-            async with asyncio.timeout(_LIST_S):
-                if self._client is not None:
-                    self.listing = await fetch_listing(self._client)
-                    self._deps.cache.write(self.settings, self.listing)
+        """Fetch the listing until no change was announced meanwhile. It takes effect with the next request."""
+        while self._is_outdated and self._client is not None:
+            is_recent = time.monotonic() - self._refreshed_at < _MAX_REFRESH_PAUSE_S
+            self._refresh_pause = min(2 * self._refresh_pause, _MAX_REFRESH_PAUSE_S) if is_recent else _REFRESH_PAUSE_S
+            await asyncio.sleep(self._refresh_pause)
+            self._is_outdated = False
+            with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
+                async with asyncio.timeout(_LIST_S):
+                    listing = await fetch_listing(self._client)
+                if listing != self.listing:
+                    self.listing = listing
+                    self._deps.cache.write(self.settings, listing)
                     self._deps.on_change()
+            self._refreshed_at = time.monotonic()
 
     async def _log(self, params: Any) -> None:
         data: Any = params.data
         text = str(cast("dict[str, Any]", data).get("message", data) if isinstance(data, dict) else data)[:500]
-        if self._running:
-            self._running[-1][0].progress(f"{params.level}: {text}")
-        elif params.level in _SHOWN_LEVELS and self._logged < _MAX_LOGS:
+        if context := self._calls.find_context():
+            context.progress(f"{params.level}: {text}")
+        elif params.level in _SHOWN_LEVELS:
+            self._show_log(text)
+
+    def _show_log(self, text: str) -> None:
+        if self._logged < _MAX_LOGS:
             self._logged += 1
             self._deps.log(self.name, text)
 
@@ -285,16 +330,24 @@ class ServerConnection:
         return ListRootsResult(roots=[Root(uri=uri, name=Path(self._deps.root).name)])
 
     async def _answer_elicitation(self, context: Any, params: Any) -> Any:
-        """Ask the user. The time they take is not the time of the call."""
-        for _, limit in self._running:
-            limit.reschedule(None)
-        try:
-            return await self._deps.answer(self.name, params, self._running[-1][0] if self._running else None)
-        finally:
-            self._extend_calls()
+        from mcp_types import ElicitResult
+
+        if not self._calls.can_ask:
+            self._show_log("it wanted to ask you more than once at a time, or outside of a call, and Odin declined")
+            return ElicitResult(action="decline")
+        answer = await self._calls.serve(lambda asking: self._deps.answer(self.name, params, asking))
+        if answer is not None and answer.action == "cancel":
+            self._calls.stop_questions()
+        return answer or ElicitResult(action="cancel")
 
     async def _answer_sampling(self, context: Any, params: Any) -> Any:
-        return await self._deps.sample(self.name, params)
+        from mcp_types import INVALID_REQUEST, ErrorData
+
+        if self._calls.can_serve:
+            answer = await self._calls.serve(lambda asking: self._deps.sample(self.name, params))
+            if answer is not None:
+                return answer
+        return ErrorData(code=INVALID_REQUEST, message="Sampling is possible during a call, once at a time.")
 
     # --- calls ---
 
@@ -307,10 +360,11 @@ class ServerConnection:
                 f"The MCP server {self.name} is disabled.", f"Enable it with /mcp enable {self.name}."
             )
         if self._settled.is_set() and self._task is not None:
-            await asyncio.wait([self._task])
-            self._reconnects += 1
-        if self._reconnects <= _MAX_RECONNECTS:
-            self.start()
+            await asyncio.wait([self._task], timeout=_CLOSE_S)
+        if self._task is None or self._task.done():
+            self._reconnects += self._task is not None
+            if self._reconnects <= _MAX_RECONNECTS:
+                self.start()
         await self._settled.wait()
         if self._client is None:
             raise ServerUnavailable(
@@ -320,47 +374,53 @@ class ServerConnection:
 
     async def call_tool(self, tool: str, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Call a tool and return its result. Raise ServerUnavailable with a clear message if there is none."""
-        client = await self.get_client()
 
         async def show_progress(progress: float, total: float | None, message: str | None) -> None:
-            self._extend_calls()
+            self._calls.note_progress(context)
             share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
             context.progress(f"{share}{f': {message[:200]}' if message else ''}")
 
-        return await self._request(lambda: client.call_tool(tool, arguments, progress_callback=show_progress), context)
+        return await self._request(
+            lambda client: client.call_tool(tool, arguments, progress_callback=show_progress), context
+        )
 
     async def read_resource(self, uri: str, context: ToolContext) -> Any:
-        client = await self.get_client()
-        return await self._request(lambda: client.read_resource(uri, cache_mode="bypass"), context)
+        return await self._request(lambda client: client.read_resource(uri, cache_mode="bypass"), context)
 
     async def get_prompt(self, name: str, arguments: dict[str, str], context: ToolContext) -> Any:
-        client = await self.get_client()
-        return await self._request(lambda: client.get_prompt(name, arguments), context)
+        return await self._request(lambda client: client.get_prompt(name, arguments), context)
 
-    async def _request(self, send: Callable[[], Awaitable[Any]], context: ToolContext) -> Any:
-        seconds, entry = self.settings.timeout_s, None
+    async def _request(self, send: Callable[[Any], Awaitable[Any]], context: ToolContext) -> Any:
+        """Return the answer to a request. An HTTP server that has forgotten the session gets it in a new one."""
+        client = await self.get_client()
         try:
-            async with asyncio.timeout(seconds) as limit:
-                entry = (context, limit)
-                self._running.append(entry)
-                return await send()
+            return await self._wait_for_answer(send(client), context)
+        except _SessionForgotten:
+            client = await self.get_client()
+        try:
+            return await self._wait_for_answer(send(client), context)
+        except _SessionForgotten:
+            raise ServerUnavailable(f"The MCP server {self.name} ended the session twice.") from None
+
+    async def _wait_for_answer(self, answer: Awaitable[Any], context: ToolContext) -> Any:
+        transport = self._transport
+        try:
+            result = await self._calls.run(answer, context)
         except TimeoutError:
-            raise ServerUnavailable(f"The MCP server {self.name} did not answer within {seconds:g} s.") from None
+            why = f"did not answer within {self.settings.timeout_s:g} s{_describe_junk(transport.junk)}"
+            raise ServerUnavailable(f"The MCP server {self.name} {why}.") from None
         except Exception as error:
-            if self._client is None or self._transport.closed.is_set():
+            if getattr(transport, "is_forgotten", False):
+                raise _SessionForgotten from None
+            if self._client is None or transport.closed.is_set():
                 if self._task is not None:
-                    await asyncio.wait([self._task])
+                    await asyncio.wait([self._task], timeout=_CLOSE_S)
                 why = self._status.detail or "it ended"
                 raise ServerUnavailable(f"The MCP server {self.name} ended during the call: {why}.") from None
             why = describe_failure(error, self.settings, self._deps.limits)
             raise ServerUnavailable(f"The MCP server {self.name} refused the call: {why}.") from None
-        finally:
-            if entry is not None:
-                self._running.remove(entry)
-
-    def _extend_calls(self) -> None:
-        for _, limit in self._running:
-            limit.reschedule(asyncio.get_running_loop().time() + self.settings.timeout_s)
+        self._reconnects = 0
+        return result
 
 
 def _import_package() -> None:
@@ -390,6 +450,10 @@ def _unpack(error: BaseException) -> BaseException:
     return error
 
 
+def _describe_junk(junk: str) -> str:
+    return f", but wrote: {junk}" if junk else ""
+
+
 def describe_failure(error: BaseException, settings: McpServerSettings, limits: McpLimits) -> str:
     """Return why a server failed, as a clause."""
     error = _unpack(error)
@@ -405,4 +469,7 @@ def describe_failure(error: BaseException, settings: McpServerSettings, limits: 
         return f"{settings.url} cannot be reached"
     if name == "ValidationError":
         return "it sent a message that breaks the protocol"
-    return (str(error).strip().split("\n")[0] or name).rstrip(".")[:300]
+    text = str(error).strip().split("\n")[0]
+    if text.startswith(_UNREADABLE):
+        text = text[text.index("it sent") :] if "it sent" in text else "it sent broken JSON"
+    return (text or name).rstrip(".")[:300]

@@ -196,7 +196,7 @@ async def log_in(
     """Sign in to a server: `open_page` shows the page of the server to the user. Raise OdinError if that fails."""
     from mcp import Client
 
-    from odin.mcp.transport import MAX_MESSAGE_BYTES, open_http
+    from odin.mcp.http_transport import open_http
 
     callback = LoginCallback()
     redirect_uri = await callback.open(settings.oauth.callback_port)
@@ -206,7 +206,7 @@ async def log_in(
 
     auth = _make_provider(server, settings, env, redirect, callback.wait, redirect_uri)
     try:
-        async with open_http(settings, auth, MAX_MESSAGE_BYTES) as transport, Client(transport, mode="legacy"):
+        async with open_http(settings, auth) as transport, Client(transport, mode="legacy"):
             pass
     finally:
         callback.close()

@@ -5,7 +5,7 @@ are shortened, schemas repaired; a tool that cannot be repaired is left out.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 MAX_NAME_CHARS = 64
@@ -14,18 +14,19 @@ MAX_SCHEMA_BYTES = 30_000
 
 MAX_DESCRIPTION_CHARS = 2_000
 _MAX_DEPTH = 16
+_MAX_PATTERN_CHARS = 500
+_MAX_NUMBER = 2**63
 _DROPPED = frozenset(
     ("$schema", "$id", "$comment", "$defs", "definitions", "title", "default", "examples", "example", "deprecated")
 )
 _LISTS = ("anyOf", "oneOf", "allOf")
-_BOOLEAN_LIMITS = ("exclusiveMinimum", "exclusiveMaximum")
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
 
 PREFIX = "mcp__"
 
-REJECTED = "x-odin-rejected"
-"""A key of a schema that stands for one which breaks the protocol: why it does."""
+WRITTEN = "x-odin-written"
+"""A key of a schema that stands for one which breaks the protocol: what the server wrote."""
 
 
 class SchemaRejected(Exception):
@@ -52,12 +53,14 @@ def repair_schema(schema: Any) -> dict[str, Any]:
     """Return the schema of a tool's arguments with everything replaced that APIs reject. Raise SchemaRejected."""
     import msgspec
 
+    if isinstance(schema, dict) and WRITTEN in schema:
+        schema = cast("dict[str, Any]", schema)[WRITTEN]
+    if schema is None:
+        raise SchemaRejected("it has no input schema")
     if not isinstance(schema, dict):
         raise SchemaRejected("its input schema is not an object")
     found = cast("dict[str, Any]", schema)
-    if REJECTED in found:
-        raise SchemaRejected(str(found[REJECTED]))
-    if found.get("type", "object") not in ("object", ["object"]):
+    if not is_object_type(found.get("type", "object")):
         raise SchemaRejected(f"its input schema is of the type {found.get('type')!r}, not an object")
     flat = _merge_alternatives(_Repair(found).repair(found))
     properties = cast("dict[str, Any]", flat.get("properties") or {})
@@ -77,6 +80,11 @@ def repair_schema(schema: Any) -> dict[str, Any]:
     if size > MAX_SCHEMA_BYTES:
         raise SchemaRejected(f"its input schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are allowed")
     return repaired
+
+
+def is_object_type(value: Any) -> bool:
+    """True for `object`, and for a list of types in which it is the only one besides `null`."""
+    return _repair_type(value) == "object"
 
 
 def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
@@ -121,23 +129,17 @@ class _Repair:
         if key == "properties":
             items = cast("dict[str, Any]", value).items() if isinstance(value, dict) else ()
             return {name: self.repair(item, depth + 1) for name, item in items}
-        if key in ("items", "additionalProperties", "not"):
+        if key in ("items", "additionalProperties"):
             return value if isinstance(value, bool) else self.repair(value, depth + 1)
+        if key == "not":
+            return self.repair(value, depth + 1) if isinstance(value, dict) else None
         if key in _LISTS:
             parts = cast("list[Any]", value) if isinstance(value, list) else []
             return [self.repair(item, depth + 1) for item in parts] or None
-        if key == "type":
-            return _repair_type(value)
-        if key == "required":
-            names = cast("list[Any]", value) if isinstance(value, list) else []
-            return [name for name in names if isinstance(name, str)] or None
-        if key == "pattern":
-            return value if _is_pattern(value) else None
         if key == "description":
             return str(value)[:MAX_DESCRIPTION_CHARS]
-        if key in _BOOLEAN_LIMITS and isinstance(value, bool):
-            return None
-        return value if key in _KEPT else None
+        repair = _KEYWORDS.get(key)
+        return None if repair is None else repair(value)
 
     def _resolve(self, reference: Any) -> dict[str, Any]:
         """Return what `#/$defs/Name` refers to; nothing for anything else."""
@@ -147,25 +149,67 @@ class _Repair:
         return cast("dict[str, Any]", target) if isinstance(target, dict) else {}
 
 
-_KEPT = frozenset(
-    (
-        *("enum", "const", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-        *("minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
-    )
-)
+# --- the values of keywords: each function returns the repaired value, None to leave the keyword out ---
 
 
 def _repair_type(value: Any) -> Any:
     """Return one type: an optional value may be left out, so `null` says nothing."""
     if isinstance(value, list):
-        known = [item for item in cast("list[Any]", value) if item in _TYPES and item != "null"]
+        known = [item for item in cast("list[Any]", value) if _is_type(item) and item != "null"]
         return known[0] if len(known) == 1 else None
-    return value if value in _TYPES else None
+    return value if _is_type(value) else None
 
 
-def _is_pattern(value: Any) -> bool:
+def _is_type(value: Any) -> bool:
+    return isinstance(value, str) and value in _TYPES
+
+
+def _repair_names(value: Any) -> Any:
+    names = cast("list[Any]", value) if isinstance(value, list) else []
+    return list(dict.fromkeys(name for name in names if isinstance(name, str))) or None
+
+
+def _repair_choices(value: Any) -> Any:
+    """Return a list of different values. As in JSON, 1 and true differ."""
+    found = {repr(item): item for item in cast("list[Any]", value)} if isinstance(value, list) else {}
+    return [*found.values()] or None
+
+
+def _repair_pattern(value: Any) -> Any:
     try:
         re.compile(value)
     except (re.error, TypeError, RecursionError, OverflowError):
-        return False
-    return len(value) <= 500
+        return None
+    return value if isinstance(value, str) and len(value) <= _MAX_PATTERN_CHARS else None
+
+
+def _repair_number(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < _MAX_NUMBER else None  # also false for a number that is none
+
+
+def _repair_step(value: Any) -> Any:
+    number = _repair_number(value)
+    return number if number is not None and number > 0 else None
+
+
+def _repair_count(value: Any) -> Any:
+    number = _repair_number(value)
+    return int(number) if number is not None and number >= 0 and number == int(number) else None
+
+
+_KEYWORDS: dict[str, Callable[[Any], Any]] = {
+    "type": _repair_type,
+    "required": _repair_names,
+    "enum": _repair_choices,
+    "const": lambda value: value,
+    "format": lambda value: value if isinstance(value, str) else None,
+    "pattern": _repair_pattern,
+    "multipleOf": _repair_step,
+    "uniqueItems": lambda value: value if isinstance(value, bool) else None,
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _repair_number),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _repair_count
+    ),
+}
+"""The keywords that are kept, besides those that contain schemas. APIs reject a request with an invalid value."""

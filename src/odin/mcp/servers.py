@@ -43,6 +43,9 @@ from odin.mcp.transport import Exchange, ServerProcesses
 _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
 
+PROMPT_S = 20.0
+"""How long a slash command waits for the prompt of its server, which may have to be started for it."""
+
 _INSTRUCTION_CHARS = 500
 _MAX_DESCRIBED = 40
 
@@ -362,9 +365,12 @@ class SessionServers:
             )
         values = dict(zip(prompt.arguments, words, strict=False))
         try:
-            result = await server.get_prompt(prompt.name, values, self._make_context())
+            async with asyncio.timeout(PROMPT_S):
+                result = await server.get_prompt(prompt.name, values, self._make_context())
         except ServerUnavailable as error:
             raise UsageError(str(error), error.hint) from error
+        except TimeoutError:
+            raise UsageError(f"The MCP server {server.name} did not answer within {PROMPT_S:g} s.") from None
         return ResultReader(self._deps.folder, server.name).read_prompt(result)
 
     def find_resources(self, words: str, limit: int) -> tuple[str, ...]:

@@ -102,6 +102,9 @@ def make_tools(server: ServerConnection, folder: Path, taken: Iterable[str]) -> 
         except SchemaRejected as error:
             problems.append(_describe_omission(listed, server, str(error)))
             continue
+        except Exception:  # what a server invents must cost one tool, never the session
+            problems.append(_describe_omission(listed, server, "its input schema cannot be read"))
+            continue
         if name in names:
             problems.append(_describe_omission(listed, server, "it has two tools of this name"))
             continue

@@ -1,22 +1,27 @@
-"""How messages reach a server: pipes to a program that Odin starts, HTTP, or the control protocol of an SDK client.
+"""How messages reach a server: pipes to a program that Odin starts, or the control protocol of an SDK client.
 
 The official package has a client for programs, too. This one bounds what a server can cost: the size of a message, the
 number of messages, text that is no message; and it ends everything the program started, also if Odin is killed.
+`http_transport` connects servers with a URL.
 """
 
 import asyncio
 import os
-import re
 import signal
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
-from msgspec import Struct
-
-from odin.config.settings import McpServerSettings
-from odin.mcp.schema import REJECTED
+from odin.mcp.messages import (
+    MAX_MESSAGE_BYTES,
+    FloodGate,
+    OversizedLine,
+    find_request_id,
+    make_error,
+    read_lines,
+    repair_lists,
+)
 from odin.sandbox.process import (
     Watchdog,
     build_command_environment,
@@ -26,79 +31,17 @@ from odin.sandbox.process import (
     signal_group,
 )
 
-MAX_MESSAGE_BYTES = 16_000_000
 MAX_JUNK_BYTES = 1_000_000
 """Output that is no message, after which a server is given up."""
 
-MAX_MESSAGES = 1_000
-FLOOD_S = 5.0
-"""More than so many messages in so many seconds are dropped, and many more end the connection."""
-
-_FLOOD_LIMIT = 20_000
 _EXIT_S = 1.0
 _STDERR_CHARS = 2_000
 _CHUNK = 1 << 16
 _BIG = 1_000_000
-_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})')
 _VARIABLE = "ODIN_COMMAND"
 
 Exchange = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 """Gives a message to a server that the SDK client hosts and returns its response, None for a notification."""
-
-
-class OversizedLine(Struct, frozen=True):
-    """A line that was too long to keep: its first and last bytes."""
-
-    head: bytes
-    tail: bytes
-    size: int
-
-    @property
-    def request_id(self) -> int | None:
-        """The id of the request that it answers, if that can be seen."""
-        found = _ID.search(self.head) or _ID.search(self.tail)
-        return int(found[1]) if found else None
-
-
-async def read_lines(
-    read: Callable[[int], Awaitable[bytes]], limit: int = MAX_MESSAGE_BYTES
-) -> AsyncIterator[bytes | OversizedLine]:
-    """Yield the lines of a stream. No more than `limit` bytes of one are kept."""
-    parts: list[bytes] = []
-    size = 0
-    while chunk := await read(_CHUNK):
-        *lines, rest = chunk.split(b"\n")
-        for line in lines:
-            parts.append(line)
-            size += len(line)
-            yield b"".join(parts) if size <= limit else OversizedLine(parts[0], b"".join(parts[-2:])[-4096:], size)
-            parts, size = [], 0
-        if rest:
-            parts.append(rest)
-            size += len(rest)
-            if size > limit and len(parts) > 3:
-                parts = [parts[0], *parts[-2:]]
-    if parts and size <= limit:
-        yield b"".join(parts)
-
-
-def mark_malformed_tools(result: Any) -> None:
-    """Give tools with an impossible schema a possible one, with a mark: one of them must not cost the others.
-
-    The official package rejects a list in which one tool breaks the protocol.
-    """
-    if not isinstance(result, dict) or not isinstance(result.get("tools"), list):  # pyright: ignore[reportUnknownMemberType]
-        return
-    tools = cast("dict[str, list[Any]]", result)["tools"]
-    found = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
-    cast("dict[str, Any]", result)["tools"] = found = [tool for tool in found if isinstance(tool.get("name"), str)]
-    for tool in found:
-        schema: Any = tool.get("inputSchema")
-        kind: Any = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
-        if kind != "object":
-            why = f"its input schema is of the type {kind!r}, not an object" if kind else "it has no input schema"
-            is_plain = isinstance(schema, dict) and kind is None
-            tool["inputSchema"] = {**schema, "type": "object"} if is_plain else {"type": "object", REJECTED: why}
 
 
 class ServerProcesses:
@@ -167,6 +110,10 @@ async def _finish(work: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
+def _shorten(line: bytes) -> str:
+    return line[:200].decode("utf-8", "replace").strip()
+
+
 class StdioTransport:
     """The pipes of a program, as the official client wants a transport.
 
@@ -186,8 +133,7 @@ class StdioTransport:
         self._fault = ""
         self._junk = 0
         self._junk_sample = ""
-        self._window = (0.0, 0)
-        self._dropped = 0
+        self._gate = FloodGate()
         self._streams: tuple[Any, ...] = ()
 
     @property
@@ -217,6 +163,11 @@ class StdioTransport:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for stream in self._streams:
                 stream.close()
+
+    @property
+    def junk(self) -> str:
+        """The beginning of the first line that was no message, or ""."""
+        return self._junk_sample
 
     def describe_end(self) -> str:
         """Return why the connection ended, with the end of what the program wrote to standard error."""
@@ -255,8 +206,6 @@ class StdioTransport:
         if not line.lstrip().startswith(b"{"):
             self._count_junk(line)
             return None
-        if self._is_flooding(line):
-            return None
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -265,41 +214,35 @@ class StdioTransport:
 
         try:
             message = await asyncio.to_thread(validate) if len(line) > _BIG else validate()
-            mark_malformed_tools(getattr(message, "result", None))
-            return SessionMessage(message)
         except (ValueError, RecursionError):
-            self._count_junk(line)
+            return self._refuse_broken(line)
+        is_admitted = self._gate.admit(message)
+        self._fault = self._fault or self._gate.fault
+        if not is_admitted:
             return None
+        repair_lists(message)
+        return SessionMessage(message)
+
+    def _refuse_broken(self, line: bytes) -> Any:
+        """Return the error for the request that a broken message answers, None if that cannot be seen."""
+        self._count_junk(line)
+        number = find_request_id(line)
+        return None if number is None else make_error(number, f"it sent broken JSON: {_shorten(line)}")
 
     def _refuse_oversized(self, line: OversizedLine) -> Any:
         why = f"it sent a message of {line.size / 1e6:.0f} MB; at most {MAX_MESSAGE_BYTES / 1e6:.0f} MB are allowed"
-        number = line.request_id
+        number = find_request_id(line.head, line.tail)
         if number is None:
             self._fault = why
             return None
-        from mcp.shared.message import SessionMessage
-        from mcp_types import ErrorData, JSONRPCError
-
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=why)))
+        return make_error(number, why)
 
     def _count_junk(self, line: bytes) -> None:
         self._junk += len(line)
         if not self._junk_sample:
-            self._junk_sample = line[:200].decode("utf-8", "replace")
+            self._junk_sample = _shorten(line)
         if self._junk > MAX_JUNK_BYTES:
             self._fault = "it prints text that is not MCP on its standard output"
-
-    def _is_flooding(self, line: bytes) -> bool:
-        """True for a notification that is dropped because there are too many. Responses are never dropped."""
-        now = time.monotonic()
-        since, count = self._window
-        self._window = (now, 1) if now - since > FLOOD_S else (since, count + 1)
-        if self._window[1] <= MAX_MESSAGES or b'"result"' in line or b'"error"' in line:
-            return False
-        self._dropped += 1
-        if self._dropped > _FLOOD_LIMIT:
-            self._fault = "it flooded Odin with messages"
-        return True
 
     async def _write_input(self, process: asyncio.subprocess.Process, from_client: Any) -> None:
         with suppress(OSError):
@@ -320,6 +263,7 @@ class SdkTransport:
     """A server that the SDK client hosts: every message goes through `exchange`, and comes back with the response."""
 
     is_faulty = False
+    junk = ""
 
     def __init__(self, exchange: Exchange) -> None:
         self.closed = asyncio.Event()
@@ -359,91 +303,22 @@ class SdkTransport:
     async def _forward(self, message: Any, to_client: Any) -> None:
         import anyio
         from mcp.shared.message import SessionMessage
-        from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+        from mcp_types import jsonrpc_message_adapter
 
         data: dict[str, Any] = message.model_dump(by_alias=True, exclude_unset=True, mode="json")
         number = data.get("id")
+        if number is None or "method" not in data:
+            with suppress(Exception):  # nothing waits for an answer
+                await self._exchange(data)
+            return
         try:
             response = await self._exchange(data)
-            if number is None or not response:
-                return
-            answer = jsonrpc_message_adapter.validate_python({**response, "id": number}, by_name=False)
+            written = {**(response or {"error": {"code": -32000, "message": "the SDK client sent no answer"}})}
+            answer = SessionMessage(
+                jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **written, "id": number}, by_name=False)
+            )
+            repair_lists(answer.message)
         except Exception as error:  # the client's own words
-            if number is None:
-                return
-            answer = JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=str(error)))
+            answer = make_error(number, str(error))
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await to_client.send(SessionMessage(answer))
-
-
-# --- HTTP ---
-
-_CONNECT_S = 15.0
-_READ_S = 300.0
-
-
-class HttpTransport:
-    """A transport of the official package. `closed` is never set: each request is a connection of its own."""
-
-    is_faulty = False
-
-    def __init__(self, open_streams: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        self.closed = asyncio.Event()
-        self._open_streams = open_streams
-        self._streams: AbstractAsyncContextManager[Any] | None = None
-
-    async def __aenter__(self) -> Any:
-        self._streams = self._open_streams()
-        return await self._streams.__aenter__()
-
-    async def __aexit__(self, *error: Any) -> Any:
-        return None if self._streams is None else await self._streams.__aexit__(*error)
-
-    def describe_end(self) -> str:
-        return "the connection ended"
-
-
-@asynccontextmanager
-async def open_http(settings: McpServerSettings, auth: Any, max_bytes: int) -> AsyncGenerator[HttpTransport, None]:
-    """Yield the transport to a server. Responses in JSON are limited to `max_bytes`."""
-    if settings.transport == "sse":
-        from mcp.client.sse import sse_client
-
-        yield HttpTransport(lambda: sse_client(settings.url, headers=dict(settings.headers), auth=auth))
-        return
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
-
-    async with httpx2.AsyncClient(
-        headers=dict(settings.headers),
-        auth=auth,
-        timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
-        event_hooks={"response": [_make_size_check(max_bytes)]},
-    ) as client:
-        yield HttpTransport(lambda: streamable_http_client(settings.url, http_client=client))
-
-
-def _make_size_check(max_bytes: int) -> Any:
-    """Return a hook for responses that ends those in JSON after so many bytes. Streams of events are not limited."""
-    import httpx2
-
-    class BoundedStream(httpx2.AsyncByteStream):
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for chunk in self._stream:
-                size += len(chunk)
-                if size > max_bytes:
-                    raise httpx2.ReadError(f"it sent a response of more than {max_bytes / 1e6:.0f} MB")
-                yield chunk
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    async def bound_response(response: httpx2.Response) -> None:
-        if response.headers.get("content-type", "").startswith("application/json"):
-            response.stream = BoundedStream(response.stream)
-
-    return bound_response
+            await to_client.send(answer)

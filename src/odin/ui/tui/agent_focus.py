@@ -112,7 +112,7 @@ class AgentFocus:
             await app.submit(Interrupt())
             return True
         working = self._agents.describe_working()
-        if working and await app.submit(Interrupt(alone=True)):
+        if await app.submit(Interrupt(alone=True)):
             return True
         if working and self._stop_press.press():
             await app.submit(Interrupt())
