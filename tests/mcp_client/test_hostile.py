@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from mcp_types import JSONRPCNotification, JSONRPCResponse
 
 from odin.config.settings import McpServerSettings
 from odin.core.call_events import QuestionsAnswered, QuestionsAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.op import Interrupt, Prompt
 from odin.mcp.listing import ListedTool, ServerListing
-from odin.mcp.messages import find_request_id
+from odin.mcp.messages import FloodGate, find_request_id
 from odin.mcp.schema import SchemaRejected, repair_schema
 from odin.mcp.tools import make_tools
 from odin.testing import call, say
@@ -204,3 +205,15 @@ async def test_a_prompt_of_a_server_that_does_not_answer(opened: Open, home: Pat
         await waiting
     await session.ask()
     assert len(session.model.requests) == 2
+
+
+def test_a_flood_is_recognized_by_what_a_message_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odin.mcp.messages.MAX_MESSAGES", 2)
+    monkeypatch.setattr("odin.mcp.messages._FLOOD_LIMIT", 3)
+    log = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": 'the "result"'})
+    answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={})
+    gate = FloodGate()
+    assert [gate.admit(message) for message in (log, answer, log, answer, log)] == [True, True, False, True, False]
+    assert gate.fault == ""
+    gate.admit(answer)
+    assert gate.fault == "it flooded Odin with messages", "also with answers that nobody waits for"

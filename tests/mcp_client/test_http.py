@@ -1,6 +1,7 @@
 """HTTP servers: the official server side on loopback, headers, and signing in."""
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 from mcp.server.auth.provider import AccessToken, AuthorizationCode, construct_redirect_uri
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
@@ -21,7 +23,7 @@ from odin.config.auth import read_auth_file
 from odin.config.settings import McpServerSettings
 from odin.mcp.oauth import StoredTokens, key_name_of, log_in, log_out
 from odin.testing import say
-from tests.mcp_client.test_session import Open, configure, opened, use
+from tests.mcp_client.test_session import Open, configure, odd, opened, use
 
 __all__ = ["opened"]
 
@@ -86,6 +88,122 @@ async def test_a_server_that_wants_a_sign_in_says_how(opened: Open, home: Path):
         assert state.state == "failed"
         assert "odin mcp login tiny" in state.detail
         await session.client.close()
+
+
+class OddWeb:
+    """An MCP server over HTTP in plain ASGI. It forgets sessions, never says goodbye, and sends what it is told to."""
+
+    def __init__(self, tools: list[Any], *, streams: bool = False) -> None:
+        self.tools = tools
+        self.streams = streams
+        self.sessions: set[str] = set()
+        self.opened = 0
+        self.is_locked = False
+        self.is_mute = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await refuse(scope, receive, send)
+            return
+        part = await receive()
+        body = part.get("body", b"")
+        while part.get("more_body", False):
+            part = await receive()
+            body += part.get("body", b"")
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        if scope["method"] == "DELETE" and self.is_mute:
+            await receive()  # until the client gives up
+            return
+        if scope["method"] != "POST":
+            await self._reply(send, 405, b"")
+            return
+        request = json.loads(body)
+        session = headers.get("mcp-session-id", "")
+        if self.is_locked:
+            await self._reply(send, 401, b"{}")
+        elif request["method"] == "initialize":
+            self.opened += 1
+            self.sessions.add(f"s{self.opened}")
+            info = {"capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
+            result = {"protocolVersion": request["params"]["protocolVersion"], **info}
+            await self._answer(send, request, result, f"s{self.opened}")
+        elif session not in self.sessions:
+            error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
+            await self._reply(send, 404, json.dumps(error).encode(), b"application/json")
+        elif "id" not in request:
+            await self._reply(send, 202, b"")
+        elif request["method"] == "tools/list":
+            await self._answer(send, request, {"tools": self.tools})
+        else:
+            size = int(request["params"]["arguments"].get("size", 1))
+            await self._answer(send, request, {"content": [{"type": "text", "text": "x" * size}]})
+
+    async def _answer(self, send: Any, request: Any, result: Any, session: str = "") -> None:
+        data = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
+        more = [(b"mcp-session-id", session.encode())] if session else []
+        if self.streams:
+            await self._reply(send, 200, b"event: message\ndata: " + data + b"\n\n", b"text/event-stream", more)
+        else:
+            await self._reply(send, 200, data, b"application/json", more)
+
+    async def _reply(self, send: Any, status: int, body: bytes, kind: bytes = b"text/plain", more: Any = ()) -> None:
+        headers = [(b"content-type", kind), *more]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def test_a_session_that_the_server_forgot_is_opened_again(opened: Open, home: Path):
+    web = OddWeb([odd("echo")])
+    with serving(web) as url:
+        configure(home, {"tiny": {"url": f"{url}/mcp"}})
+        session = await opened(
+            [use("echo", 1), say("one"), use("echo", 2), say("two"), use("echo", 3), say("three")],
+            allowed_tools=("mcp__tiny",),
+        )
+        await session.ask()
+        web.sessions.clear()  # as if it was deployed again
+        await session.ask()
+        assert (session.results(), web.opened) == (["x", "x"], 2)
+        assert session.warnings() == []
+        web.is_locked = True
+        await session.ask()
+        assert "it wants you to sign in: run `odin mcp login tiny`" in session.results()[-1]
+        web.is_locked = False
+        await session.client.close()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_long_results_over_http(opened: Open, home: Path, streams: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odin.mcp.http_transport.MAX_MESSAGE_BYTES", 1_200_000)
+    web = OddWeb([odd("echo", description=5), odd("wrong", ["no"]), {"name": 5}], streams=streams)
+    sizes = (1_100_000, 1_300_000, 3)
+    with serving(web) as url:
+        configure(home, {"tiny": {"url": f"{url}/mcp"}})
+        calls = [use("echo", number, size=size) for number, size in enumerate(sizes)]
+        session = await opened([*calls, say("done")], allowed_tools=("mcp__tiny",))
+        await session.ask()
+        fine, refused, last = session.results()
+        assert "result cut" in fine
+        problem = "exceeded the 1200000 byte limit" if streams else "it sent a response of more than 1 MB"
+        assert refused.startswith("The MCP server tiny refused the call: ")
+        assert problem in refused
+        assert (last, web.opened) == ("xxx", 1), "the connection is still the same"
+        assert [name for name in session.tools() if name.startswith("mcp__")] == ["mcp__tiny__echo"]
+        await session.client.close()
+
+
+async def test_a_server_that_does_not_say_goodbye_holds_up_nothing(
+    opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("odin.mcp.http_transport._GOODBYE_S", 0.05)
+    web = OddWeb([odd("echo")])
+    web.is_mute = True
+    with serving(web) as url:
+        configure(home, {"tiny": {"url": f"{url}/mcp"}})
+        session = await opened([use("echo"), say("done")], allowed_tools=("mcp__tiny",))
+        await session.ask()
+        async with asyncio.timeout(2):
+            await session.client.close()
 
 
 async def test_tokens_are_kept_with_the_keys(home: Path):

@@ -218,7 +218,7 @@ class ServerConnection:
             if transport is not None and transport.closed.is_set() and not is_late:
                 raise ServerEnded(transport.describe_end()) from None
             raise
-        return "" if self._is_closing(transport) else transport.describe_end()
+        return "" if self._is_closing(transport) else transport.describe_end() or "the connection ended"
 
     def _is_closing(self, transport: Any) -> bool:
         """True if the connection ends because Odin or the server has ended the session."""

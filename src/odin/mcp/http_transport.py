@@ -15,7 +15,7 @@ _GOODBYE_S = 1.0
 
 
 class HttpTransport:
-    """A transport of the package. `closed` is set if the server has forgotten the session, or sent far too much."""
+    """A transport of the package. `closed` is set when it ends, also because the server has forgotten the session."""
 
     junk = ""
 

@@ -139,12 +139,15 @@ def _repair_items(key: str, items: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 class RepairedStream:
-    """The stream of messages that a transport of the package reads, with the limits and repairs of this module."""
+    """The stream of messages that a transport of the package reads, with the limits and repairs of this module.
 
-    def __init__(self, stream: Any, gate: FloodGate, on_fault: Callable[[], None]) -> None:
+    `on_end` is called when it ends, before the calls that wait for an answer learn of it.
+    """
+
+    def __init__(self, stream: Any, gate: FloodGate, on_end: Callable[[], None]) -> None:
         self._stream = stream
         self._gate = gate
-        self._on_fault = on_fault
+        self._on_end = on_end
 
     @property
     def last_context(self) -> Any:
@@ -154,12 +157,18 @@ class RepairedStream:
         return self
 
     async def __anext__(self) -> Any:
+        try:
+            return await self._receive()
+        except BaseException:
+            self._on_end()
+            raise
+
+    async def _receive(self) -> Any:
         while True:
             item = await self._stream.__anext__()
             message = getattr(item, "message", None)
             is_admitted = self._gate.admit(message)
             if self._gate.fault:
-                self._on_fault()
                 raise StopAsyncIteration
             if is_admitted:
                 repair_lists(message)
