@@ -56,6 +56,13 @@ async def test_an_effort_applies_to_the_next_request_and_holds_for_the_session(s
         assert [event.effort for event in again.all(EffortChanged)][-2:] == ["none", ""]
 
 
+async def test_the_budget_of_an_effort_stays_within_the_output_limit(start: Start) -> None:
+    talk = await start([say("ok")], model="anthropic/claude-opus-4-1", effort="max")
+    assert (await talk.say("go")).text == "ok"
+    assert talk.server.rejected == []
+    assert json.loads(talk.server.requests[0].body)["thinking"]["budget_tokens"] == 32_000 - 8192
+
+
 async def test_a_variant_that_is_chosen_later_ends_it_and_a_model_without_one_does_not(start: Start) -> None:
     with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
         talk = await begin(start, server, effort="high")

@@ -1,5 +1,6 @@
 """Usage in real sessions: records, sums, and the context meter."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -98,13 +99,43 @@ async def test_an_interrupted_reply_is_counted(start: Start, api: str) -> None:
     (spent,) = shot.spent_by_model.values()
     assert spent.estimated == event.usage.total
     assert spent.usage == event.usage + Usage(1_200, 5)
-    assert "tokens are estimated: their replies were cut off." in format_usage(shot, await talk.client.get_info(), 80)
+    assert "tokens are estimated: the provider did not report them." in format_usage(
+        shot, await talk.client.get_info(), 80
+    )
 
 
 async def test_a_request_that_no_server_took_is_not_counted(start: Start) -> None:
     talk = await start([fault(503), reply("ok", usage=Usage(10, 1))])
     await talk.say("go")
     assert [(event.usage, event.estimated) for event in talk.all(UsageRecorded)] == [(Usage(10, 1), False)]
+
+
+def stream_chat(*chunks: dict[str, Any], end: bool = True) -> Any:
+    """A Chat Completions stream of our own; without its end it is cut off."""
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"] * end
+    return fault(200, {"content-type": "text/event-stream"}, body="".join(lines).encode())
+
+
+DELTA = {"choices": [{"index": 0, "delta": {"content": "word " * 40}}]}
+STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "given", "output"),
+    [
+        (say("never seen").cut(events=1), 0, 0),
+        (stream_chat(DELTA, STOP), 0, 50),
+        (stream_chat({**DELTA, "usage": {"prompt_tokens": 777, "completion_tokens": 60}}, end=False), 777, 60),
+    ],
+    ids=["cut off before the first word", "complete, without usage", "cut off, usage with every chunk"],
+)
+async def test_a_reply_without_a_report_is_estimated(start: Start, first: Any, given: int, output: int) -> None:
+    talk = await start([first, reply("fine", usage=Usage(1_200, 5))], "openai")
+    await talk.say("go")
+    event = talk.all(UsageRecorded)[0]
+    assert event.estimated
+    assert event.usage.output == output
+    assert event.usage.input == given or (not given and 500 < event.usage.input < 20_000)
 
 
 async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, workspace: Path) -> None:

@@ -131,6 +131,9 @@ def test_thinking_is_asked_for_as_the_model_wants_it(model: str, thinking: int, 
 
 def test_there_is_room_for_an_answer_beside_the_thinking() -> None:
     assert body(Request(OLD, PROMPT, max_tokens=1000, thinking=4000))["max_tokens"] == 5000
+    for room, budget in ((4500, 3500), (1500, 1024), (1000, None)):
+        sent = body(Request(OLD, PROMPT, max_tokens=1000, thinking=4000, max_output=room))
+        assert (sent["max_tokens"], sent.get("thinking", {}).get("budget_tokens")) == (room, budget)
 
 
 @pytest.mark.parametrize(("model", "thinking"), [(NEW, 0), ("claude-opus-4-7", 0), (OLD, 2000)])

@@ -91,7 +91,7 @@ def format_table(report: UsageReport) -> str:
             "Set prices in models.json; see `odin models`.\n"
         )
     if report.total.estimated_tokens:
-        text += f"\n{report.total.estimated_tokens:,} tokens are estimated: their replies were cut off.\n"
+        text += f"\n{report.total.estimated_tokens:,} tokens are estimated: the provider did not report them.\n"
     return f"Usage, {report.period}\n\n{text}"
 
 

@@ -27,7 +27,16 @@ from odin.core.call_events import (
     ThinkingStreamed,
     UsageRecorded,
 )
-from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError, RateLimited, ReplyBlocked, StreamCut
+from odin.core.errors import (
+    EmptyReply,
+    EmptyTruncation,
+    OdinError,
+    ProviderError,
+    RateLimited,
+    ReplyBlocked,
+    StreamCut,
+    StreamStalled,
+)
 from odin.core.event import AnyEvent, TitleSet, TurnEnded
 from odin.core.event_values import DiscardReason
 from odin.core.message import HistoryFold, Message, PromptMessage, ReplyMessage, Usage
@@ -276,12 +285,9 @@ class ReplyStream:
         return message
 
     def _report_usage(self) -> None:
-        """Account for the usage of this attempt: as reported, or estimated if the reply was cut off before that."""
-        usage = self._builder.usage
-        if self._builder.stop is not None or not self._is_accepted:
-            self._refusal = self._account_usage(usage)
-            return
-        self._refusal = self._account_usage(estimate_usage(self._builder, self._expected_tokens), estimated=True)
+        """Account for the usage of this attempt: as reported, or estimated if the provider has not reported it."""
+        usage, estimated = measure_usage(self._builder, self._expected_tokens, is_accepted=self._is_accepted)
+        self._refusal = self._account_usage(usage, estimated=estimated)
 
     async def _try_once(self, provider: Provider, request: Request) -> Reply:
         started_at = time.monotonic()
@@ -294,8 +300,8 @@ class ReplyStream:
                 await time_slice.maybe_yield()
             if self._builder.stop is None:
                 raise StreamCut("The reply ended before it was complete.", "Try again.")
-        except ProviderError:
-            self._is_accepted = self._builder.has_started
+        except ProviderError as error:
+            self._is_accepted = _has_cost(error, self._builder, is_accepted=self._is_accepted)
             raise
         finally:
             self.seconds += time.monotonic() - started_at
@@ -433,7 +439,7 @@ def _add_call_ids(ids: set[str], message: Message) -> set[str]:
 
 
 class _JobUsage:
-    """The usage of a small job: as reported, or estimated for what was cut off before that."""
+    """The usage of a small job: as reported, or estimated."""
 
     def __init__(self, chars: int) -> None:
         self._input = chars // CHARS_PER_TOKEN
@@ -453,9 +459,8 @@ class _JobUsage:
         else:
             self._builder.add(chunk)
 
-    def mark_failed(self) -> None:
-        """The provider reported an error: it counts only what it has sent."""
-        self._is_accepted = self._builder.has_started
+    def mark_failed(self, error: ProviderError) -> None:
+        self._is_accepted = _has_cost(error, self._builder, is_accepted=self._is_accepted)
 
     def list_spent(self) -> list[tuple[Usage, bool]]:
         """End the job and return the usage of each attempt, with whether it is an estimate."""
@@ -463,14 +468,30 @@ class _JobUsage:
         return self._spent
 
     def _end(self) -> None:
-        if self._builder.stop is None and self._is_accepted:
-            self._spent.append((estimate_usage(self._builder, self._input), True))
-        elif self._builder.usage.total:
-            self._spent.append((self._builder.usage, False))
+        usage, estimated = measure_usage(self._builder, self._input, is_accepted=self._is_accepted)
+        if usage.total:
+            self._spent.append((usage, estimated))
+
+
+def _has_cost(error: ProviderError, builder: ReplyBuilder, *, is_accepted: bool) -> bool:
+    """True if a failed reply counts: something of it has arrived, or it broke off after the provider had accepted it.
+
+    Such a reply may have cost reasoning that is not shown. A provider that reports an error first counts nothing.
+    """
+    return builder.has_started or (is_accepted and isinstance(error, StreamCut | StreamStalled))
+
+
+def measure_usage(builder: ReplyBuilder, request_tokens: int, *, is_accepted: bool) -> tuple[Usage, bool]:
+    """Return the usage of a reply, and whether it is an estimate: of a reply that was cut off, or of one whose usage
+    the provider did not report. `is_accepted`: the provider has begun to answer."""
+    is_reported = builder.stop is not None and builder.usage.total > 0
+    if is_reported or not is_accepted:
+        return builder.usage, False
+    return estimate_usage(builder, request_tokens), True
 
 
 def estimate_usage(builder: ReplyBuilder, request_tokens: int) -> Usage:
-    """Return the usage of a reply that was cut off: what the provider reported, and an estimate of the rest."""
+    """Return what the provider reported, and an estimate of the rest."""
     usage = builder.usage
     received = builder.count_chars() // CHARS_PER_TOKEN
     if usage.output + usage.reasoning < received:
@@ -513,8 +534,8 @@ class SmallModel:
                     parts.append(piece.text)
                 elif isinstance(piece, RollbackChunk):
                     parts.clear()
-        except ProviderError:
-            usage.mark_failed()
+        except ProviderError as error:
+            usage.mark_failed(error)
             raise
         finally:
             for spent, estimated in usage.list_spent():

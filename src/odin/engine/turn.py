@@ -452,6 +452,7 @@ class AgentTurn:
             agent=self._scope.agent,
             effort=options.effort,
             service_tier=options.service_tier,
+            max_output=template.info.max_output,
         )
 
     def _record_usage(self, template: RequestTemplate, usage: Usage, *, estimated: bool = False) -> BudgetSpent | None:

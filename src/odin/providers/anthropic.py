@@ -47,6 +47,7 @@ from odin.providers.wire import ServerEvent, WireProvider
 
 API_VERSION = "2023-06-01"
 _REDACTED_PREFIX = "redacted:"
+_MIN_BUDGET = 1024
 _EPHEMERAL = {"type": "ephemeral"}
 
 
@@ -142,11 +143,19 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
     if version >= (4, 6):
         effort = effort_of(request, "low")
         return {"thinking": {"type": "adaptive", **shown}, "output_config": {"effort": effort}}
-    budget = max(1024, request.thinking)
+    budget, room = max(_MIN_BUDGET, request.thinking), request.max_tokens
+    if room <= budget:  # the limit of the output includes the thinking
+        room = min(budget + room, request.max_output or _find_output_limit(request.model, version) or budget + room)
+        budget = min(budget, max(_MIN_BUDGET, room - request.max_tokens))
+    if room <= budget:
+        return {}
     found: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": budget}}
-    if request.max_tokens <= budget:
-        found["max_tokens"] = budget + request.max_tokens
-    return found
+    return found if room == request.max_tokens else {**found, "max_tokens": room}
+
+
+def _find_output_limit(model: str, version: tuple[int, int]) -> int:
+    """Return the most that a model before 4.6 can write; 0 if unknown."""
+    return 0 if version < (4, 0) else 32_000 if "opus" in model and version < (4, 5) else 64_000
 
 
 def _encode_messages(

@@ -338,6 +338,8 @@ class _ChatReader:
                 yield from self._settle(choice.finish_reason)
         if self.settled and self._usage is not None and not chunk.choices:
             self.done = True
+        elif chunk.usage is not None and not self.settled:  # some servers send it with every chunk
+            yield UsageChunk(_build_usage(chunk.usage))
 
     def finish(self) -> Iterator[Chunk]:
         if self._stop != "max_tokens":

@@ -299,7 +299,7 @@ def describe_caveats(unpriced: int, estimated: int) -> list[str]:
     if unpriced:
         caveats.append(f"{unpriced:,} tokens of models with unknown prices are not included in the cost.")
     if estimated:
-        caveats.append(f"{estimated:,} tokens are estimated: their replies were cut off.")
+        caveats.append(f"{estimated:,} tokens are estimated: the provider did not report them.")
     return caveats
 
 
