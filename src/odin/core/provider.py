@@ -122,7 +122,8 @@ class Request(Struct, frozen=True):
 
     `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
     that shape. `thinking` is the reasoning budget in tokens, 0 for none; `effort` names it for APIs that take a name.
-    `max_output` is the most that the model can write, reasoning included; 0 if unknown. `images`: the model accepts images; otherwise text replaces them. `agent` is the agent that asks; it is not sent.
+    `images`: the model accepts images; otherwise text replaces them. `agent` is the agent that asks; it is not sent.
+    `max_output` is the most that the model can write, reasoning included; 0 if unknown.
     """
 
     model: str

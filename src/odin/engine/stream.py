@@ -483,7 +483,7 @@ def _has_cost(error: ProviderError, builder: ReplyBuilder, *, is_accepted: bool)
 
 def measure_usage(builder: ReplyBuilder, request_tokens: int, *, is_accepted: bool) -> tuple[Usage, bool]:
     """Return the usage of a reply, and whether it is an estimate: of a reply that was cut off, or of one whose usage
-    the provider did not report. `is_accepted`: the provider has begun to answer."""
+    the provider did not report. `is_accepted`: the provider has accepted the request."""
     is_reported = builder.stop is not None and builder.usage.total > 0
     if is_reported or not is_accepted:
         return builder.usage, False
