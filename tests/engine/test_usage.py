@@ -116,8 +116,8 @@ def stream_chat(*chunks: dict[str, Any], end: bool = True) -> Any:
     return fault(200, {"content-type": "text/event-stream"}, body="".join(lines).encode())
 
 
-DELTA = {"choices": [{"index": 0, "delta": {"content": "word " * 40}}]}
-STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+DELTA: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": "word " * 40}}]}
+STOP: dict[str, Any] = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 @pytest.mark.parametrize(

@@ -437,8 +437,7 @@ class AgentTurn:
         thinking = thinking if options.thinking is None else options.thinking
         max_tokens = self._started.max_tokens or options.max_tokens or limits.max_tokens
         max_tokens = min(max_tokens, template.info.max_output or max_tokens)
-        room = self._deps.compaction.reply_room_of(template)
-        if room:
+        if room := self._deps.compaction.reply_room_of(template):
             thinking, max_tokens = min(thinking, room // 2), min(max_tokens, room)
         return Request(
             model=template.info.id,
