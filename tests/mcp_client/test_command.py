@@ -29,6 +29,14 @@ def test_a_server_is_added_listed_shown_and_removed(run_odin: Any, home: Path):
     assert run_odin("mcp").stdout.startswith("No MCP servers.")
 
 
+def test_secrets_of_servers_are_not_shown(run_odin: Any, home: Path):
+    oauth = {"client_id": "odin", "client_secret": "hush"}
+    run_odin("mcp", "add-json", "web", json.dumps({"url": "https://example.org/mcp", "oauth": oauth}))
+    for args in ((), ("--json",)):
+        shown = run_odin("mcp", "get", "--no-connect", *args, "web").stdout
+        assert ("odin" in shown, "hush" in shown) == (True, False)
+
+
 def test_other_ways_to_add_a_server(run_odin: Any, workspace: Path, home: Path):
     for args in (
         ("add", "--scope", "project", "git", "--", "uvx", "mcp-server-git", "-v"),

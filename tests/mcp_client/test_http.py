@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 import uvicorn
-from mcp.server.auth.provider import AccessToken, AuthorizationCode, construct_redirect_uri
+from mcp.server.auth.provider import AccessToken, AuthorizationCode, RefreshToken, construct_redirect_uri
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from odin.config.auth import read_auth_file
+from odin.app.policy import read_stored_keys
+from odin.config.auth import read_auth_file, store_key
 from odin.config.settings import McpServerSettings
+from odin.core.errors import UsageError
 from odin.mcp.oauth import StoredTokens, key_name_of, log_in, log_out
 from odin.testing import say
 from tests.mcp_client.test_session import Open, configure, odd, opened, use
@@ -124,7 +126,7 @@ class OddWeb:
         elif request["method"] == "initialize":
             self.opened += 1
             self.sessions.add(f"s{self.opened}")
-            info = {"capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
+            info: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
             result = {"protocolVersion": request["params"]["protocolVersion"], **info}
             await self._answer(send, request, result, f"s{self.opened}")
         elif session not in self.sessions:
@@ -208,20 +210,28 @@ async def test_a_server_that_does_not_say_goodbye_holds_up_nothing(
 
 async def test_tokens_are_kept_with_the_keys(home: Path):
     env = {"HOME": str(home)}
-    store = StoredTokens("web", env)
+    store_key("anthropic", "sk-1", env)
+    url = "https://example.org/mcp"
+    store = StoredTokens("web", url, env)
     assert await store.get_tokens() is None
-    await store.set_tokens(OAuthToken(access_token="a b", refresh_token="r", scope="read write"))
+    await store.set_tokens(OAuthToken(access_token="a b", refresh_token="r" * 12_000, scope="read write"))
     client = OAuthClientInformationFull.model_validate(
-        {"client_id": "c", "redirect_uris": ["http://127.0.0.1:1/callback"]}
+        {"client_id": "c", "client_secret": "s", "redirect_uris": ["http://127.0.0.1:1/callback"]}
     )
     await store.set_client_info(client)
-    token = await StoredTokens("web", env).get_tokens()
-    assert (token.access_token, token.scope) == ("a b", "read write")
-    assert (await StoredTokens("web", env).get_client_info()).client_id == "c"
+    token = await StoredTokens("web", f"{url}/", env).get_tokens()
+    assert (token.access_token, token.scope, len(token.refresh_token)) == ("a b", "read write", 12_000)
+    assert (await StoredTokens("web", url, env).get_client_info()).client_id == "c"
+    assert await StoredTokens("web", "https://evil.example/mcp", env).get_tokens() is None, "another address"
+    with pytest.raises(UsageError, match="too long"):
+        await store.set_tokens(OAuthToken(access_token="x" * 300_000))
+    assert (await store.get_tokens()).access_token == "a b"
     auth = read_auth_file(env)
-    assert (list(auth.keys), auth.path.stat().st_mode & 0o777) == ([key_name_of("web")], 0o600)
+    assert (list(auth.keys), list(auth.tokens), auth.warnings) == (["anthropic"], [key_name_of("web", url)], ())
+    assert auth.path.stat().st_mode & 0o777 == 0o600
+    assert sorted(read_stored_keys(env).values(), key=len) == ["s", "a b", "sk-1", "r" * 12_000]
     assert (log_out("web", env), log_out("web", env)) == (True, False)
-    await asyncio.sleep(0)
+    assert list(read_auth_file(env).keys) == ["anthropic"]
 
 
 class InMemoryAuth:
@@ -231,6 +241,9 @@ class InMemoryAuth:
         self.clients: dict[str, Any] = {}
         self.codes: dict[str, AuthorizationCode] = {}
         self.tokens: dict[str, AccessToken] = {}
+        self.renewals: dict[str, RefreshToken] = {}
+        self.resource: Any = None
+        self.renewed = 0
 
     async def get_client(self, client_id: str) -> Any:
         return self.clients.get(client_id)
@@ -256,21 +269,32 @@ class InMemoryAuth:
         return self.codes.get(authorization_code)
 
     async def exchange_authorization_code(self, client: Any, authorization_code: Any) -> OAuthToken:
-        token = f"token-{os.urandom(8).hex()}"
-        self.tokens[token] = AccessToken(
-            token=token,
-            client_id=client.client_id,
-            scopes=authorization_code.scopes,
-            expires_at=int(time.time()) + 3600,
-            resource=authorization_code.resource,
-        )
-        return OAuthToken(access_token=token, token_type="Bearer", expires_in=3600)
+        self.resource = authorization_code.resource
+        return self._make_tokens(client, authorization_code.scopes)
+
+    def _make_tokens(self, client: Any, scopes: list[str]) -> OAuthToken:
+        token, renewal = f"token-{os.urandom(8).hex()}", f"renewal-{os.urandom(8).hex()}"
+        self.tokens = {
+            token: AccessToken(
+                token=token,
+                client_id=client.client_id,
+                scopes=scopes,
+                expires_at=int(time.time()) + 3600,
+                resource=self.resource,
+            )
+        }
+        self.renewals = {renewal: RefreshToken(token=renewal, client_id=client.client_id, scopes=scopes)}
+        return OAuthToken(access_token=token, token_type="Bearer", expires_in=3600, refresh_token=renewal)
 
     async def load_access_token(self, token: str) -> Any:
         return self.tokens.get(token)
 
     async def load_refresh_token(self, client: Any, refresh_token: str) -> Any:
-        return None
+        return self.renewals.get(refresh_token)
+
+    async def exchange_refresh_token(self, client: Any, refresh_token: Any, scopes: list[str]) -> OAuthToken:
+        self.renewed += 1
+        return self._make_tokens(client, scopes)
 
 
 async def test_signing_in_with_oauth(opened: Open, home: Path):
@@ -297,9 +321,31 @@ async def test_signing_in_with_oauth(opened: Open, home: Path):
 
     with serving(server.streamable_http_app(), port):
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
-        env = {"HOME": str(home)}
-        await log_in("tiny", McpServerSettings(url=f"{url}/mcp"), env, open_page)
-        session = await opened([use("secret"), say("done")])
+        env, web = {"HOME": str(home)}, McpServerSettings(url=f"{url}/mcp")
+        for _ in range(2):
+            assert await log_in("tiny", web, env, open_page)
+        assert len(provider.clients) == 2, "the second sign-in has another redirect, so another registration"
+        calls = [turn for number in range(4) for turn in (use("secret", number), say("done"))]
+        session = await opened(calls, allowed_tools=("mcp__tiny",))
         await session.ask()
-        assert session.results() == ["you are in"]
+        assert (session.results(), provider.renewed) == (["you are in"], 0)
+        provider.tokens.clear()
+        await session.ask()
+        assert (session.results()[1:], provider.renewed) == (["you are in"], 1), "refused, so renewed"
         await session.client.close()
+        store = StoredTokens("tiny", web.url, env)
+        token = await store.get_tokens()
+        await store.set_tokens(token.model_copy(update={"expires_in": -1}))
+        again = await opened(calls, allowed_tools=("mcp__tiny",))
+        await again.ask()
+        assert (again.results(), provider.renewed) == (["you are in"], 2), "expired, so renewed before the request"
+        provider.tokens.clear()
+        provider.renewals.clear()
+        await again.ask()
+        assert "it wants you to sign in: run `odin mcp login tiny`" in again.results()[1]
+        await again.client.close()
+
+
+async def test_a_server_that_wants_no_sign_in(home: Path):
+    with serving(OddWeb([])) as url:
+        assert not await log_in("tiny", McpServerSettings(url=f"{url}/mcp"), {"HOME": str(home)}, lambda page: None)

@@ -179,21 +179,25 @@ def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelo
 
 
 def read_stored_keys(env: Mapping[str, str]) -> dict[str, str]:
-    """Return all keys in auth.json, used or not, by names for their placeholders. Tokens of MCP servers are JSON."""
+    """Return all keys and tokens in auth.json, used or not, by names for their placeholders."""
+    stored = read_auth_file(env)
     found: dict[str, str] = {}
-    for provider, keys in read_auth_file(env).keys.items():
+    for provider, keys in stored.keys.items():
         for number, key in enumerate(keys, 1):
-            name = f"key of {provider}{f' ({number})' if number > 1 else ''}"
-            found |= _list_tokens(name, key) if key.startswith("{") else {name: key}
+            found[f"key of {provider}{f' ({number})' if number > 1 else ''}"] = key
+    for name, text in stored.tokens.items():
+        found |= _list_tokens(name, text)
     return found
 
 
-def _list_tokens(name: str, stored: str) -> dict[str, str]:
+def _list_tokens(name: str, text: str) -> dict[str, str]:
     try:
-        tokens = msgspec.json.decode(stored, type=dict[str, dict[str, Any]]).get("tokens", {})
+        stored = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
     except msgspec.MsgspecError:
-        return {name: stored}
-    return {f"{kind} {name}": str(tokens[kind]) for kind in ("access_token", "refresh_token") if tokens.get(kind)}
+        return {f"tokens of {name}": text}
+    values = {**stored.get("client", {}), **stored.get("tokens", {})}
+    secret = ("access_token", "refresh_token", "client_secret")
+    return {f"{kind} of {name}": str(values[kind]) for kind in secret if values.get(kind)}
 
 
 def _list_configured_secrets(config: Config) -> Iterator[tuple[str, str]]:

@@ -174,6 +174,9 @@ def _show_server(args: argparse.Namespace) -> int:
         key: value for key, value in msgspec.to_builtins(settings).items() if value not in ("", [], {}, None, False)
     }
     shown |= {key: dict.fromkeys(shown[key], "…") for key in ("env", "headers") if key in shown}
+    oauth = {key: value for key, value in shown.pop("oauth", {}).items() if value}
+    if oauth:
+        shown["oauth"] = oauth | ({"client_secret": "…"} if "client_secret" in oauth else {})
     if args.json:
         return write_json({**msgspec.to_builtins(status), "settings": shown})
     lines = [format_servers([status], _COLUMNS).splitlines()[0]]
@@ -293,13 +296,14 @@ def _log_in(args: argparse.Namespace) -> int:
             webbrowser.open(url)
 
     try:
-        asyncio.run(log_in(args.name, settings, os.environ, open_page))
+        is_signed_in = asyncio.run(log_in(args.name, settings, os.environ, open_page))
     except Exception as error:
         from odin.mcp.connection import describe_failure
 
         why = describe_failure(error, settings, _load_config(args).mcp_limits)
         raise UsageError(f"Signing in to {args.name} failed: {why}.") from error
-    return write_output(f"Signed in to {args.name}.\n")
+    said = f"Signed in to {args.name}." if is_signed_in else f"{args.name} did not ask for a sign-in."
+    return write_output(f"{said}\n")
 
 
 def _log_out(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@
 
 A provider has one key or a list. `$NAME` stands for an environment variable; it is resolved on reading and preserved on
 writing. Keys from a file that others could write are not used; a file that others could read is made private, with a
-warning.
+warning. The OAuth tokens of MCP servers are kept here, too, under names that begin with `mcp.`.
 """
 
 import os
@@ -33,17 +33,23 @@ _MADE_PRIVATE: set[Path] = set()
 """Files that this process has made private. The warning about one is repeated to each part that reads it."""
 
 MAX_KEY_LENGTH = 10_000
+MAX_TOKENS_LENGTH = 200_000
+TOKENS_PREFIX = "mcp."
 _VARIABLE = compile_lazily(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _PROVIDER_NAME = compile_lazily(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
 class AuthFile(Struct, frozen=True):
-    """The content of the file. `written` holds the keys as written, `keys` those that currently have a value."""
+    """The content of the file. `raw_keys` are the keys as written, `keys` those that currently have a value.
+
+    `tokens` are the tokens of MCP servers, as JSON.
+    """
 
     path: Path
     raw_keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     warnings: tuple[str, ...] = ()
+    tokens: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def locate_auth_file(env: Mapping[str, str]) -> Path:
@@ -56,7 +62,8 @@ def read_auth_file(env: Mapping[str, str]) -> AuthFile:
     warnings: list[str] = []
     try:
         _make_private(path, warnings)
-        written = _read_keys(path, warnings)
+        entries = _read_entries(path)
+        written = _read_keys(path, entries, warnings)
     except ConfigError as error:
         return AuthFile(path, warnings=(*warnings, f"No stored key is used: {error.describe()}"))
     keys: dict[str, tuple[str, ...]] = {}
@@ -69,7 +76,8 @@ def read_auth_file(env: Mapping[str, str]) -> AuthFile:
                 keys[provider] = (*keys.get(provider, ()), value)
             else:
                 warnings.append(f"{path}: the key of {provider} is {text}, and that variable is not set.")
-    return AuthFile(path, written, keys, tuple(warnings))
+    tokens = {name: value for name, value in entries.items() if name.startswith(TOKENS_PREFIX) and value}
+    return AuthFile(path, written, keys, tuple(warnings), {name: str(value) for name, value in tokens.items()})
 
 
 def store_key(provider: str, key: str, env: Mapping[str, str]) -> None:
@@ -89,6 +97,36 @@ def remove_keys(provider: str, env: Mapping[str, str]) -> int:
     if not locate_auth_file(env).exists():
         return 0
     _update_file(env, lambda entries: gone.extend(_key_texts_of(entries.pop(provider, None))))
+    return len(gone)
+
+
+def update_tokens(name: str, change: Callable[[str], str], env: Mapping[str, str]) -> None:
+    """Store what `change` makes of the tokens with this name ("" if there are none), in one write.
+
+    Raise UsageError if they are too long; then the old ones stay.
+    """
+
+    def replace(entries: dict[str, Any]) -> None:
+        text = change(str(entries.get(name, "")))
+        if len(text) > MAX_TOKENS_LENGTH:
+            raise UsageError(f"The tokens of {name.removeprefix(TOKENS_PREFIX)} are too long to be stored.")
+        entries[name] = text
+
+    _update_file(env, replace)
+
+
+def remove_tokens(pattern: str, env: Mapping[str, str]) -> int:
+    """Remove the tokens whose name matches a regular expression, and return how many there were."""
+    if not locate_auth_file(env).exists():
+        return 0
+    gone: list[str] = []
+
+    def remove(entries: dict[str, Any]) -> None:
+        gone.extend(name for name in entries if name.startswith(TOKENS_PREFIX) and re.fullmatch(pattern, name))
+        for name in gone:
+            del entries[name]
+
+    _update_file(env, remove)
     return len(gone)
 
 
@@ -157,12 +195,11 @@ def _make_private(path: Path, warnings: list[str]) -> None:
         )
 
 
-def _read_keys(path: Path, warnings: list[str]) -> dict[str, tuple[str, ...]]:
-    entries = _read_entries(path)
+def _read_keys(path: Path, entries: dict[str, Any], warnings: list[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for provider, value in entries.items():
         texts = _key_texts_of(value)
-        if provider == "$schema" or value == "":
+        if provider == "$schema" or value == "" or provider.startswith(TOKENS_PREFIX):
             continue
         if texts:
             found[provider] = texts

@@ -215,7 +215,7 @@ class ServerConnection:
             if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
             is_late = isinstance(_unpack(error), TimeoutError)
-            if transport is not None and transport.closed.is_set() and not is_late:
+            if transport is not None and transport.closed.is_set() and not is_late and transport.describe_end():
                 raise ServerEnded(transport.describe_end()) from None
             raise
         return "" if self._is_closing(transport) else transport.describe_end() or "the connection ended"

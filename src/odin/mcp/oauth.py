@@ -4,18 +4,22 @@ A session only uses and renews tokens. `odin mcp login NAME` opens the browser a
 """
 
 import asyncio
+import hashlib
 import json
+import re
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from odin import __version__
-from odin.config.auth import read_auth_file, remove_keys, store_key
+from odin.config.auth import TOKENS_PREFIX, read_auth_file, remove_tokens, update_tokens
 from odin.config.settings import McpServerSettings
 from odin.core.errors import OdinError, UsageError
 
 _LOGIN_S = 300.0
 _PAGE = "Odin is signed in. You can close this page."
+_UNUSED_REDIRECT = "http://127.0.0.1:1/callback"
 
 
 class SignInRequired(OdinError):
@@ -25,31 +29,26 @@ class SignInRequired(OdinError):
         super().__init__(f"it wants you to sign in: run `odin mcp login {server}`")
 
 
-def key_name_of(server: str) -> str:
-    """Return the name in auth.json under which the tokens of a server are kept."""
-    return f"mcp.{server}"
+def key_name_of(server: str, url: str) -> str:
+    """Return the name in auth.json of a server's tokens. Another address with the same name has other tokens."""
+    return f"{TOKENS_PREFIX}{server}.{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:12]}"
 
 
 class StoredTokens:
     """The tokens and the client registration of one server, as the official package wants to store them."""
 
-    def __init__(self, server: str, env: Mapping[str, str]) -> None:
-        self._name = key_name_of(server)
+    def __init__(self, server: str, url: str, env: Mapping[str, str]) -> None:
+        self._name = key_name_of(server, url)
         self._env = env
 
     def _read(self) -> dict[str, Any]:
-        keys = read_auth_file(self._env).keys.get(self._name, ())
-        try:
-            return json.loads(keys[0]) if keys else {}
-        except ValueError:
-            return {}
+        return _parse_stored(read_auth_file(self._env).tokens.get(self._name, ""))
 
     def _write(self, **changed: Any) -> None:
-        stored = {**self._read(), **changed}
-        remove_keys(self._name, self._env)
-        store_key(
-            self._name, json.dumps(stored, separators=(",", ":"), ensure_ascii=True).replace(" ", "\\u0020"), self._env
-        )
+        def change(text: str) -> str:
+            return json.dumps({**_parse_stored(text), **changed}, separators=(",", ":"))
+
+        update_tokens(self._name, change, self._env)
 
     @property
     def has_tokens(self) -> bool:
@@ -62,7 +61,9 @@ class StoredTokens:
         return None if found is None else OAuthToken.model_validate(found)
 
     async def set_tokens(self, tokens: Any) -> None:
-        self._write(tokens=tokens.model_dump(mode="json", exclude_none=True))
+        """Store tokens. Their lifetime counts from now."""
+        expires = {} if tokens.expires_in is None else {"expires_at": time.time() + tokens.expires_in}
+        self._write(tokens=tokens.model_dump(mode="json", exclude_none=True) | expires)
 
     async def get_client_info(self) -> Any:
         from mcp.shared.auth import OAuthClientInformationFull
@@ -72,6 +73,33 @@ class StoredTokens:
 
     async def set_client_info(self, client_info: Any) -> None:
         self._write(client=client_info.model_dump(mode="json", exclude_none=True))
+
+    def store_issuer(self, context: Any) -> None:
+        """Store where the tokens come from and where they are renewed, which the package finds out by signing in."""
+        found = {"server": context.oauth_metadata, "resource": context.protected_resource_metadata}
+        self._write(
+            issuer={name: item.model_dump(mode="json", exclude_none=True) for name, item in found.items() if item}
+        )
+
+    def restore_issuer(self, context: Any) -> None:
+        """Give the package what it knew when the tokens were stored, and when they expire."""
+        from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+
+        stored = self._read()
+        context.token_expiry_time = stored.get("tokens", {}).get("expires_at")
+        issuer = stored.get("issuer", {})
+        if context.oauth_metadata is None and "server" in issuer:
+            context.oauth_metadata = OAuthMetadata.model_validate(issuer["server"])
+        if context.protected_resource_metadata is None and "resource" in issuer:
+            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(issuer["resource"])
+
+
+def _parse_stored(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _make_sign_in_check(server: str) -> Any:
@@ -88,33 +116,45 @@ def _make_sign_in_check(server: str) -> Any:
 
 
 def make_stored_auth(server: str, settings: McpServerSettings, env: Mapping[str, str]) -> Any:
-    """Return what signs requests with stored tokens. A server that wants a new sign-in fails with a message."""
+    """Return what signs requests with stored tokens, and renews them once if they are refused.
 
-    async def refuse_redirect(url: str) -> None:
-        raise SignInRequired(server)
-
-    async def refuse_callback() -> Any:
-        raise SignInRequired(server)
-
+    A server that wants a new sign-in fails with a message.
+    """
     if any(name.casefold() == "authorization" for name in settings.headers):
         return None
-    if not StoredTokens(server, env).has_tokens:
+    storage = StoredTokens(server, settings.url, env)
+    if not storage.has_tokens:
         return _make_sign_in_check(server)
-    return _make_provider(server, settings, env, refuse_redirect, refuse_callback, "http://127.0.0.1:1/callback")
-
-
-def _make_provider(
-    server: str,
-    settings: McpServerSettings,
-    env: Mapping[str, str],
-    on_redirect: Callable[[str], Awaitable[None]],
-    on_callback: Callable[[], Awaitable[Any]],
-    redirect_uri: str,
-) -> Any:
     from mcp.client.auth import OAuthClientProvider
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
-    metadata = OAuthClientMetadata.model_validate(
+    class StoredAuth(OAuthClientProvider):
+        async def _initialize(self) -> None:
+            await super()._initialize()
+            storage.restore_issuer(self.context)
+
+        async def _perform_authorization(self) -> Any:
+            """The package calls this to ask the user. Renew the tokens instead: another session may have done so."""
+            await self._initialize()
+            if not self.context.can_refresh_token():
+                raise SignInRequired(server)
+            return await self._refresh_token()
+
+        async def _handle_token_response(self, response: Any) -> None:
+            if not await self._handle_refresh_response(response):
+                raise SignInRequired(server)
+            storage.store_issuer(self.context)
+
+    return StoredAuth(
+        server_url=settings.url,
+        client_metadata=_make_metadata(settings, _UNUSED_REDIRECT),
+        storage=_with_client_id(storage, settings, _UNUSED_REDIRECT),
+    )
+
+
+def _make_metadata(settings: McpServerSettings, redirect_uri: str) -> Any:
+    from mcp.shared.auth import OAuthClientMetadata
+
+    return OAuthClientMetadata.model_validate(
         {
             "client_name": f"Odin {__version__}",
             "redirect_uris": [redirect_uri],
@@ -124,11 +164,16 @@ def _make_provider(
             **({"scope": settings.oauth.scope} if settings.oauth.scope else {}),
         }
     )
-    storage: Any = StoredTokens(server, env)
+
+
+def _with_client_id(storage: Any, settings: McpServerSettings, redirect_uri: str) -> Any:
+    """Return the storage, with the registered client of the settings if they name one."""
     if settings.oauth.client_id:
+        from mcp.shared.auth import OAuthClientInformationFull
+
         known = OAuthClientInformationFull.model_validate(
             {
-                **metadata.model_dump(mode="json", exclude_none=True),
+                **_make_metadata(settings, redirect_uri).model_dump(mode="json", exclude_none=True),
                 "client_id": settings.oauth.client_id,
                 "client_secret": settings.oauth.client_secret or None,
             }
@@ -138,13 +183,28 @@ def _make_provider(
             return known
 
         storage.get_client_info = get_known
-    return OAuthClientProvider(
-        server_url=settings.url,
-        client_metadata=metadata,
-        storage=storage,
-        redirect_handler=on_redirect,
-        callback_handler=on_callback,
-    )
+    return storage
+
+
+class NewTokens(StoredTokens):
+    """The storage of a sign-in, which uses no earlier tokens, and only a registration with the same redirect."""
+
+    def __init__(self, server: str, url: str, env: Mapping[str, str], redirect_uri: str) -> None:
+        super().__init__(server, url, env)
+        self.is_stored = False
+        self._redirect_uri = redirect_uri
+
+    async def get_tokens(self) -> Any:
+        return None
+
+    async def set_tokens(self, tokens: Any) -> None:
+        await super().set_tokens(tokens)
+        self.is_stored = True
+
+    async def get_client_info(self) -> Any:
+        found = await super().get_client_info()
+        is_same = found is not None and self._redirect_uri in [str(uri) for uri in found.redirect_uris or ()]
+        return found if is_same else None
 
 
 class LoginCallback:
@@ -192,9 +252,13 @@ class LoginCallback:
 
 async def log_in(
     server: str, settings: McpServerSettings, env: Mapping[str, str], open_page: Callable[[str], None]
-) -> None:
-    """Sign in to a server: `open_page` shows the page of the server to the user. Raise OdinError if that fails."""
+) -> bool:
+    """Sign in to a server: `open_page` shows the page of the server to the user. Raise OdinError if that fails.
+
+    Return False if the server did not ask for it.
+    """
     from mcp import Client
+    from mcp.client.auth import OAuthClientProvider
 
     from odin.mcp.http_transport import open_http
 
@@ -204,14 +268,24 @@ async def log_in(
     async def redirect(url: str) -> None:
         open_page(url)
 
-    auth = _make_provider(server, settings, env, redirect, callback.wait, redirect_uri)
+    storage = NewTokens(server, settings.url, env, redirect_uri)
+    wait: Callable[[], Awaitable[Any]] = callback.wait
+    auth = OAuthClientProvider(
+        server_url=settings.url,
+        client_metadata=_make_metadata(settings, redirect_uri),
+        storage=_with_client_id(storage, settings, redirect_uri),
+        redirect_handler=redirect,
+        callback_handler=wait,
+    )
     try:
         async with open_http(settings, auth) as transport, Client(transport, mode="legacy"):
-            pass
+            if storage.is_stored:
+                storage.store_issuer(auth.context)
     finally:
         callback.close()
+    return storage.is_stored
 
 
 def log_out(server: str, env: Mapping[str, str]) -> bool:
     """Remove the tokens of a server. False if there were none."""
-    return remove_keys(key_name_of(server), env) > 0
+    return remove_tokens(rf"{re.escape(TOKENS_PREFIX + server)}(\.[0-9a-f]{{12}})?", env) > 0
