@@ -107,6 +107,16 @@ async def test_a_model_that_cannot_answer_now_is_replaced_at_once(start: Start, 
     assert api.asked == ["one", "two"]
 
 
+async def test_a_model_whose_proxy_cannot_be_used_is_replaced(start: Start) -> None:
+    api = Failing()
+    other = {"base_url": "https://other.test/v1", "proxy": "socks5://p:1080", "models": {"m": {"tools": "native"}}}
+    config = {"providers": {"other": other}, "model_pools": {"main": ["other/m", TWO]}}
+    talk = await begin(start, api, config=config)
+    assert (await talk.say("go")).text == "I am two."
+    (changed,) = talk.all(ModelChanged)
+    assert "SOCKS proxies are not supported" in changed.reason
+
+
 async def test_the_selected_model_returns_when_it_is_worth_a_try(workspace: Path, home: Path) -> None:
     """By a clock that the test turns: after what its provider asked for; else after a minute, two, …, five."""
     write_config(home, model_pools=POOLS)

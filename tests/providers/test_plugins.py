@@ -92,6 +92,30 @@ def test_a_known_name_cannot_be_taken(install: Install, here: Here, monkeypatch:
 
 
 @pytest.mark.parametrize(
+    ("raised", "asked"), [("RuntimeError('throttled')", 1), ("TimeoutError()", 2), ("ConfigError('no region')", 1)]
+)
+def test_the_next_model_of_a_pool_answers_for_a_package_that_fails(
+    install: Install, here: Here, home: Path, monkeypatch: pytest.MonkeyPatch, raised: str, asked: int
+) -> None:
+    code = (
+        "from odin.core.errors import ConfigError\nasked = []\nclass connect:\n"
+        "    def __init__(self, setup): self.keys = setup.api_keys\n"
+        f"    async def stream(self, request):\n        asked.append(self.keys)\n        raise {raised}\n"
+        "        yield\n"
+        "    async def close(self): pass\n"
+    )
+    install("odin_down", code, down="odin_down:connect")
+    with ScriptedServer([say("hi")]) as server:
+        for name, value in {**server.env("anthropic"), "ODIN_MODEL": ""}.items():
+            monkeypatch.setenv(name, value)
+        pools = {"main": ["down/m", "anthropic/claude-sonnet-4-5"]}
+        keys = {"down": {"api_keys": ["key-1", "key-2"]}}
+        settings(home, model_pools=pools, providers=keys, retry={"base_s": 0.01})
+        assert here("-p", "hello", "--pool", "main")[1] == "hi\n"
+    assert sys.modules["odin_down"].asked == [("key-1", "key-2")] * asked
+
+
+@pytest.mark.parametrize(
     ("code", "sentence"),
     [
         ("import no_such_module", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'."),

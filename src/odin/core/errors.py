@@ -286,5 +286,15 @@ class TlsFailed(ProviderError):
     pass
 
 
+class Misconfigured(ProviderError):
+    """No request can be sent as the provider is set up: its address, proxy or key is invalid."""
+
+    exit_code = 2
+
+
+class PackageFailed(ProviderError):
+    """A provider of another package failed in a way of its own."""
+
+
 class PrivateAddress(ProviderError):
     """A web page would have come from this machine or a private network."""

@@ -384,8 +384,8 @@ def connect_foreign_model(
 
     name, model = parse_ref(ref, settings, env)
     plugin, own = load_plugin(name), settings.get(name, ProviderSettings())
-    key = next((key.value for key in find_keys(name, own, env)), "")
-    setup = ProviderSetup(name, key, own.base_url, own.headers, own.options, env)
+    keys = tuple(key.value for key in find_keys(name, own, env))
+    setup = ProviderSetup(name, keys[0] if keys else "", own.base_url, own.headers, own.options, env, keys)
     declared = msgspec.structs.replace(own, models={**plugin.models, **own.models})
     return connect_plugin(plugin, setup), _build_model_info(name, model, {**settings, name: declared}, known)
 

@@ -19,8 +19,10 @@ from odin.core.errors import (
     BadReply,
     BadRequest,
     ConfigError,
+    Misconfigured,
     ModelNotFound,
     OdinError,
+    PackageFailed,
     ProviderError,
     QuotaExhausted,
     RateLimited,
@@ -56,7 +58,15 @@ MAX_RETURN_AFTER_S = 300.0
 RETURN_WITHIN_TURN_S = 300.0
 """Within a turn the selected model returns later: each switch makes the new model read the conversation again."""
 
-_FAILOVER_ERRORS = (AuthFailed, QuotaExhausted, ModelNotFound, BadReply, TlsFailed)
+_FAILOVER_ERRORS = (
+    AuthFailed,
+    QuotaExhausted,
+    ModelNotFound,
+    BadReply,
+    TlsFailed,
+    Misconfigured,
+    PackageFailed,
+)
 
 
 def make_retry_policy(config: Config) -> RetryPolicy:

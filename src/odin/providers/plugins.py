@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from odin.core.errors import ConfigError, OdinError, ProviderError
+from odin.core.errors import ConfigError, Misconfigured, OdinError, PackageFailed, ProviderError, Unreachable
 from odin.core.format import clip_line
-from odin.core.provider import Chunk, Provider, Request, open_stream
+from odin.core.provider import Chunk, Provider, Request, WaitChunk, open_stream
 from odin.providers.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ GROUP = "odin.providers"
 class ProviderSetup(Struct, frozen=True):
     """What the user configured for a provider of another package.
 
-    `options` is `providers.NAME.options`, whose meaning the package decides. `api_key` and `base_url` may be empty.
+    `options` is `providers.NAME.options`, whose meaning the package decides. `api_key` and `base_url` may be empty;
+    `api_keys` are all keys of the provider in the order of use.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ProviderSetup(Struct, frozen=True):
     headers: dict[str, str] = field(default_factory=dict[str, str])
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    api_keys: tuple[str, ...] = ()
 
 
 class ProviderPlugin(Struct, frozen=True):
@@ -104,25 +106,34 @@ def connect_plugin(plugin: ProviderPlugin, setup: ProviderSetup) -> "PluginProvi
     if missing:
         why = f"it returns {type(made).__name__}, which has no {missing}()"
         raise ConfigError(f"The provider {plugin.name!r} of the package {plugin.package} cannot be used: {why}.", _HINT)
-    return PluginProvider(plugin, made, setup.api_key)
+    return PluginProvider(plugin, made, setup.api_keys)
 
 
 class PluginProvider:
-    """A provider of another package. Whatever it raises becomes a ProviderError that names it, without the key."""
+    """A provider of another package. Whatever it raises becomes a ProviderError that names it, without the keys.
 
-    def __init__(self, plugin: ProviderPlugin, provider: Provider, key: str) -> None:
+    A timeout or a broken connection is worth a retry; after anything else the next model of a pool can answer.
+    """
+
+    def __init__(self, plugin: ProviderPlugin, provider: Provider, keys: tuple[str, ...]) -> None:
         self.name = plugin.name
         self._package = plugin.package
         self._provider = provider
-        self._key = key
+        self._keys = keys
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+        is_accepted = False
         try:
             async with open_stream(self._provider, request) as chunks:
                 async for chunk in chunks:
+                    if not is_accepted and not isinstance(chunk, WaitChunk):
+                        yield WaitChunk("waiting_token")
+                    is_accepted = is_accepted or not isinstance(chunk, WaitChunk)
                     yield chunk
-        except OdinError:
+        except ProviderError:
             raise
+        except OdinError as error:
+            raise Misconfigured(str(error), error.hint) from error
         except Exception as error:  # foreign code: report whatever it raises
             raise self._make_error(error) from error
 
@@ -133,5 +144,7 @@ class PluginProvider:
 
     def _make_error(self, error: Exception) -> ProviderError:
         why = clip_line(f"{type(error).__name__}: {error}").rstrip(".")
-        why = why.replace(self._key, "[key]") if len(self._key) > 3 else why
-        return ProviderError(f"The provider {self.name!r} of the package {self._package} failed: {why}.", _HINT)
+        for key in self._keys:
+            why = why.replace(key, "[key]") if len(key) > 3 else why
+        kind = Unreachable if isinstance(error, OSError) else PackageFailed
+        return kind(f"The provider {self.name!r} of the package {self._package} failed: {why}.", _HINT)

@@ -13,7 +13,15 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 from msgspec import Struct, field
 
-from odin.core.errors import BadReply, EmptyReply, ProviderError, RetryableError, StreamStalled
+from odin.core.errors import (
+    BadReply,
+    ConfigError,
+    EmptyReply,
+    Misconfigured,
+    ProviderError,
+    RetryableError,
+    StreamStalled,
+)
 from odin.core.message import Message
 from odin.core.provider import (
     CallChunk,
@@ -365,6 +373,8 @@ class WireProvider:
                             chunk = msgspec.structs.replace(chunk, key=key.tail)
                             self._keys.record_limits(key, chunk)
                         yield chunk
+            except ConfigError as error:
+                raise Misconfigured(str(error), error.hint) from error
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
