@@ -4,7 +4,6 @@ A session only uses and renews tokens. `odin mcp login NAME` opens the browser a
 """
 
 import asyncio
-import hashlib
 import json
 import re
 import time
@@ -31,6 +30,8 @@ class SignInRequired(OdinError):
 
 def key_name_of(server: str, url: str) -> str:
     """Return the name in auth.json of a server's tokens. Another address with the same name has other tokens."""
+    import hashlib
+
     return f"{TOKENS_PREFIX}{server}.{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:12]}"
 
 
