@@ -4,13 +4,12 @@ from typing import Any
 
 from odin.models.local_servers import choose_strategy, parse_parameter_count
 from odin.providers.whole_files.file_change import complete_file, find_elision, find_fault, make_calls, make_edits
+from odin.providers.whole_files.project_tests import find_test_command
 from odin.providers.whole_files.prompt_intent import read_prompt
 from odin.providers.whole_files.task_context import (
     ProjectFiles,
     build_examples,
     choose_files,
-    count_parts,
-    find_test_command,
 )
 from odin.providers.whole_files.written_reply import parse_reply, split_commands
 from tests.table import each
@@ -166,11 +165,7 @@ def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> 
     ],
 )
 def test_the_command_that_runs_the_tests(files: dict[str, str], expected: str) -> None:
-    assert find_test_command(ProjectFiles(dict.fromkeys(files, 1)), files) == expected
-
-
-def test_parts_of_a_file_are_counted_in_words() -> None:
-    assert count_parts("a.py", CODE) == "a.py: 13 lines, 2 functions (one, two)"
+    assert find_test_command(files, files) == expected
 
 
 def test_the_examples_are_a_conversation() -> None:

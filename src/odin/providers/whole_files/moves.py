@@ -5,7 +5,7 @@ A move depends only on the request, so the same history always gives the same mo
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +13,10 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
-from odin.providers.whole_files.prompt_intent import PromptReading, read_prompt
+from odin.providers.whole_files.computed_facts import describe_counts, describe_places, find_scope
+from odin.providers.whole_files.project_lookup import build_lookup, find_words
+from odin.providers.whole_files.project_tests import find_test_command, has_new_failure
+from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, cut_text
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
@@ -23,8 +26,6 @@ from odin.providers.whole_files.task_context import (
     build_examples,
     choose_files,
     count_budget_lines,
-    count_parts,
-    find_test_command,
     format_outputs,
     format_task,
 )
@@ -44,6 +45,9 @@ MAX_ASKS = 6
 _MAX_EARLIER = 2
 _REPLY_TOKENS = 700
 _CHARS_PER_TOKEN = 3
+_MAX_LOOKUPS = 200
+_MAX_BASELINE_LINES = 4_000
+"""Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
 _CODE = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
 _CHECK_NOTE = re.compile(r"Its checks: (.*?)\.(?: Run| \()", re.DOTALL)
 _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+")
@@ -71,7 +75,7 @@ class TurnPlanner:
         self._turn = turns[-1] if turns else HistoryTurn("")
         self._offered = {tool.name for tool in request.tools}
         self.reading: PromptReading = read_prompt(self._turn.prompt)
-        self.facts = TurnFacts()
+        self.facts = self._make_facts()
         self._failures: list[str] = []
         self._dialog: list[Message] = []
         for step in self._turn.steps:
@@ -85,6 +89,10 @@ class TurnPlanner:
     def can_run(self) -> bool:
         return "ExecuteCommand" in self._offered
 
+    def _make_facts(self) -> TurnFacts:
+        reading = self.reading
+        return TurnFacts(prompt=reading.text, named=reading.paths, words=find_words(reading.text, reading.terms))
+
     # --- what has happened ---
 
     def _add_step(self, step: Step) -> None:
@@ -94,8 +102,8 @@ class TurnPlanner:
         before = dict(self.facts.files)
         self.facts.add_step(step)
         if step.is_gathering:
-            return
-        if step.is_by_model:
+            feedback = self._describe_effect() if self._dialog else ""
+        elif step.is_by_model:
             self._dialog.append(_reply(_render_reply(step, before)))
             feedback = self._describe_fault(outcome) if outcome else self._describe_results(step)
         else:
@@ -115,9 +123,10 @@ class TurnPlanner:
         outputs: list[tuple[str, str]] = []
         for call, result in step.list_results():
             if call.name == "ExecuteCommand":
-                outputs.append((str(call.args.get("command")), cut_text(result.text)))
-                if result.is_error:
-                    self._failures.append(f"{call.args.get('command')}: {result.text}")
+                command = str(call.args.get("command"))
+                outputs.append((command, cut_text(result.text)))
+                if command in self.facts.failed_commands:
+                    self._failures.append(f"{command}: {result.text}")
             elif result.is_error:
                 path = call.args.get("file_path") or call.args.get("paths")
                 self._failures.append(f"{path}: {result.text}")
@@ -128,17 +137,33 @@ class TurnPlanner:
             parts.append(f"Task: {self._turn.prompt}")
         return "\n\n".join(parts)
 
+    def _describe_effect(self) -> str:
+        """Return what the model reads if its command has changed nothing, although the task wants a change."""
+        if self.facts.has_changes or not self.facts.model_commands or not self.reading.wants_change:
+            return ""
+        return "This command has changed no file."
+
     def _describe_checks(self, step: Step) -> str:
-        failed = [
-            (str(call.args.get("command")), result.text)
-            for call, result in step.list_results()
-            if result.is_error and str(call.args.get("command")) in self.facts.failed_commands
-        ]
+        """Return what the model reads about the checks of its change; note the failures among them."""
+        failed = list(self._list_failed_checks(step))
         self._failures += [f"{command}: {text}" for command, text in failed]
         if not failed:
             return ""
+        self.facts.failing_check = failed[0][0]
         found = "\n\n".join(f"Your change was made, but {command} fails:\n{cut_text(text)}" for command, text in failed)
         return f"{found}\n\nFix it: write the complete files again.\n\nTask: {self._turn.prompt}"
+
+    def _list_failed_checks(self, step: Step) -> Iterator[tuple[str, str]]:
+        """Yield the commands with their outputs that show that the change does not work.
+
+        What failed before the change, too, is no fault of it, unless the task is about the failure.
+        """
+        for call, result in step.list_results():
+            command = str(call.args.get("command"))
+            if result.is_error and command in self.facts.failed_commands:
+                before = None if self.reading.reports_failure else self.facts.baseline.get(command)
+                if has_new_failure(before, result.text):
+                    yield command, result.text
 
     # --- the next move ---
 
@@ -147,17 +172,17 @@ class TurnPlanner:
         steps = self._turn.steps
         if not steps:
             return Move(self._look_around(), "gather_")
-        if all(step.is_gathering for step in steps) and (calls := self._gather(len(steps))):
+        if all(step.is_gathering for step in steps) and (calls := self._gather()):
             return Move(calls, "gather_")
         last = steps[-1]
         if last.is_gathering:
-            return self._ask()
+            return self._verify_or_end() if self._has_command_changed() else self._ask()
         if last.is_by_model and any(is_denied(result) for _, result in last.list_results()):
             return self._end_denied()
         if last.note.startswith("Odin ran the project's checks"):
             return self._ask_again()
         if last.is_verifying:
-            return self._ask_again() if self._has_failed(last) else self._end()
+            return self._ask_again() if any(self._list_failed_checks(last)) else self._end()
         if last.message.calls:
             return self._follow_up(last)
         if last.message.stop == "unfinished":
@@ -168,22 +193,26 @@ class TurnPlanner:
 
     def _follow_up(self, last: Step) -> Move:
         """Return what comes after calls of the model: verification, or another question."""
-        results = list(last.list_results())
-        if any(result.is_error for _, result in results):
+        ran = [str(call.args.get("command")) for call in last.message.calls if call.name == "ExecuteCommand"]
+        has_edits = len(ran) < len(last.message.calls)
+        has_error = any(result.is_error and call.name != "ExecuteCommand" for call, result in last.list_results())
+        if has_error or any(command in self.facts.failed_commands for command in ran):
             return self._ask_again()
-        if any(call.name == "ExecuteCommand" for call, _ in results):
-            if any(call.name != "ExecuteCommand" for call, _ in results):
-                return self._end()
-            reread = self._read_again() if self.reading.wants_change else ()
-            return Move(reread, "gather_") if reread else self._ask()
-        checks = self._list_checks() if self._has_changed_code() else []
-        return Move(tuple(("ExecuteCommand", {"command": one}) for one in checks), "verify_") if checks else self._end()
+        if has_edits:
+            return self._verify_or_end()
+        survey = self._look_again() if self.reading.intent > Intent.EITHER else ()
+        return Move(survey, "gather_") if survey else self._ask()
 
-    def _has_failed(self, step: Step) -> bool:
-        return any(
-            result.is_error and str(call.args.get("command")) in self.facts.failed_commands
-            for call, result in step.list_results()
-        )
+    def _has_command_changed(self) -> bool:
+        """True if a command of the model has changed what the prompt names, or anything if it names nothing."""
+        done = {path.rstrip("/") for path in (*self.facts.changed, *self.facts.created, *self.facts.deleted)}
+        named = {self.facts.project.resolve(path) or path for path in self.reading.paths}
+        return bool(done & named if named else done) and bool(self.facts.model_commands)
+
+    def _verify_or_end(self) -> Move:
+        checks = self._list_checks() if self._has_changed_code() else ()
+        calls = tuple(("ExecuteCommand", {"command": one}) for one in checks if one not in self.facts.fresh)
+        return Move(calls, "verify_") if calls else self._end()
 
     def _end_denied(self) -> Move:
         """End after a refusal: asking the model again would not help. Raise NoProgress if no user was asked."""
@@ -228,50 +257,82 @@ class TurnPlanner:
     # --- looking ---
 
     def _look_around(self) -> Calls:
-        """List the files, their sizes, and where the names of the prompt occur."""
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("LS", {"path": "."}),
-            ("Grep", {"pattern": EVERY_LINE, "output_mode": "count", "head_limit": self._context // 130 or 100}),
-        ]
+        """List the files, their sizes, and where the names of the prompt occur and are defined."""
         limit = self._context // 400 or 30
-        calls += [("Grep", {"pattern": term, "literal_text": True, "head_limit": limit}) for term in self.reading.terms]
-        return tuple(calls)
-
-    def _gather(self, step: int) -> Calls:
-        """Read the files that matter in the first step after the survey; then run what the prompt is about."""
-        budget = count_budget_lines(self._context)
-        chosen = (
-            choose_files(self.reading, self.facts.project, self.facts.find_hit_files(), budget) if step == 1 else ()
+        lookup = build_lookup(self.facts.words, with_values=self.reading.is_question)
+        return (
+            ("LS", {"path": "."}),
+            self._count_lines(),
+            *(("Grep", {"pattern": term, "literal_text": True, "head_limit": limit}) for term in self.reading.terms),
+            ("Grep", {"pattern": lookup, "head_limit": _MAX_LOOKUPS}),
         )
-        if chosen:
-            return self._read(chosen)
-        return self._list_first_commands() if not self.facts.commands and not self.facts.denied else ()
+
+    def _count_lines(self) -> tuple[str, dict[str, Any]]:
+        return "Grep", {"pattern": EVERY_LINE, "output_mode": "count", "head_limit": self._context // 130 or 100}
+
+    def _gather(self) -> Calls:
+        """Look closer at what the survey has found, read the files that matter, then run what the prompt is about."""
+        return self._look_closer() or self._read(self._choose_unread()) or self._list_first_commands()
+
+    def _look_closer(self) -> Calls:
+        """List the folders of named files that no search has found; find the uses of names that are ordinary words."""
+        facts = self.facts
+        folders = dict.fromkeys(
+            path.rpartition("/")[0] for path in self.reading.paths if not facts.project.resolve(path)
+        )
+        listed = [folder for folder in folders if folder and folder not in facts.listed and facts.has_folder(folder)]
+        needs_uses = self.reading.locates or self.reading.counts
+        words = [word for word in facts.lookup.definitions if needs_uses and word not in facts.hits]
+        return (
+            *(("LS", {"path": folder}) for folder in listed),
+            *(("Grep", {"pattern": rf"\b{word}\b", "head_limit": _MAX_LOOKUPS}) for word in words),
+        )
+
+    def _choose_unread(self) -> tuple[str, ...]:
+        if self.facts.tried:
+            return ()
+        facts, budget = self.facts, count_budget_lines(self._context)
+        return choose_files(self.reading, facts.project, facts.find_hit_files(), budget, facts.lookup.setters)
 
     def _read(self, paths: Iterable[str]) -> Calls:
         limit = {"limit": 2 * count_budget_lines(self._context)}
         return tuple(("Read", {"file_path": path, **({} if self._fits(path) else limit)}) for path in paths)
 
     def _fits(self, path: str) -> bool:
-        return self.facts.sizes.get(path, 0) <= 2 * count_budget_lines(self._context)
+        return 0 < self.facts.sizes.get(path, 0) <= 2 * count_budget_lines(self._context)
 
-    def _read_again(self) -> Calls:
-        """Read the known files again after a command, which may have changed them."""
-        return tuple(call for call in self._read(self.facts.files) if self.can_edit)
+    def _look_again(self) -> Calls:
+        """Survey the project again after a command, which may have changed it."""
+        if not self.can_edit:
+            return ()
+        return (("LS", {"path": "."}), self._count_lines(), *self._read(self.facts.files))
 
     def _list_first_commands(self) -> Calls:
-        if not self.can_run:
+        """Return what runs before the model is asked: what the prompt is about, and tests that may fail already."""
+        if not self.can_run or self.facts.denied:
             return ()
-        tests = find_test_command(self.facts.project, self.facts.files) if self.reading.runs_tests else ""
-        command = self.reading.command or tests
-        return (("ExecuteCommand", {"command": command}),) if command else ()
+        needs_tests = self.reading.runs_tests or self._needs_baseline()
+        wanted = (self.reading.command, self._find_tests() if needs_tests else "")
+        new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
+        return tuple(("ExecuteCommand", {"command": one}) for one in new)
+
+    def _needs_baseline(self) -> bool:
+        """True if code of a small project may be changed: its tests tell afterwards whether the change broke them."""
+        named = [path for path in self.reading.paths if "." in path]
+        is_code = not named or any(path.endswith(_CODE) for path in named)
+        is_small = self.facts.complete and sum(self.facts.sizes.values()) <= _MAX_BASELINE_LINES
+        return is_code and is_small and self.can_edit and not self.reading.asks_only
+
+    def _find_tests(self) -> str:
+        return find_test_command(self.facts.sizes, self.facts.test_texts, self.facts.unavailable)
 
     def _list_checks(self) -> list[str]:
         """Return the commands that show whether a change works: the one that the prompt is about, and the tests."""
         if not self.can_run:
             return []
-        tests = find_test_command(self.facts.project, self.facts.files)
+        tests = self._find_tests()
         own = self.reading.command if self.reading.checks_with_command else ""
-        is_needed = own in self.facts.failed_commands or not tests
+        is_needed = own in self.facts.failed_commands or own in self.facts.unavailable or not tests
         return [command for command in dict.fromkeys((own if is_needed else "", tests)) if command]
 
     def _list_wanted_checks(self, note: str) -> Calls:
@@ -310,31 +371,43 @@ class TurnPlanner:
 
     def _list_sections(self) -> list[str]:
         """Return the files as they were at the start of the turn, and what else was gathered."""
-        facts = TurnFacts()
+        facts = self._make_facts()
         for step in itertools.takewhile(lambda step: step.is_gathering, self._turn.steps):
             facts.add_step(step)
         files = reversed(facts.files.items())  # the most important last, next to the task
         sections = self._describe_others(facts)
         sections += [block_of(path, text) if text else f"{path} is empty." for path, text in files]
-        for term, lines in facts.hits.items():
-            if self.reading.counts or self.reading.locates or not facts.files:
-                lines = self._keep_named(lines)
-                rows = "\n".join(lines)
-                count = facts.hit_counts.get(term, 0) if len(lines) == len(facts.hits[term]) else len(lines)
-                found = f"{term} occurs in {count} {'line' if count == 1 else 'lines'}:\n{rows}"
-                sections.append(found if lines else f"{term} does not occur in any file.")
-        if self.reading.counts and not facts.outputs and not any(facts.hits.values()):
-            sections.append("\n".join(count_parts(path, text) for path, text in facts.files.items()))
-        sections += [f"Output of {command}:\n{cut_text(text)}" for command, text in facts.outputs.items()]
+        sections += self._describe_hits(facts)
+        sections += [f"Output of {command}:\n{cut_text(facts.outputs[command])}" for command in self._list_shown(facts)]
         long = [path for path, text in facts.files.items() if self._is_long(text)]
         if long and self.can_edit:
             sections.append(LONG_FORMAT.format(paths=", ".join(long)))
+        computed = [*describe_places(self.reading, facts), *describe_counts(self.reading, facts)]
+        if computed:
+            sections.append("\n".join(computed))
         return sections
 
-    def _keep_named(self, lines: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the found lines in the folders that the prompt names; all if it names none."""
-        folders = tuple(f"{path}/" for path in self.reading.paths if self.facts.project.list_under(path))
-        return tuple(line for line in lines if line.startswith(folders)) if folders else lines
+    def _describe_hits(self, facts: TurnFacts) -> Iterator[str]:
+        """Yield the lines that contain the names of the prompt, if it asks for them or no file is shown."""
+        if not self.reading.counts and not self.reading.locates and facts.files:
+            return
+        for term, lines in facts.hits.items():
+            lines = self._keep_named(lines, facts)
+            rows = "\n".join(lines)
+            count = facts.hit_counts.get(term, 0) if len(lines) == len(facts.hits[term]) else len(lines)
+            found = f"{term} occurs in {count} {'line' if count == 1 else 'lines'}:\n{rows}"
+            yield found if lines else f"{term} does not occur in any file."
+
+    def _list_shown(self, facts: TurnFacts) -> list[str]:
+        """Return the commands whose outputs the model sees. What could not run is of interest only if it was asked."""
+        is_change = self.reading.intent > Intent.EITHER
+        asked = [command for command in facts.outputs if self.reading.runs_tests or command == self.reading.command]
+        return [command for command in asked if not (is_change and command in facts.unavailable)]
+
+    def _keep_named(self, lines: tuple[str, ...], facts: TurnFacts) -> tuple[str, ...]:
+        """Return the found lines in the files and folders that the prompt names; all if it names none."""
+        scope = tuple(f"{path}:" for path in find_scope(self.reading, facts))
+        return tuple(line for line in lines if line.startswith(scope))
 
     def _describe_others(self, facts: TurnFacts) -> list[str]:
         others = [path for path in facts.sizes if path not in facts.files]

@@ -27,7 +27,13 @@ _NAME_AFTER = re.compile(
 )
 _NAME_BEFORE = re.compile(r"\b([A-Za-z_]\w+)\s+(?:class|function|method|constant|variable|comments?)\b")
 _CAPITALIZED = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\w*\b")
-_TERMS = (_IDENTIFIER, _NAME_AFTER, _NAME_BEFORE, _CAPITALIZED)
+_COUNTED_NAME = re.compile(
+    r"\b(?:times|often)\s+(?:is|are|does|do|has|was)\s+(?:the\s+)?(?:(?:word|function|method|string|name)\s+)?(\w+)"
+    r"|\b(?:files|modules|functions|places|lines|who|that|which)\s+(?:import|use|call|contain|mention)s?\s+(?:the\s+)?(\w+)"
+    r"|\b([A-Z]{3,})s\b"
+)
+"""A word that is counted or searched: `how often is print called`, `files import slugify`, `TODOs`."""
+_TERMS = (_IDENTIFIER, _COUNTED_NAME, _NAME_AFTER, _NAME_BEFORE, _CAPITALIZED)
 """Kinds of words that are names in code, the most telling first."""
 _COMMON = re.compile(
     r"README|JSON|YAML|TOML|HTML|CSS|HTTP|API|CLI|Python|JavaScript|TypeScript|Go|Git|Markdown|an?|the|this|that|these"
@@ -78,6 +84,7 @@ _RUN_TESTS = re.compile(
     r"|\b(?:fail\w*|broken|red)\b.{0,20}\btests?\b",
     re.IGNORECASE | re.DOTALL,
 )
+_FAILURE = re.compile(r"\b(?:fail\w*|broken|red|crash\w*|error|traceback|exception)\b", re.IGNORECASE)
 _REMOVES = re.compile(
     r"\b(?:remove|delete|drop|rename|move|extract|split|replace|inline|merge|rewrite|get rid|clean|unused)\b",
     re.IGNORECASE,
@@ -165,6 +172,8 @@ class PromptReading(Struct, frozen=True):
     """The command that the prompt is about, or ""."""
     runs_tests: bool
     mentions_tests: bool
+    reports_failure: bool
+    """It says that something fails."""
     fixes_failures: bool
     """It asks for a change only if something fails."""
 
@@ -200,6 +209,7 @@ def read_prompt(text: str) -> PromptReading:
         command=_find_command(text),
         runs_tests=bool(_RUN_TESTS.search(text)),
         mentions_tests=bool(_ABOUT_TESTS.search(text)),
+        reports_failure=bool(_FAILURE.search(text)),
         fixes_failures=intent is Intent.EITHER and _has_order(text),
     )
 

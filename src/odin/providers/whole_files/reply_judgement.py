@@ -59,13 +59,19 @@ class ReplyJudge:
             calls += [("ExecuteCommand", {"command": command}) for command in commands if self._is_new(command, calls)]
         if calls:
             return ReplyOutcome(reply.prose if files or replaced else "", tuple(calls))
-        if commands and self.facts.outputs:
+        if commands and self.facts.outputs and not self._is_missing_change([]):
             return self._answer_with_output(commands)
         return self._judge_answer(text, reply, unchanged)
 
     def _judge_answer(self, text: str, reply: WrittenReply, unchanged: list[str]) -> ReplyOutcome:
         """Return the answer, unless the task wants a change and none was made."""
-        if unchanged and self.facts.has_changes:
+        facts = self.facts
+        if facts.failing_check:
+            again = f"{', '.join(unchanged)} is the same as before, and " if unchanged else ""
+            return ReplyOutcome(
+                text, fault=f"{again}{facts.failing_check} still fails.", advice="Write the fixed files."
+            )
+        if unchanged and facts.has_changes:
             return ReplyOutcome(reply.prose or "Done.")
         if self.can_edit and self._is_missing_change(unchanged):
             what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
@@ -76,12 +82,13 @@ class ReplyJudge:
 
     def _is_missing_change(self, unchanged: list[str]) -> bool:
         """True if the task certainly wants a change; if it probably does, when the model says so for the first time."""
-        has_acted = self.facts.has_changes or bool(self.facts.model_commands)
-        if has_acted or self.reading.asks_only:
+        facts, reading = self.facts, self.reading
+        if facts.has_changes or reading.asks_only:
             return False
-        return self.reading.wants_change or (
-            not self.facts.rejected and (self.reading.intent is Intent.LIKELY or bool(unchanged))
-        )
+        if reading.wants_change or (reading.fixes_failures and facts.failed_commands):
+            return not facts.model_commands or bool(reading.paths)
+        is_doubtful = reading.intent is Intent.LIKELY and not facts.model_commands
+        return not facts.rejected and (is_doubtful or bool(unchanged))
 
     def _answer_with_output(self, commands: Iterable[str]) -> ReplyOutcome:
         """The model wants to run again what it has run: its output is the answer."""
@@ -90,7 +97,7 @@ class ReplyJudge:
 
     def _is_new(self, command: str, calls: list[Any]) -> bool:
         """True if a command has not run since the last change."""
-        return bool(calls) or command not in self.facts.outputs
+        return bool(calls) or command not in self.facts.fresh
 
     def _make_file_calls(
         self, files: Iterable[WrittenBlock]

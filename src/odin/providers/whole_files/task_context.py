@@ -6,11 +6,12 @@ that the server's prompt cache holds them; the task comes last.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
+from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 
 TOKENS_PER_LINE = 11
@@ -48,17 +49,21 @@ def count_budget_lines(context: int) -> int:
 
 
 def choose_files(
-    reading: PromptReading, project: ProjectFiles, hits: Mapping[str, Iterable[str]], budget: int
+    reading: PromptReading,
+    project: ProjectFiles,
+    hits: Mapping[str, Iterable[str]],
+    budget: int,
+    setters: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """Return the files to read, the most important first, as many as the budget of lines allows.
 
-    `hits` are the files that contain the terms of the prompt.
+    `hits` are the files that define or contain the names of the prompt, `setters` those that set a value named so.
     """
     named = [found for path in reading.paths if (found := project.resolve(path))]
     folders = [file for path in reading.paths for file in project.list_under(path)]
     by_stem = [path for path in project.lines if _is_named_by_stem(path, reading.text)]
     by_hit = [path for paths in hits.values() for path in paths]
-    ranked = [*named, *folders, *by_hit, *by_stem]
+    ranked = [*named, *folders, *by_hit, *setters, *by_stem]
     tests = [path for path in project.lines if is_test(path)] if reading.mentions_tests else []
     partners = [path for path in project.lines if _is_partner(path, named)]
     ranked += [*tests, *partners]
@@ -68,7 +73,8 @@ def choose_files(
     for path in dict.fromkeys(path for path in (*ranked, *others) if _is_shown(path, project)):
         size = project.lines[path] + 3
         if chosen and ranked and path not in ranked:
-            left = min(left, 0 if reading.is_question else _OTHER_LINES - _count_lines(chosen, ranked, project))
+            is_closed = reading.is_question and bool(named)
+            left = min(left, 0 if is_closed else _OTHER_LINES - _count_lines(chosen, ranked, project))
         if size <= left or (path in named and not chosen):
             chosen.append(path)
             left -= size
@@ -100,61 +106,6 @@ def _is_partner(path: str, named: Collection[str]) -> bool:
 def _stem_of(path: str) -> str:
     stem = path.rpartition("/")[2].partition(".")[0]
     return re.sub(r"^test_|_test$|^check_|Test$", "", stem)
-
-
-def is_test(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return bool(
-        re.match(r"test_\w+\.py$|\w+_test\.(?:py|go)$|.+\.(?:test|spec)\.[jt]sx?$|tests?\.(?:py|js|mjs|sh)$", name)
-    )
-
-
-def find_test_command(project: ProjectFiles, contents: Mapping[str, str]) -> str:
-    """Return the command that runs the project's tests, or "" if it has none."""
-    makefile = contents.get("Makefile", "")
-    if re.search(r"^test\s*:", makefile, re.MULTILINE):
-        return "make test"
-    if re.search(r'"test"\s*:\s*"(?!echo)', contents.get("package.json", "")):
-        return "npm test --silent"
-    tests = [path for path in project.lines if is_test(path)]
-    if "go.mod" in project.lines and any(path.endswith("_test.go") for path in tests):
-        return "go test ./..."
-    scripts = [path for path in tests if path.endswith((".js", ".mjs"))]
-    if scripts and not any(path.endswith(".py") for path in tests):
-        uses_runner = any("node:test" in contents.get(path, "") for path in scripts)
-        return "node --test" if uses_runner else f"node {scripts[0]}"
-    return _find_python_command([path for path in tests if path.endswith(".py")], contents)
-
-
-def _find_python_command(tests: Sequence[str], contents: Mapping[str, str]) -> str:
-    """Return the command without bytecode files: with them, Python would miss the second change within a second."""
-    if not tests:
-        return ""
-    texts = [contents.get(path, "") for path in tests]
-    if any("unittest" in text for text in texts) and not any("import pytest" in text for text in texts):
-        folder = tests[0].rpartition("/")[0]
-        return "python3 -B -m unittest discover" + (f" -s {folder}" if folder else "")
-    if any(re.search(r"^def test_", text, re.MULTILINE) for text in texts):
-        return "python3 -B -m pytest -q"
-    return f"python3 -B {tests[0]}"
-
-
-_FUNCTION = re.compile(
-    r"^\s*(?:export\s+)?(?:async\s+)?(?:def|function\*?|func(?:\s*\([^)]*\))?)\s+([A-Za-z_$]\w*)", re.MULTILINE
-)
-_CLASS = re.compile(
-    r"^\s*(?:export\s+)?(?:class|struct|interface)\s+([A-Za-z_$]\w*)|^type\s+(\w+)\s+struct", re.MULTILINE
-)
-
-
-def count_parts(path: str, text: str) -> str:
-    """Return how many lines, functions and classes a file has, in words."""
-    facts = [f"{len(text.splitlines())} lines"]
-    for noun, pattern in (("functions", _FUNCTION), ("classes", _CLASS)):
-        names = [next(filter(None, match.groups()), "") for match in pattern.finditer(text)]
-        if names:
-            facts.append(f"{len(names)} {noun} ({', '.join(names[:12])})")
-    return f"{path}: {', '.join(facts)}"
 
 
 # --- the text of the request ---

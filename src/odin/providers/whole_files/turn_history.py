@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolResult
+from odin.providers.whole_files.project_lookup import LookupHits
+from odin.providers.whole_files.project_tests import TEST_LINE, is_unavailable
 from odin.providers.whole_files.task_context import ProjectFiles
 
 GATHER_PREFIX = "gather_"
@@ -29,8 +31,10 @@ _NUMBERED = re.compile(r"^ *\d+\t(.*)$")
 _COUNTED = re.compile(r"^(?P<path>.+):(?P<count>\d+)$")
 _HIT = re.compile(r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<text>.*)$")
 _CUT = re.compile(r"\(showing the first \d+ of (\d+) results")
-_UNAVAILABLE = re.compile(r"No module named '?(?:pytest|unittest)|\(exit code 127\)\s*$")
-"""A program that is not installed says nothing about the project."""
+_ENTRY = re.compile(r"^  (?P<name>.+?)(?: \[cached(?:, modified)?\]| -> .*)?$")
+"""A line of a listing."""
+_FINDS_NOTHING = re.compile(r"\s*(?:grep|rg|git grep|diff|test|\[)\b")
+"""Programs whose exit code 1 without output is an answer."""
 _DENIED = re.compile(r"Denied\b|\w+ requires confirmation:|The user said no\b")
 
 
@@ -89,19 +93,38 @@ def read_turns(messages: Iterable[Message]) -> list[HistoryTurn]:
 
 
 class TurnFacts(Struct):
-    """What the calls of a turn have shown so far."""
+    """What the calls of a turn have shown so far. `prompt`, `named` and `words` are what the prompt says."""
 
+    prompt: str = ""
+    named: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     cwd: str = ""
     sizes: dict[str, int] = field(default_factory=dict[str, int])
+    """The lines of each file; 0 for a hidden, ignored, empty or binary one that the prompt names."""
+    searched: set[str] = field(default_factory=set[str])
+    """The files that a search finds."""
+    listed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """The entries of each folder that was listed; folders end with a slash."""
     complete: bool = True
+    lookup: LookupHits = field(default_factory=LookupHits)
     hits: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """The lines `path:number:text` that contain a term of the prompt."""
     hit_counts: dict[str, int] = field(default_factory=dict[str, int])
     files: dict[str, str] = field(default_factory=dict[str, str])
     """The content of the files that were read as a whole, as it is now."""
+    tried: set[str] = field(default_factory=set[str])
+    """The files that were read, or could not be."""
     outputs: dict[str, str] = field(default_factory=dict[str, str])
     """The last output of each command that ran."""
+    fresh: set[str] = field(default_factory=set[str])
+    """The commands that ran since the last change."""
+    baseline: dict[str, str] = field(default_factory=dict[str, str])
+    """The outputs of commands that failed before the model was asked."""
     failed_commands: set[str] = field(default_factory=set[str])
+    unavailable: set[str] = field(default_factory=set[str])
+    """The commands that could not run here."""
+    failing_check: str = ""
+    """The command that showed that the last change does not work."""
     denied: list[str] = field(default_factory=list[str])
     changed: list[str] = field(default_factory=list[str])
     deleted: list[str] = field(default_factory=list[str])
@@ -121,11 +144,25 @@ class TurnFacts(Struct):
     def has_changes(self) -> bool:
         return bool(self.changed or self.created or self.deleted)
 
+    @property
+    def test_texts(self) -> dict[str, str]:
+        """What is known about how the tests run: whole files, or the lines that tell it."""
+        return {**self.lookup.test_lines, **self.files}
+
     def find_hit_files(self) -> dict[str, list[str]]:
-        return {
-            term: list(dict.fromkeys(match["path"] for line in lines if (match := _HIT.match(line))))
-            for term, lines in self.hits.items()
-        }
+        """Return the files that define or contain each name of the prompt."""
+        found = self.lookup.find_defining_files()
+        for term in self.hits:
+            paths = (path for path, _ in self.list_hits(term))
+            found[term] = list(dict.fromkeys((*found.get(term, ()), *paths)))
+        return found
+
+    def list_hits(self, term: str) -> list[tuple[str, str]]:
+        """Return the path and the text of each line that contains a term."""
+        return [(match["path"], match["text"]) for line in self.hits[term] if (match := _HIT.match(line))]
+
+    def has_folder(self, folder: str) -> bool:
+        return bool(self.project.list_under(folder)) or f"{folder.split('/')[0]}/" in self.listed.get(".", ())
 
     def to_relative(self, path: str) -> str:
         return path.removeprefix(self.cwd) if self.cwd else path
@@ -133,6 +170,8 @@ class TurnFacts(Struct):
     def add_step(self, step: Step) -> None:
         for call, result in step.list_results():
             self._add_result(call, result)
+            if step.is_gathering and call.name == "ExecuteCommand" and result.is_error:
+                self.baseline[str(call.args.get("command"))] = result.text
         if step.is_by_model:
             self.rejected += step.message.stop == "unfinished"
             ran = [str(call.args.get("command")) for call in step.message.calls if call.name == "ExecuteCommand"]
@@ -141,15 +180,17 @@ class TurnFacts(Struct):
     def _add_result(self, call: ToolCall, result: ToolResult) -> None:
         if call.name == "ExecuteCommand":
             self._add_output(str(call.args.get("command", "")), result)
+        elif call.name == "Read":
+            self._add_file(call, result)
         elif result.is_error:
             if is_denied(result):
                 self.denied.append(f"{call.args.get('file_path') or call.args.get('paths')}: {result.text}")
+            if call.name == "LS":
+                self.listed[str(call.args.get("path"))] = set()
         elif call.name == "LS":
-            self.cwd = result.text.partition("\n")[0]
+            self._add_listing(str(call.args.get("path")), result.text)
         elif call.name == "Grep":
             self._add_search(call, result)
-        elif call.name == "Read":
-            self._add_file(call, result)
         else:
             self._add_change(call)
 
@@ -158,37 +199,86 @@ class TurnFacts(Struct):
             self.denied.append(f"{command}: {result.text}")
             return
         self.outputs[command] = result.text
-        is_failure = result.is_error and not _UNAVAILABLE.search(result.text)
+        self.fresh.add(command)
+        is_missing = result.is_error and is_unavailable(result.text, self.prompt)
+        found_nothing = _FINDS_NOTHING.match(command) and re.search(r"^\s*\S*\(exit code 1\)\s*$", result.text)
+        is_failure = result.is_error and not is_missing and not found_nothing
+        (self.unavailable.add if is_missing else self.unavailable.discard)(command)
         (self.failed_commands.add if is_failure else self.failed_commands.discard)(command)
         self.commands.append(command)
 
+    def _add_listing(self, folder: str, text: str) -> None:
+        """Note the entries of a folder. Those that the prompt names exist, although a search may leave them out."""
+        first, *lines = text.split("\n")
+        if folder == ".":
+            self.cwd = first
+        entries = {match["name"] for line in lines if (match := _ENTRY.match(line))}
+        before = self.listed.get(folder)
+        self.listed[folder] = entries
+        inside = "" if folder == "." else f"{folder.rstrip('/')}/"
+        for path in self.named:
+            if path.startswith(inside) and path[len(inside) :] in entries:
+                self.sizes.setdefault(path, 0)
+        if before is not None:
+            self.created += sorted(f"{inside}{name}" for name in entries - before if name.endswith("/"))
+            self.deleted += sorted(path for path in self.named if f"{path}/" in before - entries)
+
     def _add_search(self, call: ToolCall, result: ToolResult) -> None:
         lines = result.text.splitlines()
-        if call.args.get("pattern") == EVERY_LINE:
-            found = [match for line in lines if (match := _COUNTED.match(line))]
-            self.sizes.update((self.to_relative(match["path"]), int(match["count"])) for match in found)
+        pattern = str(call.args.get("pattern"))
+        if pattern == EVERY_LINE:
+            self._add_sizes(lines)
             self.complete = _CUT.search(result.text) is None
+        elif pattern.startswith(TEST_LINE):
+            self.lookup = LookupHits()
+            self.lookup.add_lines([self.to_relative(line) for line in lines], self.words)
         else:
-            term = str(call.args.get("pattern"))
+            term = pattern.removeprefix(r"\b").removesuffix(r"\b")
             self.hits[term] = tuple(self.to_relative(line) for line in lines if _HIT.match(line))
             cut = _CUT.search(result.text)
             self.hit_counts[term] = int(cut[1]) if cut else len(self.hits[term])
 
+    def _add_sizes(self, lines: Iterable[str]) -> None:
+        """Note the files and their lines. In a later survey, what a command has created or deleted."""
+        found = {
+            self.to_relative(match["path"]): int(match["count"]) for line in lines if (match := _COUNTED.match(line))
+        }
+        if self.searched and self.complete:
+            self.created += [path for path in found if path not in self.sizes]
+            gone = [path for path in self.searched if path not in found]
+            for path in gone:
+                self.files.pop(path, None)
+                self.sizes.pop(path, None)
+            self.deleted += gone
+        self.searched = set(found)
+        self.sizes.update(found)
+
     def _add_file(self, call: ToolCall, result: ToolResult) -> None:
+        """Note the content of a file. In a later reading, whether a command has changed it."""
         path = self.to_relative(str(call.args.get("file_path", "")))
+        self.tried.add(path)
         lines = result.text.split("\n")
+        numbered = [_NUMBERED.match(line) for line in lines]
+        before = self.files.get(path)
+        if result.is_error:
+            return
         if lines == ["(empty file)"]:
             self.files[path] = ""
-            return
-        numbered = [_NUMBERED.match(line) for line in lines]
-        if all(numbered):
+        elif all(numbered):
             self.files[path] = "\n".join(match[1] for match in numbered if match) + "\n"
+            self.sizes[path] = len(lines)
+        if before is not None and path in self.files and self.files[path] != before:
+            self.changed.append(path)
+            self.fresh.clear()
 
     def _add_change(self, call: ToolCall) -> None:
+        self.fresh.clear()
+        self.failing_check = ""
         if call.name == "Delete":
             for path in call.args.get("paths", ()):
                 self.files.pop(path, None)
                 self.sizes.pop(path, None)
+                self.searched.discard(path)
                 self.deleted.append(path)
             return
         path = self.to_relative(str(call.args.get("file_path", "")))

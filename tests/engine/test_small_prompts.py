@@ -1,0 +1,263 @@
+"""What a small model is shown for a prompt, and how the turn ends: one session, many small projects."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from odin.testing import ScriptedServer, say
+from tests.engine.conftest import Start, Talk
+
+NAME = "qwen2.5-coder-1.5b"
+
+
+class Case(Struct, frozen=True):
+    """A prompt in a project, the model's replies, and what comes of them."""
+
+    prompt: str
+    files: Mapping[str, str]
+    replies: tuple[str, ...] = ("It is so.",)
+    shown: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """What is, and is not, in the first request."""
+    told: str = ""
+    """What is in the last request."""
+    answer: str = ""
+    """What is in the answer or in the error."""
+    after: Mapping[str, str | None] = {}
+    is_error: bool = False
+    requests: int = 0
+
+
+class Player:
+    """Answers each request with the next reply of the running case."""
+
+    def __init__(self) -> None:
+        self.replies: list[str] = []
+        self.requests: list[str] = []
+
+    def __call__(self, seen: Any) -> Any:
+        self.requests.append(seen.json["messages"][-1]["content"])
+        return say(self.replies.pop(0) if self.replies else "No more.")
+
+
+class Stage:
+    def __init__(self, talk: Talk, player: Player, workspace: Path) -> None:
+        self.talk = talk
+        self.player = player
+        self.workspace = workspace
+
+    async def play(self, *cases: Case) -> None:
+        """Play all cases and list those that come out differently."""
+        wrong = [f"{case.prompt!r}: {fault}" for case in cases for fault in await self._play_one(case)]
+        assert not wrong, "\n\n".join(wrong)
+
+    async def _play_one(self, case: Case) -> list[str]:
+        self._set_up(case)
+        ended = await self.talk.say(case.prompt)
+        first, last = self.player.requests[:1], self.player.requests[-1:]
+        text = f"{ended.text}{ended.error}"
+        checks = {
+            f"error {ended.error_kind}: {text}": (ended.reason == "error") == case.is_error,
+            f"the answer is {text!r}": case.answer in text,
+            f"{len(self.player.requests)} requests": case.requests in (0, len(self.player.requests)),
+            f"told {last}": case.told in "".join(last),
+        }
+        checks |= {f"{one!r} is not shown in {first[0]}": one in first[0] for one in case.shown}
+        checks |= {f"{one!r} is shown in {first[0]}": one not in first[0] for one in case.hidden}
+        checks |= {f"{path} is {self._read(path)!r}": self._read(path) == text for path, text in case.after.items()}
+        return [fault for fault, is_right in checks.items() if not is_right]
+
+    def _set_up(self, case: Case) -> None:
+        for entry in self.workspace.iterdir():
+            rmtree(entry) if entry.is_dir() else entry.unlink()
+        for path, text in case.files.items():
+            file = self.workspace / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text.encode("latin-1"))
+        self.player.replies, self.player.requests = list(case.replies), []
+
+    def _read(self, path: str) -> str | None:
+        file = self.workspace / path
+        return file.read_text() if file.exists() else None
+
+
+@pytest.fixture
+async def stage(start: Start, workspace: Path) -> AsyncIterator[Stage]:
+    player = Player()
+    server = ScriptedServer(player, local="llamacpp", models=[NAME], window=16_384)
+    server.start()
+    own: dict[str, Any] = {"base_url": server.openai_url, "type": "openai-chat", "models": {NAME: {}}}
+    talk = await start([], "openai", server=server, config={"providers": {"llamacpp": own}}, model=f"llamacpp/{NAME}")
+    yield Stage(talk, player, workspace)
+    server.stop()
+
+
+def block(path: str, text: str) -> str:
+    return f"{path}\n```\n{text}```"
+
+
+ADD = "def add(a, b):\n    return a + b\n"
+WRONG = ADD.replace("+", "-")
+TEST = (
+    "import unittest\n\nfrom calc import add\n\n\nclass TestAdd(unittest.TestCase):\n"
+    "    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n"
+)
+
+
+async def test_ordinary_words_are_no_commands(stage: Stage) -> None:
+    total = "print(sum(range(1, 11)))\n"
+    await stage.play(
+        Case(
+            "write a python script sum.py that prints the sum of 1 to 10",
+            {"a.py": "x = 1\n"},
+            (block("sum.py", total),),
+            hidden=("Output of",),
+            after={"sum.py": total},
+            requests=1,
+        ),
+        Case("run main.py", {"main.py": "print(6 * 7)\n"}, shown=("Output of python3 main.py:\n42",), requests=1),
+        Case(
+            "Create hi.py that prints hi and run it with python3 hi.py.",
+            {"a.py": "x = 1\n"},
+            (block("hi.py", "print('hi')\n"),),
+            hidden=("Output of",),
+            answer="`python3 hi.py`:\nhi",
+        ),
+    )
+
+
+async def test_a_reply_decides_unless_the_prompt_is_a_pure_question(stage: Stage) -> None:
+    fixed = {"calc.py": ADD}
+    await stage.play(
+        *(
+            Case(prompt, {"calc.py": WRONG}, (block("calc.py", ADD),), after=fixed, requests=1)
+            for prompt in (
+                "Why is add wrong? Fix it.",
+                "Is there a bug in calc.py? If yes, fix it",
+                "Check that add in calc.py adds",
+                "When I call add(1, 2) it gives -1",
+            )
+        ),
+        Case("What does add in calc.py do?", {"calc.py": WRONG}, (block("calc.py", ADD),), after={"calc.py": WRONG}),
+        Case("How do I add and fix things?", {"calc.py": WRONG}, (block("calc.py", ADD),), after={"calc.py": WRONG}),
+        Case("Could you explain how to use calc.py?", {"calc.py": ADD}, ("Call add.",), answer="Call add.", requests=1),
+        Case("calc.py has a bug", {"calc.py": WRONG}, ("It has.", "Use +."), answer="Use +.", requests=2),
+        Case("Fix calc.py", {"calc.py": WRONG}, ("It has.", "Use +."), is_error=True, requests=2),
+    )
+
+
+async def test_an_end_is_a_success_only_if_something_was_done(stage: Stage) -> None:
+    files = {"calc.py": WRONG, "test_calc.py": TEST}
+    still = block("calc.py", WRONG.replace("a - b", "b - a"))
+    await stage.play(
+        Case("the test suite fails, fix it", files, ("Use +.", "Use +."), is_error=True, after={"calc.py": WRONG}),
+        Case("The tests fail. Fix it.", files, (still, still, still), is_error=True, answer="still fails"),
+        Case("The tests fail. Fix it.", files, (still, "Now it works.", "Now it works."), is_error=True),
+        Case("The tests fail. Fix it.", files, (still, still, block("calc.py", ADD)), after={"calc.py": ADD}),
+        Case("Run the tests. If one fails, fix it.", files, ("One failed.",) * 2, is_error=True),
+        Case("Run the tests. If one fails, fix it.", {**files, "calc.py": ADD}, ("All passed.",), answer="All passed."),
+        Case(
+            "Sort the lines in words.txt.",
+            {"words.txt": "b\na\n"},
+            ("RUN sort words.txt", block("words.txt", "a\nb\n")),
+            told="This command has changed no file.",
+            after={"words.txt": "a\nb\n"},
+        ),
+        Case("Sort the lines in words.txt.", {"words.txt": "b\na\n"}, ("RUN sort words.txt",) * 3, is_error=True),
+        Case(
+            "Sort the lines in words.txt.",
+            {"words.txt": "b\na\n"},
+            ("RUN sort -o words.txt words.txt",),
+            answer="Changed words.txt.",
+            requests=1,
+        ),
+    )
+
+
+async def test_a_change_is_not_blamed_for_what_was_red_or_missing_before(stage: Stage) -> None:
+    red = TEST + "\n    def test_other(self):\n        self.fail()\n"
+    documented = ADD.replace("):\n", '):\n    """Add."""\n')
+    doc = "Add a docstring to add in calc.py."
+    reply = (block("calc.py", documented),)
+    after = {"calc.py": documented}
+    needs_flask = "import flask\n" + TEST
+    await stage.play(
+        Case(doc, {"calc.py": ADD, "test_calc.py": red}, reply, after=after, requests=1, hidden=("Output of",)),
+        Case(doc, {"calc.py": ADD, "tests/test_calc.py": TEST}, reply, after=after, requests=1),
+        Case(doc, {"calc.py": ADD, "calc_test.py": TEST}, reply, after=after, requests=1),
+        Case(doc, {"calc.py": ADD, "test_calc.py": needs_flask}, reply, after=after, requests=1),
+        Case(doc, {"calc.py": ADD, "Makefile": "test:\n\tno-such-program\n"}, reply, after=after, requests=1),
+        Case(doc, {"calc.py": ADD, "tests/test_calc.py": TEST + "\n" * 300}, reply, after=after, requests=1),
+        Case(
+            doc,
+            {"calc.py": ADD, "test_calc.py": red},
+            (block("calc.py", WRONG), *reply),
+            told="Your change was made, but python3 -B -m unittest discover fails",
+            after=after,
+        ),
+    )
+
+
+async def test_hidden_ignored_empty_and_binary_files_exist(stage: Stage) -> None:
+    env = {".env": "DEBUG=true\nPORT=1\n", "a.py": "x = 1\n"}
+    await stage.play(
+        Case(
+            "Set DEBUG to false in .env",
+            env,
+            (block(".env", "DEBUG=false\nPORT=1\n"),),
+            shown=("PORT=1",),
+            answer="Changed .env.",
+            requests=1,
+        ),
+        Case("Delete the file empty.txt", {"empty.txt": ""}, ("DELETE empty.txt",), after={"empty.txt": None}),
+        Case("Delete logo.png", {"logo.png": "\x89PNG\0", "a.py": ""}, ("DELETE logo.png",), after={"logo.png": None}),
+        Case("Delete sub/.env.old", {"sub/.env.old": "x\n"}, ("DELETE sub/.env.old",), after={"sub/.env.old": None}),
+        Case(
+            "Delete debug.log",
+            {"debug.log": "x\n", ".gitignore": "*.log\n"},
+            ("DELETE debug.log",),
+            after={"debug.log": None},
+        ),
+    )
+
+
+USERS = '[{"name": "Ann"}, {"name": "Bob"}, {"name": "Cy"}]\n'
+FRUITS = "apple pear\nApple apple pineapple\n"
+BOX = (
+    "class Box:\n    def open(self):\n        pass\n\n    def close(self):\n        pass\n\n\n"
+    "def main():\n    print(Box())\n"
+)
+SERVER = "const f = (a) => a;\nfunction g() {}\nclass A {\n  run(x) {\n  }\n}\n"
+
+
+async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage) -> None:
+    todo = {"utils.py": "# TODO a\n# TODO b\n", "main.py": "# TODO c\n"}
+    text = {"text/utils.py": "def slugify(text):\n    return text\n", "main.py": "from text.utils import slugify\n"}
+    ports = {"server.js": "const c = require('./config');\n", "config.js": "exports.port = 8080;\n"}
+    ports |= {f"part{number}.js": "x();\n" * 60 for number in range(4)}
+    await stage.play(
+        Case("How many TODO comments are in utils.py?", todo, shown=("TODO occurs 2 times in utils.py, in 2 lines.",)),
+        Case("How many TODOs are there?", todo, shown=("TODO occurs 3 times in 2 files",)),
+        Case(
+            "how many times does the word apple appear in fruits.txt",
+            {"fruits.txt": FRUITS},
+            shown=("apple occurs 2 times in fruits.txt, in 2 lines.\nWith any case, apple occurs 3 times.",),
+        ),
+        Case("How many words are in fruits.txt?", {"fruits.txt": FRUITS}, shown=("fruits.txt has 5 words.",)),
+        Case("How many users are in users.json?", {"users.json": USERS}, shown=("users.json is a list of 3 items.",)),
+        Case("how many rows are in d.csv", {"d.csv": "a,b\n1,2\n3,4\n"}, shown=("d.csv has 2 rows below the header",)),
+        Case("how many methods does the class Box have?", {"box.py": BOX}, shown=("2 methods (Box.open, Box.close)",)),
+        Case("How many functions are in s.js?", {"s.js": SERVER}, shown=("2 functions (f, g) and 1 method (run).",)),
+        Case("count the python files in this project", todo, shown=("There are 2 files: 2 with .py.",)),
+        Case("How many lines are there in total?", todo, shown=("Together 3 lines.",)),
+        Case("How many times is print called in box.py?", {"box.py": BOX}, shown=("print occurs 1 time in box.py",)),
+        Case("How many files import slugify?", text, shown=("slugify is imported in 1 file (main.py).",)),
+        Case("How many tests are there?", {"test_calc.py": TEST}, shown=("test_calc.py has 1 test (test_add).",)),
+        Case("Where is slugify defined?", text, shown=("slugify is defined in text/utils.py, line 1.",)),
+        Case("who calls slugify", text, shown=("main.py:1:from text.utils import slugify",)),
+        Case("what port does the server use by default?", ports, shown=("exports.port = 8080",)),
+    )
