@@ -11,7 +11,7 @@ import pytest
 
 from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import LanguageServersChanged
+from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rewind
 from odin.lsp import diagnostics
 from odin.testing import call, say
@@ -67,6 +67,32 @@ async def test_every_edit_tool_gets_the_errors(start: Start, workspace: Path):
     assert errors[1][0].replace("new: ", "") == "a.txt:1:5: bad word [fake B1]"
     assert "b.txt:1:1: bad word [fake B1]" in str(talk.server.requests[6].body)
     assert talk.all(LanguageServersChanged)[-1].servers[0].name == "fake"
+
+
+async def test_late_errors_reach_the_next_request_of_the_turn_once(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 0.0)
+    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 0.0)
+    key = "k3y-9f8e7d6c5b4a"
+    ask_a, ask_b = (call("lsp", {"action": "hover", "path": path, "symbol": "BAD"}) for path in ("a.txt", f"{key}.txt"))
+    script = [write(workspace / "a.txt", "BAD\n"), say("done")]
+    script += [ask_a, write(workspace / f"{key}.txt", "BAD\n"), ask_b, ask_b, say("done")]
+    talk = await start(script, config=fake(), env={"SHOP_TOKEN": key}, trust=True)
+    await talk.say("go")
+    await talk.say("go on")  # what is found in the file of the first turn is not told
+    told = [str(request.body).count(diagnostics.LATE_HEADING) for request in talk.server.requests]
+    assert told in ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1])  # the server may be fast
+    assert not any("bad word" in text for text in results(talk))
+    notes = [event.text for event in talk.all(NoteAdded) if event.text.startswith(diagnostics.LATE_HEADING)]
+    assert notes == [f"{diagnostics.LATE_HEADING}\n[redacted: SHOP_TOKEN].txt:1:1: bad word [fake B1]"]
+
+
+async def test_the_tools_are_offered_once_there_is_a_file_for_them(start: Start, workspace: Path):
+    script = [write(workspace / "a.txt", "word\n"), call("Read", {"file_path": "a.txt"}), say("done")]
+    talk = await start(script, config=fake(), trust=True)
+    await talk.say("go")
+    assert [{"lsp", "lsp_rename"} <= {*seen.tool_names} for seen in talk.server.requests] == [False, True, True]
 
 
 @pytest.mark.parametrize(

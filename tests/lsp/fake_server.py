@@ -70,11 +70,28 @@ def diagnostics(uri: str) -> list[Any]:
 
 
 def publish(uri: str) -> None:
+    """Send diagnostics. With "both" it is asked for them, and reports itself what its compiler finds."""
+    if "both" in VICES:
+        found = spans(files[uri], "WORSE")
+        send_diagnostics(uri, versions[uri], [{"range": span, "message": "worse word"} for span in found])
+        return
     if "pull" in VICES or "mute" in VICES:
         return
     if "stale" in VICES and versions[uri] > 1:
         send_diagnostics(uri, versions[uri] - 1, [])
+    if "clang" in VICES:  # it looks at a file twice, first with what it knows of others
+        send_status(uri, "parsing includes")
+        wrong = [{"range": span, "message": "outdated"} for span in spans(files[uri], "one")]
+        send_diagnostics(uri, versions[uri], wrong)
+        send_status(uri, "idle")
+        send_status(uri, "running Build AST")
     send_diagnostics(uri, versions[uri], diagnostics(uri))
+    if "clang" in VICES:
+        send_status(uri, "idle")
+
+
+def send_status(uri: str, state: str) -> None:
+    send({"method": "textDocument/clangd.fileStatus", "params": {"uri": uri, "state": state}})
 
 
 def send_diagnostics(uri: str, version: int, items: list[Any]) -> None:
@@ -101,12 +118,17 @@ def word_at(params: dict[str, Any]) -> str:
 def answer(method: str, params: dict[str, Any]) -> Any:
     if method == "initialize":
         can = ("definition", "references", "hover", "rename", "documentSymbol", "workspaceSymbol")
-        pull: dict[str, Any] = {"diagnosticProvider": {}} if "pull" in VICES else {}
+        pull: dict[str, Any] = {"diagnosticProvider": {}} if VICES & {"pull", "both"} else {}
         encoding = {"positionEncoding": ENCODING} if ENCODING else {}
         return {"capabilities": {"textDocumentSync": {"openClose": True, "change": 1, "save": True},
                                  **{f"{name}Provider": True for name in can}, **pull, **encoding}}  # fmt: skip
+    if "fickle" in VICES and method == "textDocument/diagnostic":
+        VICES.discard("fickle")
+        raise LookupError("content modified")
     if "unloaded" in VICES and method == "textDocument/definition":
         return None
+    if method == "textDocument/diagnostic" and "loads" in VICES:
+        return {"kind": "full", "items": []}
     if method == "textDocument/diagnostic":
         VICES.discard("unloaded")
         return {"kind": "full", "items": diagnostics(params["textDocument"]["uri"])}
@@ -136,7 +158,9 @@ def misbehave(method: str) -> None:
     if f"exit:{method}" in VICES:
         sys.stderr.write("out of luck\n")
         os._exit(3)
-    if f"hang:{method}" in VICES:
+    if f"deaf:{method}" in VICES:
+        os.close(0)
+    if VICES & {f"hang:{method}", f"deaf:{method}"}:
         time.sleep(600)
     if f"garbage:{method}" in VICES:
         os.write(1, b"hello, I am not a server\r\n\r\n" * 200)
@@ -159,7 +183,13 @@ while True:
         if "wrong_ids" in VICES:
             send({"id": message["id"] + 1000, "result": None})
             send({"id": str(message["id"]), "result": None})
-        send({"id": message["id"], "result": None if method == "shutdown" else answer(method, params)})
+        try:
+            send({"id": message["id"], "result": None if method == "shutdown" else answer(method, params)})
+        except LookupError as error:
+            send({"id": message["id"], "error": {"code": -32801, "message": str(error)}})
+        if method == "textDocument/diagnostic" and "loads" in VICES:
+            VICES.discard("loads")
+            send({"id": "again", "method": "workspace/diagnostic/refresh"})
     elif method in ("textDocument/didOpen", "textDocument/didChange"):
         document: dict[str, Any] = params["textDocument"]
         changed: list[Any] = params.get("contentChanges", [document])
@@ -168,6 +198,8 @@ while True:
         publish(document["uri"])
     elif method == "textDocument/didClose":
         files.pop(params["textDocument"]["uri"], None)
+    elif method == "initialized" and "loading" in VICES:
+        send({"method": "experimental/serverStatus", "params": {"health": "ok", "quiescent": False}})
     elif method == "initialized" and "asks" in VICES:
         send({"id": 1, "method": "workspace/configuration", "params": {"items": [{"section": "a.b"}, {}, 5]}})
         send({"id": "two", "method": "workspace/applyEdit", "params": {"edit": {"changes": {}}}})

@@ -4,11 +4,13 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from odin.lsp import diagnostics
-from odin.lsp.diagnostics import review_files, warm_up
-from odin.lsp.server import WatchedChange
+from odin.lsp import server as server_module
+from odin.lsp.diagnostics import LateErrors, review_files, warm_up
+from odin.lsp.documents import Diagnostic, WatchedChange
 from odin.lsp.servers import LanguageServers
 
 from .conftest import Serve
@@ -40,8 +42,9 @@ async def review(servers: LanguageServers, *paths: str) -> list[str]:
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     "vices",
-    [("push",), ("pull",), ("push", "utf-8"), ("pull", "utf-32"), ("push", "stale"), ("wrong_ids", "pull"), ("asks",)],
-)
+    [("push",), ("pull",), ("push", "utf-8"), ("pull", "utf-32"), ("push", "stale"), ("wrong_ids", "pull"), ("asks",),
+     ("pull", "fickle"), ("both",), ("push", "clang")],
+)  # fmt: skip
 async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path, vices: tuple[str, ...]):
     servers = serve(*vices)
     path = write(tmp_path, "one\r\nß😀 BAD\r\n")
@@ -51,6 +54,72 @@ async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path
     assert [(state.status, state.errors, state.warnings) for state in servers.list_states()] == [("ready", 2, 1)]
     write(tmp_path, "one\n")
     assert (await review_files(servers, [path])).text == ""
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_a_server_reports_itself_joins_what_it_is_asked_for(serve: Serve, tmp_path: Path):
+    servers = serve("both")
+    path = write(tmp_path, "BAD\nWORSE\n")
+    assert await review(servers, path) == ["a.txt:1:1: bad word [fake B1]", "a.txt:2:1: worse word [fake]"]
+    document = servers.all[0].find_document(path)
+    assert document is not None
+    document.version += 1
+    assert len(document.diagnostics or ()) == 2  # until something is known about the new text
+    document.keep("pulled", ())
+    assert document.diagnostics == ()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("vices", [("push",), ("pull", "loads")])
+async def test_errors_that_come_too_late_are_told_once(
+    serve: Serve, tmp_path: Path, vices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    """The server has just started, or it finds something only after it has loaded the project."""
+    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 0.0 if "push" in vices else 20.0)
+    monkeypatch.setattr(server_module, "_REFRESH_PAUSE_S", 0.0)
+    servers, late = serve(*vices), LateErrors()
+    path = write(tmp_path, "BAD\n" * 12)
+    assert (await review_files(servers, [path], late)).text == ""
+    while not servers.list_states()[0].errors:
+        await asyncio.sleep(0.01)
+    told = late.take_note(servers.root).splitlines()
+    assert (told[0], told[1], told[-1], len(told)) == (
+        diagnostics.LATE_HEADING,
+        "a.txt:1:1: bad word [fake B1]",
+        "... and 2 more errors",
+        12,
+    )
+    assert late.take_note(servers.root) == ""
+
+
+@pytest.mark.usefixtures("patient")
+async def test_errors_that_the_result_had_or_that_are_outdated_are_not_told_later(serve: Serve, tmp_path: Path):
+    servers, late = serve("pull"), LateErrors()
+    path = write(tmp_path, "BAD\nBAD ODD\n")
+    assert (await review_files(servers, [path], late)).count == 2
+    assert late.take_note(servers.root) == ""
+    document = servers.all[0].find_document(path)
+    assert document is not None and document.diagnostics is not None
+    first, second, _ = document.diagnostics
+    third = msgspec.structs.replace(first, message="unused result")
+
+    def report(*found: Diagnostic) -> list[str]:
+        document.keep("pushed", found)
+        return late.take_note(servers.root).splitlines()[1:]
+
+    assert report(first, third, second) == ["a.txt:1:1: unused result [fake B1]"]
+    assert report() == report(third) == []  # it went and came back
+    write(tmp_path, "changed\n")
+    other = msgspec.structs.replace(first, message="other")
+    assert report(other) == []
+    write(tmp_path, "BAD\n")
+    await review_files(servers, [path], late)
+    for number in range(5):
+        found = report(msgspec.structs.replace(first, message=str(number)))
+        assert len(found) == (number < diagnostics.MAX_NOTES)
+    await review_files(servers, [path], late)
+    late.follow_turn("next")
+    assert report(other) == []
 
 
 @pytest.mark.usefixtures("patient")
@@ -109,6 +178,25 @@ async def test_a_program_that_cannot_be_started_is_named(serve: Serve, tmp_path:
     assert (await review_files(servers, [write(tmp_path, "BAD\n")])).text == ""
     (state,) = servers.list_states()
     assert state.status == "failed" and " cannot be started: " in state.detail
+
+
+async def test_a_server_that_does_not_read_fails_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "_EXIT_PAUSE_S", 0.0)
+    servers = serve("deaf:initialized")
+    server = servers.all[0]
+    await server.get_ready()
+    async with asyncio.timeout(20):
+        while server.status == "ready":
+            server.report_changes([WatchedChange(f"{servers.root}/a.txt", 2)])
+            await asyncio.sleep(0.01)
+    assert (server.status, server.detail) == ("failed", "it does not read what it is sent")
+
+
+async def test_the_error_is_told_and_not_the_trace_after_it(serve: Serve, tmp_path: Path):
+    said = "info: starting\nerror: no such toolchain\n  15: <unknown>\n"
+    servers = serve(command="/bin/sh", args=("-c", "printf '%s' \"$0\" >&2; exit 1", said))
+    await review_files(servers, [write(tmp_path, "BAD\n")])
+    assert servers.list_states()[0].detail == "it ended (exit code 1): error: no such toolchain"
 
 
 @pytest.mark.usefixtures("patient")

@@ -1,55 +1,146 @@
-"""Real servers on small projects: basedpyright of the development environment; ty and TypeScript 7 if they are there.
+"""Real servers on small projects, in the sandbox that a session gives them.
 
-`ODIN_TEST_SERVERS` names folders with more programs.
+basedpyright is part of the development environment. The others are tested where they are installed; `ODIN_TEST_SERVERS`
+names folders with more programs.
 """
 
+import asyncio
+import json
 import os
+import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
-from odin.config import LanguageServerSettings
+from odin.app.sandbox import LazySandbox
+from odin.config import LanguageServerSettings, load
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
 from odin.lsp import diagnostics
-from odin.lsp.diagnostics import review_files
-from odin.lsp.servers import LanguageServers, find_servers
+from odin.lsp.detection import find_servers
+from odin.lsp.diagnostics import LateErrors, review_files
+from odin.lsp.servers import LanguageServers
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
 from odin.sandbox.runner import ProcessRunner
 
-PYTHON = {
-    "pyproject.toml": "[project]\nname = 'shop'\n",
-    "shop/__init__.py": "",
-    "shop/cart.py": 'class Cart:\n    def total(self) -> int:\n        """The sum in ¤."""\n        return 1\n',
-    "main.py": "from shop.cart import Cart\n\nsmile = '😀'; print(smile, Cart().total())\n",
-}
-TYPESCRIPT = {
-    "tsconfig.json": "{}",
-    "shop/cart.ts": "export class Cart {\n  /** The sum in ¤. */\n  total(): number { return 1; }\n}\n",
-    "main.ts": "import { Cart } from './shop/cart';\nconst smile = '😀'; console.log(smile, new Cart().total());\n",
-}
-BROKEN = {"basedpyright": "number: int = 'x'\n", "ty": "number: int = 'x'\n", "tsc": "const n: number = 'x';\n"}
 
+class SampleProject(Struct):
+    """A project with a class `Cart` and its method `total`, which `main` and `other` call. `broken` is a wrong line."""
+
+    files: Mapping[str, str]
+    main: str
+    cart: str
+    line: int
+    broken: str
+    other: str = ""
+    tools: tuple[str, ...] = ()
+
+
+PYTHON = SampleProject(
+    {
+        "pyproject.toml": "[project]\nname = 'shop'\n",
+        "shop/__init__.py": "",
+        "shop/cart.py": 'class Cart:\n    def total(self) -> int:\n        """The sum in ¤."""\n        return 1\n',
+        "main.py": "from shop.cart import Cart\n\nsmile = '😀'; print(smile, Cart().total())\n",
+    },
+    "main.py",
+    "shop/cart.py",
+    2,
+    "number: int = 'x'\n",
+)
+TYPESCRIPT = SampleProject(
+    {
+        "tsconfig.json": "{}",
+        "shop/cart.ts": "export class Cart {\n  /** The sum in ¤. */\n  total(): number { return 1; }\n}\n",
+        "main.ts": "import { Cart } from './shop/cart';\nconst smile = '😀'; console.log(smile, new Cart().total());\n",
+    },
+    "main.ts",
+    "shop/cart.ts",
+    3,
+    "const n: number = 'x';\n",
+)
+GO = SampleProject(
+    {
+        "go.mod": "module example\n\ngo 1.21\n",
+        "shop/cart.go": "package shop\n\ntype Cart struct{}\n\n// The sum in ¤.\nfunc (Cart) total() int { return 1 }\n",  # noqa: E501
+        "shop/main.go": 'package shop\n\nvar smile = "😀"; var value = Cart{}.total()\n',
+        "shop/other.go": "package shop\n\nvar other = Cart{}.total()\n",
+    },
+    "shop/main.go",
+    "shop/cart.go",
+    6,
+    'var number int = "x"\n',
+    "shop/other.go",
+    ("go",),
+)
+RUST = SampleProject(
+    {
+        "Cargo.toml": "[package]\nname = 'shop'\nversion = '0.1.0'\nedition = '2021'\n",
+        "src/cart.rs": "pub struct Cart;\nimpl Cart {\n  /// The sum in ¤.\n    pub fn total(&self) -> i32 { 1 }\n}\n",
+        "src/main.rs": "mod cart;\nmod other;\n"
+        'fn main() { let smile = "😀"; println!("{} {} {}", smile, cart::Cart.total(), other::other()); }\n',
+        "src/other.rs": "pub fn other() -> i32 { crate::cart::Cart.total() }\n",
+    },
+    "src/main.rs",
+    "src/cart.rs",
+    4,
+    'static NUMBER: i32 = "x";\n',
+    "src/other.rs",
+    ("cargo", "rustc"),
+)
+C = SampleProject(
+    {
+        "compile_commands.json": json.dumps(
+            [
+                {"directory": "ROOT", "file": name, "arguments": ["c++", "-std=c++17", "-c", name]}
+                for name in ("main.cpp", "other.cpp")
+            ]
+        ),
+        "shop/cart.hpp": "#pragma once\nstruct Cart {\n  /// The sum in ¤.\n  int total() const { return 1; }\n};\n",
+        "main.cpp": '#include "shop/cart.hpp"\nconst char *smile = "😀"; int value = Cart().total();\n',
+        "other.cpp": '#include "shop/cart.hpp"\nint other = Cart().total();\n',
+    },
+    "main.cpp",
+    "shop/cart.hpp",
+    4,
+    'int number = "x";\n',
+    "other.cpp",
+)
+
+PROJECTS = {
+    "basedpyright": PYTHON,
+    "ty": PYTHON,
+    "tsc": TYPESCRIPT,
+    "gopls": GO,
+    "rust-analyzer": RUST,
+    "clangd": C,
+}
 PROGRAMS = (str(Path(sys.executable).parent), *os.environ.get("ODIN_TEST_SERVERS", "").split(os.pathsep))
 
 
-@pytest.fixture(params=["basedpyright", "ty", "tsc"])
+@pytest.fixture(params=PROJECTS)
 async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LanguageServers]:
-    root = os.path.realpath(tmp_path)
-    for name, text in (TYPESCRIPT if request.param == "tsc" else PYTHON).items():
+    """The servers of a sample project: the named one, if it is installed with the tools that it needs."""
+    root, project = os.path.realpath(tmp_path), PROJECTS[request.param]
+    for name, text in project.files.items():
         path = Path(root, name)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_text(text.replace("ROOT", root))
     env = {**os.environ, "PATH": os.pathsep.join((*filter(None, PROGRAMS), os.environ["PATH"]))}
     others = {"ty", "basedpyright", "pyright"} - {request.param}
     found = find_servers(root, env, {name: LanguageServerSettings(enabled=False) for name in others})
     specs = [spec for spec in found if spec.name == request.param]
-    if not specs:
-        pytest.skip(f"{request.param} is not installed")
-    runner = ProcessRunner(environ=env)
-    yield LanguageServers(root, specs, runner, env=env, is_confined=lambda: False)
+    missing = (
+        [request.param] if not specs else [name for name in project.tools if not shutil.which(name, path=env["PATH"])]
+    )
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
+    sandbox = LazySandbox(load(root, env, trust=True), env)
+    runner = ProcessRunner(environ=env, sandbox=sandbox.get)
+    yield LanguageServers(root, specs, runner, env=env, is_confined=sandbox.can_confine)
     await runner.close()
 
 
@@ -57,8 +148,7 @@ async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def test_a_real_server_finds_renames_and_reviews(servers: LanguageServers, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 30.0)
     monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 30.0)
-    root = servers.root
-    suffix = ".ts" if servers.all[0].spec.name == "tsc" else ".py"
+    root, project = servers.root, PROJECTS[servers.all[0].spec.name]
     ctx = ToolContext(
         cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
     )
@@ -67,22 +157,33 @@ async def test_a_real_server_finds_renames_and_reviews(servers: LanguageServers,
     async def ask(**args: object) -> list[str]:
         return (await tool.run(LspArgs(**args), ctx)).text.splitlines()  # pyright: ignore[reportArgumentType]
 
-    main, cart = f"main{suffix}", f"shop/cart{suffix}"
+    main, cart, users = project.main, project.cart, [project.main, *filter(None, [project.other])]
+    kind = "struct" if servers.all[0].spec.name in ("gopls", "rust-analyzer") else "class"
+    first = next(number for number, line in enumerate(project.files[cart].splitlines(), 1) if " Cart" in line)
+    assert f"{cart}:{first}: Cart ({kind})" in [
+        line.partition(" in ")[0] for line in await ask(action="symbols", query="Cart")
+    ]
     (definition,) = await ask(action="definition", path=main, symbol="total")
-    assert definition.startswith(f"{cart}:{3 if suffix == '.ts' else 2}:")
+    assert definition.startswith(f"{cart}:{project.line}:")
     references = await ask(action="references", path=cart, symbol="total")
-    assert [line.partition(":")[0] for line in references] == [main, cart]
-    assert "total(" in references[0]
+    assert [line.partition(":")[0] for line in references] == sorted([cart, *users])
+    assert all("total(" in line for line in references)
     assert any("The sum in ¤" in line for line in await ask(action="hover", path=main, symbol="total"))
-    assert (await ask(action="symbols", path=cart))[0] == f"{cart}:1: Cart (class)"
-    assert f"{cart}:1: Cart (class)" in await ask(action="symbols", query="Cart")
+    assert (await ask(action="symbols", path=cart))[0] == f"{cart}:{first}: Cart ({kind})"
     rename = LspRenameTool(lambda: servers, FileCache(read_first=False))
     args = RenameArgs(cart, "total", "sum_up")
     await rename.prepare(args, ctx)
-    assert "2 places in 2 files" in (await rename.run(args, ctx)).text
-    assert "'😀'" in Path(root, main).read_text() and "Cart().sum_up()" in Path(root, main).read_text()
-    assert (await review_files(servers, [f"{root}/{main}"])).text == ""
+    assert f"{len(users) + 1} places in {len(users) + 1} files" in (await rename.run(args, ctx)).text
+    text = Path(root, main).read_text()
+    assert "😀" in text and ".sum_up()" in text
+    late = LateErrors()
+    assert (await review_files(servers, [f"{root}/{main}"], late)).text == ""
+    lines = len(text.splitlines())
     with Path(root, main).open("a") as file:
-        file.write(BROKEN[servers.all[0].spec.name])
-    found = (await review_files(servers, [f"{root}/{main}"])).text.splitlines()
-    assert len(found) == 2 and found[1].startswith(f"{main}:{4 if suffix == '.py' else 3}:") and ": new: " in found[1]
+        file.write(project.broken)
+    found = (await review_files(servers, [f"{root}/{main}"], late)).text.splitlines()[1:]
+    async with asyncio.timeout(30):
+        while not found:  # of the compiler, which takes longer
+            await asyncio.sleep(0.1)
+            found = late.take_note(root).splitlines()[1:]
+    assert found[0].startswith(f"{main}:{lines + 1}:") and ": new: " in found[0]

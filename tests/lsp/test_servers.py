@@ -13,8 +13,8 @@ import pytest
 
 from odin.app import workspace as workspace_module
 from odin.config import LanguageServerSettings, load
+from odin.lsp.detection import KNOWN_SERVERS, LOCAL_FOLDERS, find_for_project, find_servers
 from odin.lsp.protocol import ServerFault
-from odin.lsp.servers import KNOWN_SERVERS, LOCAL_FOLDERS, find_servers, is_for_project
 from tests.conftest import Here
 from tests.table import each
 
@@ -54,6 +54,37 @@ def test_installed_servers_are_found(
     assert find_servers(str(project), env, {}, detect=False) == ()
 
 
+@each(
+    ("configured", "installed", "files", "found"),
+    [
+        ("ty", ("ty", "basedpyright-langserver"), {}, ["ty"]),
+        ("ty", ("basedpyright-langserver",), {}, ["basedpyright"]),
+        ("ty", (), {}, ["ty"]),
+        ("ty", ("ty", "basedpyright-langserver"), {"pyproject.toml": "[tool.basedpyright]\n"}, ["basedpyright"]),
+        ("basedpyright", ("ty", "basedpyright-langserver"), {"ty.toml": ""}, ["ty"]),
+        ("gopls", ("gopls", "ty"), {}, ["gopls", "ty"]),
+    ],
+)
+def test_of_configured_servers_too_only_one_of_a_family_is_used(
+    tmp_path: Path, configured: str, installed: tuple[str, ...], files: dict[str, str], found: list[str]
+):
+    project, programs = (Path(mkdtemp(dir=tmp_path)) for _ in "ab")
+    install(programs, *installed)
+    for name, text in files.items():
+        (project / name).write_text(text)
+    settings = {configured: LanguageServerSettings(options={"a": 1})}
+    assert [spec.name for spec in find_servers(str(project), {"PATH": str(programs)}, settings)] == found
+
+
+def test_rustup_alone_is_no_rust_analyzer(tmp_path: Path):
+    install(tmp_path / "bin", "rustup")
+    (tmp_path / "bin/rust-analyzer").symlink_to("rustup")
+    env = {"PATH": f"{tmp_path}/bin", "HOME": str(tmp_path)}
+    assert find_servers(str(tmp_path), env, {}) == ()
+    install(tmp_path / ".rustup/toolchains/stable/bin", "rust-analyzer")
+    assert [spec.name for spec in find_servers(str(tmp_path), env, {})] == ["rust-analyzer"]
+
+
 @each(("version", "found"), [("7.0.2", ["tsc"]), ("5.9.3", []), ("x", []), (None, [])])
 def test_typescript_is_its_own_server_since_version_7(tmp_path: Path, version: str | None, found: list[str]):
     project = Path(mkdtemp(dir=tmp_path))
@@ -81,10 +112,10 @@ def test_settings_add_change_and_disable_servers(tmp_path: Path):
     )
     assert (lua.programs, lua.needs_sandbox) == ((f"{tmp_path}/bin/lua-ls",), False)
     assert (own.programs, own.args, own.needs_sandbox) == ((f"{tmp_path}/tools/ls",), ("-x",), True)
-    assert not is_for_project(lua, str(tmp_path))
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src/a.lua").write_text("")
-    assert is_for_project(lua, str(tmp_path))
+    assert list(find_for_project((lua, own), str(tmp_path))) == [own]
+    (tmp_path / "src/deep/er").mkdir(parents=True)
+    (tmp_path / "src/deep/er/a.lua").write_text("")
+    assert list(find_for_project((lua, own), str(tmp_path))) == [own, lua]
 
 
 def test_a_server_is_told_the_interpreter_of_the_project(serve: Serve, tmp_path: Path):

@@ -8,10 +8,11 @@ import pytest
 
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
+from odin.lsp import server as server_module
 from odin.lsp.server import LanguageServer
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
 
-from .conftest import Serve
+from .conftest import Serve, settings_of
 
 SPAN = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 3}}
 
@@ -94,3 +95,38 @@ async def test_places_that_are_none_are_left_out_and_many_are_bounded(
         monkeypatch, [{"name": "x" * 999, "kind": 99, "location": {"uri": here["uri"], "range": SPAN}}, {"name": 5}]
     )
     assert (await tool.run(LspArgs("symbols", query="x"), ctx)).text == f"a.txt:1: {'x' * 200} (symbol)"
+
+
+async def test_symbols_come_from_the_servers_of_the_project_that_work(serve: Serve, ctx: ToolContext):
+    others = {"broken": settings_of("exit:initialize"), "zig": settings_of(file_types=(".zig",))}
+    servers = serve(others=others)
+    found = (await LspTool(lambda: servers).run(LspArgs("symbols", query="old"), ctx)).text.splitlines()
+    assert found[:2] == ["a.txt:1: old (variable)"] * 2
+    assert found[2:] == ["broken cannot answer: it ended (exit code 3): out of luck."]
+    assert [server.status for server in servers.all] == ["failed", "idle", "ready"]
+    servers = serve("exit:initialize")
+    result = await LspTool(lambda: servers).run(LspArgs("symbols", query="old"), ctx)
+    assert result.is_error
+    assert result.text.startswith("fake cannot answer: it ended (exit code 3): out of luck.\nNo language server")
+
+
+async def test_the_next_server_is_asked_if_one_cannot_start(serve: Serve, ctx: ToolContext):
+    servers = serve(others={"broken": settings_of("exit:initialize")})
+    assert (
+        await LspTool(lambda: servers).run(LspArgs("hover", "a.txt", symbol="old"), ctx)
+    ).text == "about old\n\nmore"
+
+
+async def test_while_a_server_loads_the_project_its_answers_are_incomplete(
+    serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server_module, "SETTLE_TIMEOUT_S", 0.05)
+    servers = serve("loading")
+    last = "fake is still loading the project, so this may be incomplete."
+    for args in (LspArgs("references", "a.txt", symbol="old"), LspArgs("symbols", query="old")):
+        found = (await LspTool(lambda: servers).run(args, ctx)).text.splitlines()
+        assert (len(found), found[-1]) == (3, last)
+    assert servers.list_states()[0].status == "starting"
+    rename, args = LspRenameTool(lambda: servers, FileCache()), RenameArgs("a.txt", "old", "new")
+    await rename.prepare(args, ctx)
+    assert rename.refusal_of(args).startswith("fake is still loading the project")

@@ -282,9 +282,10 @@ class AgentParts:
             config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
         )
         inbox = HookInbox(composition.recorder, composition.hooks)
-        servers = composition.servers
-        prepare = None if servers is None else servers.prepare_request
-        self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source, prepare_request=prepare)
+        servers, language_servers = composition.servers, composition.language_servers
+        self._reviewer = None if language_servers is None else language_servers.make_call_reviewer(self.place)
+        prepared = tuple(part.prepare_request for part in (servers, self._reviewer) if part is not None)
+        self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source, preparations=prepared)
         self.registry = self._build_registry(inbox, more)
         self._compaction = composition.compaction.make_budget(agent, inbox, self.files)
         self._cache_mark = 0
@@ -327,11 +328,11 @@ class AgentParts:
         return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
-        composition, servers = self._composition, self._composition.language_servers
+        composition, reviewer = self._composition, self._reviewer
         steps = CallSteps(
             before=(PlaceholderGuard(composition.redact.find_placeholders), *composition.custom.before_call),
             around=composition.checkpoints.guard_call,
-            after=() if servers is None else (servers.make_after_step(self.place),),
+            after=() if reviewer is None else (reviewer.follow_call,),
         )
         return CallDeps(
             registry=self.registry,

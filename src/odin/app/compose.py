@@ -309,7 +309,7 @@ class SessionComposition:
             return None
         from odin.app.language_servers import SessionLanguageServers
 
-        found = SessionLanguageServers(self.config, self.env, self.recorder)
+        found = SessionLanguageServers(self.config, self.env, self.recorder, lambda text: self.redact(text).text)
         return found if found.specs else None
 
     def _make_client(self, resumed: bool) -> LocalClient:

@@ -15,17 +15,17 @@ from msgspec.structs import replace
 from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.core.errors import UsageError
-from odin.core.event import LanguageServersChanged
+from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.event_values import LanguageServerState
 from odin.core.format import count_of
 from odin.core.op import LanguageServerAction
 from odin.core.tool import Tool, ToolContext, ToolOutput
-from odin.engine.call import AfterStep
 from odin.engine.recorder import Recorder
-from odin.lsp.diagnostics import review_files, warm_up
+from odin.lsp.detection import ServerSpec, find_for_project, find_servers
+from odin.lsp.diagnostics import LateErrors, review_files, warm_up
+from odin.lsp.documents import WatchedChange
 from odin.lsp.protocol import ServerFault
-from odin.lsp.server import ServerSpec, WatchedChange
-from odin.lsp.servers import LanguageServers, find_servers, is_for_project
+from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def find_configured_servers(config: Config, env: Mapping[str, str], root: str) -
 async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySandbox) -> tuple[ProbedServer, ...]:
     """Start the servers of a project, one after the other, and return how that went. They are ended again."""
     specs = find_configured_servers(config, env, config.root)
-    used = [spec for spec in specs if spec.name in config.lsp_servers or is_for_project(spec, config.root)]
+    fitting = {*config.lsp_servers, *(spec.name for spec in find_for_project(specs, config.root))}
+    used = [spec for spec in specs if spec.name in fitting]
     runner = ProcessRunner(environ=env, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
     servers = LanguageServers(config.root, used, runner, env=env, is_confined=sandbox.can_confine)
     try:
@@ -71,57 +72,89 @@ async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySan
     return tuple(ProbedServer(state, spec.programs[0]) for state, spec in zip(states, used, strict=True))
 
 
-class SessionLanguageServers:
-    """All servers of a session. `servers` are those that the project can use."""
+class CallReviewer:
+    """Adds errors to the results of one agent's edits, and starts servers when it reads a file.
 
-    def __init__(self, config: Config, env: Mapping[str, str], recorder: Recorder) -> None:
+    Errors that are known only later are added to its next request (`prepare_request`).
+    """
+
+    def __init__(self, session: "SessionLanguageServers", place: "AgentPlace") -> None:
+        self._session = session
+        self._place = place
+        self._late = LateErrors()
+
+    async def follow_call(self, tool: Tool[Any], args: Any, output: ToolOutput, context: ToolContext) -> ToolOutput:
+        """The step after each call."""
+        paths = self._session.select_paths(tool, output, context)
+        servers = self._session.find_servers(self._place) if paths else None
+        if servers is None:
+            return output
+        if tool.kind == "read":
+            warm_up(servers, paths[0])
+            return output
+        context.keep_partial(output)
+        self._late.follow_turn(self._session.get_turn(context.agent))
+        errors = await review_files(servers, paths, self._late)
+        if not errors.count:
+            return output
+        note, counted = output.note, count_of(errors.count, "error")
+        note = f"{note[:-1]}, {counted})" if note.endswith(")") else f"{note} ({counted})"
+        return replace(output, text=f"{output.text}\n\n{errors.text}", note=note)
+
+    async def prepare_request(self, agent: str) -> None:
+        self._late.follow_turn(self._session.get_turn(agent))
+        if note := self._late.take_note(self._place.root):
+            self._session.add_note(note, agent)
+
+
+class SessionLanguageServers:
+    """All servers of a session. `specs` are those that the project can use."""
+
+    def __init__(
+        self, config: Config, env: Mapping[str, str], recorder: Recorder, redact: Callable[[str], str]
+    ) -> None:
         self._config = config
         self._env = env
         self._recorder = recorder
+        self._redact = redact
         self.specs = self._find_specs(config.root)
-        self._navigates = any(spec.navigates and is_for_project(spec, config.root) for spec in self.specs)
+        navigators = [spec for spec in self.specs if spec.navigates]
+        self._has_use = next(find_for_project(navigators, config.root), None) is not None
         self._folders: dict[str, LanguageServers] = {}
         self._is_announced = True
 
     # --- for the agents ---
 
-    def make_after_step(self, place: "AgentPlace") -> AfterStep:
-        """Return the step that adds errors to the results of edits, and starts servers when a file is read."""
+    def make_call_reviewer(self, place: "AgentPlace") -> CallReviewer:
+        return CallReviewer(self, place)
 
-        async def follow_call(tool: Tool[Any], args: Any, output: ToolOutput, context: ToolContext) -> ToolOutput:
-            paths = self._select_paths(tool, output, context)
-            servers = self._find_servers(place) if paths else None
-            if servers is None:
-                return output
-            if tool.kind == "read":
-                warm_up(servers, paths[0])
-                return output
-            context.keep_partial(output)
-            errors = await review_files(servers, paths)
-            if not errors.count:
-                return output
-            note, counted = output.note, count_of(errors.count, "error")
-            note = f"{note[:-1]}, {counted})" if note.endswith(")") else f"{note} ({counted})"
-            return replace(output, text=f"{output.text}\n\n{errors.text}", note=note)
+    def get_turn(self, agent: str) -> str:
+        return self._recorder.state.open_work.turns.get(agent, "")
 
-        return follow_call
+    def add_note(self, text: str, agent: str) -> None:
+        self._recorder.emit(NoteAdded(self._redact(text)), agent)
 
-    def _select_paths(self, tool: Tool[Any], output: ToolOutput, context: ToolContext) -> list[str]:
+    def select_paths(self, tool: Tool[Any], output: ToolOutput, context: ToolContext) -> list[str]:
         """Return the files of a call that a server handles: those it changed, or the one it read before a change."""
-        if output.is_error or context.mode != "edit_mode" or not (tool.kind == "edit" or tool.name == "Read"):
+        if output.is_error or not (tool.kind == "edit" or tool.name == "Read"):
             return []
         paths = dict.fromkeys(item.path for item in context.judged or ())
+        self._has_use = self._has_use or any(
+            spec.navigates and spec.covers(path) for path in paths for spec in self.specs
+        )
+        if context.mode != "edit_mode":
+            return []
         return [path for path in paths if any(spec.covers(path) for spec in self.specs)]
 
     def make_tools(self, place: "AgentPlace", files: "FileCache") -> tuple[Tool[Any], ...]:
-        """Return the tools that ask servers; none if no server of the project finds definitions."""
-        if not self._navigates:
+        """Return the tools that ask servers, which are offered once the project has use for a server."""
+        if not any(spec.navigates for spec in self.specs):
             return ()
         from odin.lsp.tool import make_tools
 
-        return make_tools(lambda: self._find_servers(place), files)
+        return make_tools(lambda: self.find_servers(place), files, lambda: self._has_use)
 
-    def _find_servers(self, place: "AgentPlace") -> LanguageServers | None:
+    def find_servers(self, place: "AgentPlace") -> LanguageServers | None:
         """Return the servers of a folder. More folders than a few have none."""
         known = self._folders.get(place.root)
         if known is None:
@@ -191,7 +224,7 @@ class SessionLanguageServers:
         names = [spec.name for spec in self.specs]
         if name and name not in names:
             raise UsageError(f"There is no language server {name!r} here.", f"One of: {', '.join(names)}.")
-        self._find_servers(place)
+        self.find_servers(place)
         changed = False
         for folder in self._folders.values():
             for server in folder.all if not name else filter(None, [folder.find(name)]):

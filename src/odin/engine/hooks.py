@@ -4,7 +4,7 @@ The hook points of tool calls are fired where calls pass them: in admission, app
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -89,7 +89,7 @@ class TurnHooks:
     """Fires the hook points of an agent's turns: prompt, requests, replies, end, idle.
 
     `source` is how the session began. Session and prompt hooks are not fired for sub-agents, whose prompts the user
-    did not write. `prepare_request` is awaited before each request of the agent.
+    did not write. `preparations` are awaited before each request of the agent.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class TurnHooks:
         agent: str = "",
         *,
         source: str = "startup",
-        prepare_request: Callable[[str], Awaitable[None]] | None = None,
+        preparations: Sequence[Callable[[str], Awaitable[None]]] = (),
     ) -> None:
-        self._prepare_request = prepare_request
+        self._preparations = preparations
         self.inbox = inbox
         self._tasks = tasks
         self._agent = agent
@@ -137,8 +137,8 @@ class TurnHooks:
 
     async def fire_before_request(self, mode: Mode) -> None:
         """Fire `before_llm_call`, then add what hooks have said since the last request to the conversation."""
-        if self._prepare_request is not None:
-            await self._prepare_request(self._agent)
+        for prepare in self._preparations:
+            await prepare(self._agent)
         await self._fire_point("before_llm_call", mode)
         self.raise_if_halted()
         self.inbox.deliver_notes(self._agent)

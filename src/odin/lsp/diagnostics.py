@@ -1,12 +1,13 @@
 """Adds the errors that language servers find in an edited file to the result of the edit.
 
 The edit is made already when they are asked, so nothing here can fail it: a server that is missing, slow or broken only
-means that its errors are not in the result. What arrives too late is the state that the next edit is compared with.
+means that its errors are not in the result. What arrives later is told with the next request (`LateErrors`), and is
+what the next edit is compared with.
 """
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from odin.core.format import count_of
 from odin.core.path_names import contains
-from odin.lsp.documents import ERROR, Diagnostic
+from odin.lsp.documents import ERROR, Diagnostic, ErrorIdentity, OpenDocument
 from odin.lsp.protocol import ServerFault
 from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers
@@ -30,8 +31,17 @@ MAX_MESSAGE_CHARS = 300
 MAX_FILES = 8
 MAX_WARM_UPS = 40
 
+MAX_EDITED = 40
+"""Files of a turn whose later errors are told."""
+MAX_NOTES = 3
+"""Notes about one edit of a file: a server whose errors are other ones each time is not repeated for ever."""
 
-_running: set[asyncio.Task["FileReview | None"]] = set()
+HEADING = "Errors found by language servers after this change:"
+LATE_HEADING = "Errors found by language servers in files you changed, after the results of those changes:"
+
+FoundErrors = tuple[Diagnostic, ...] | None
+
+_running: set["asyncio.Task[FoundErrors]"] = set()
 """Reviews in progress, also those that no edit waits for any more: the event loop alone would not keep them."""
 
 
@@ -59,20 +69,84 @@ class ErrorReport(Struct, frozen=True):
     count: int = 0
 
 
-async def review_files(servers: LanguageServers, paths: Sequence[str]) -> ErrorReport:
-    """Return the errors in these files, as far as they are known in time."""
+class ReviewedEdit(Struct):
+    """A file that was changed in this turn, for one server. `told` counts the errors that the model knows."""
+
+    server: LanguageServer
+    path: str
+    earlier: tuple[Diagnostic, ...] | None
+    told: Counter[ErrorIdentity]
+    notes_left: int = MAX_NOTES
+
+    def take_errors(self) -> FileReview | None:
+        """Return the errors that the model does not know, once. None as long as there are none."""
+        document = self.server.find_document(self.path)
+        if not self.notes_left or document is None or not document.is_current:
+            return None
+        errors = _list_errors(document)
+        left = self.told.copy()
+        left.subtract(item.identity for item in errors)
+        self.told |= Counter(item.identity for item in errors)
+        fresh: list[Diagnostic] = []
+        for item in reversed(errors):  # of equal ones, the last are those that are not known
+            if left[item.identity] < 0:
+                left[item.identity] += 1
+                fresh.append(item)
+        self.notes_left -= bool(fresh)
+        return FileReview(self.path, tuple(fresh), self.earlier) if fresh else None
+
+
+class LateErrors:
+    """The errors that servers report after the results of an agent's edits, as notes for its next requests.
+
+    A server may have just started, or report what its compiler finds only when that is done.
+    """
+
+    def __init__(self) -> None:
+        self._turn = ""
+        self._files: OrderedDict[tuple[str, str], ReviewedEdit] = OrderedDict()
+
+    def follow_turn(self, turn: str) -> None:
+        """Forget the files of earlier turns."""
+        if turn != self._turn:
+            self._turn = turn
+            self._files.clear()
+
+    def add(self, file: ReviewedEdit) -> None:
+        """Replace what is known of the file: the result of the newest edit is what the model has read."""
+        key = file.server.spec.name, file.path
+        self._files[key] = file
+        self._files.move_to_end(key)
+        while len(self._files) > MAX_EDITED:
+            self._files.popitem(last=False)
+
+    def take_note(self, root: str) -> str:
+        """Return a note with the errors that the model does not know, each once; "" if there are none."""
+        reviews = [review for file in self._files.values() if (review := file.take_errors())]
+        return _report_reviews(reviews, root, LATE_HEADING).text
+
+
+async def review_files(servers: LanguageServers, paths: Sequence[str], late: LateErrors | None = None) -> ErrorReport:
+    """Return the errors in these files, as far as they are known in time. Later ones can be taken from `late`."""
     servers.report_changes()
     began = time.monotonic()
     asked = [(server, path) for path in paths[:MAX_FILES] for server in servers.list_for(path)]
-    waits = {_keep_running(_review_file(server, path)): (server, _wait_for(server)) for server, path in asked}
+    files = [ReviewedEdit(server, path, _list_known(server, path), Counter()) for server, path in asked]
+    waits = {_keep_running(_review_file(file.server, file.path)): (file, _wait_for(file.server)) for file in files}
     for wait in sorted({wait for _, wait in waits.values()}):
         group = [task for task, (_, own) in waits.items() if own == wait]
         await asyncio.wait(group, timeout=max(0.0, wait - (time.monotonic() - began)))
-    late = {server.spec.name: server for task, (server, _) in waits.items() if not task.done()}
-    for server in late.values():
+    for server in {file.server.spec.name: file.server for task, (file, _) in waits.items() if not task.done()}.values():
         server.note_unanswered()
-    reviews = [review for task in waits if task.done() and not task.cancelled() and (review := task.result())]
-    return _report_reviews(reviews, servers.root)
+    reviews: list[FileReview] = []
+    for task, (file, _) in waits.items():
+        errors = task.result() if task.done() and not task.cancelled() else None
+        if errors is not None:
+            reviews.append(FileReview(file.path, errors, file.earlier))
+            file.told.update(item.identity for item in errors)
+        if late is not None:
+            late.add(file)
+    return _report_reviews(reviews, servers.root, HEADING)
 
 
 def warm_up(servers: LanguageServers, path: str) -> None:
@@ -82,7 +156,7 @@ def warm_up(servers: LanguageServers, path: str) -> None:
             _keep_running(_warm_up_server(server, path))
 
 
-async def _warm_up_server(server: LanguageServer, path: str) -> FileReview | None:
+async def _warm_up_server(server: LanguageServer, path: str) -> FoundErrors:
     """Review one file after the other, so that the review of an edit does not wait for those of many reads."""
     async with server.warming_up:
         return await _review_file(server, path)
@@ -94,29 +168,36 @@ def _wait_for(server: LanguageServer) -> float:
     return WARM_WAIT_S if server.is_warm else COLD_WAIT_S
 
 
-def _keep_running(review: Coroutine[Any, Any, FileReview | None]) -> "asyncio.Task[FileReview | None]":
+def _keep_running(review: Coroutine[Any, Any, FoundErrors]) -> "asyncio.Task[FoundErrors]":
     task = asyncio.create_task(review)
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
 
 
-async def _review_file(server: LanguageServer, path: str) -> FileReview | None:
+def _list_known(server: LanguageServer, path: str) -> tuple[Diagnostic, ...] | None:
+    document = server.find_document(path)
+    return document.diagnostics if document is not None else None
+
+
+async def _review_file(server: LanguageServer, path: str) -> FoundErrors:
+    """Return the errors of a file; None if the server does not tell."""
     try:
         await server.get_ready()
-        known = server.find_document(path)
-        earlier = known.diagnostics if known is not None else None
         document = server.follow(path)
         if document is None:
             return None
         await server.review(document)
     except ServerFault:
         return None
-    errors = tuple(item for item in document.diagnostics or () if item.severity == ERROR)
-    return FileReview(path, errors, earlier)
+    return _list_errors(document)
 
 
-def _report_reviews(reviews: Sequence[FileReview], root: str) -> ErrorReport:
+def _list_errors(document: OpenDocument) -> tuple[Diagnostic, ...]:
+    return tuple(item for item in document.diagnostics or () if item.severity == ERROR)
+
+
+def _report_reviews(reviews: Sequence[FileReview], root: str, heading: str) -> ErrorReport:
     found = [(not is_new, review.path, item) for review in reviews for is_new, item in review.list_errors()]
     found = list(dict.fromkeys(sorted(found, key=lambda one: (one[0], one[1], one[2].line, one[2].column))))
     if not found:
@@ -124,7 +205,7 @@ def _report_reviews(reviews: Sequence[FileReview], root: str) -> ErrorReport:
     lines = [_format_error(path, item, root, is_new=not old) for old, path, item in found[:MAX_ERRORS]]
     more = len(found) - MAX_ERRORS
     rest = [f"... and {count_of(more, 'more error')}"] if more > 0 else []
-    text = "\n".join(["Errors found by language servers after this change:", *lines, *rest])
+    text = "\n".join([heading, *lines, *rest])
     return ErrorReport(text, len(found))
 
 

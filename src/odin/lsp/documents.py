@@ -5,7 +5,7 @@ import os
 import stat
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +44,9 @@ _LANGUAGES = {
 }
 
 
+ErrorIdentity = tuple[str, str, str]
+
+
 class Diagnostic(Struct, frozen=True):
     """A problem in a file. `line` and `column` count from 1; `excerpt` is the line itself."""
 
@@ -56,7 +59,7 @@ class Diagnostic(Struct, frozen=True):
     excerpt: str = ""
 
     @property
-    def identity(self) -> tuple[str, str, str]:
+    def identity(self) -> ErrorIdentity:
         """What stays the same if lines are inserted above it."""
         return self.message, self.code, self.excerpt.strip()
 
@@ -86,19 +89,62 @@ def file_key_of(info: os.stat_result) -> tuple[int, int, int]:
     return info.st_ino, info.st_mtime_ns, info.st_size
 
 
+class WatchedChange(Struct, frozen=True):
+    """A change of a file on the disk: 1 created, 2 changed, 3 deleted."""
+
+    path: str
+    kind: Literal[1, 2, 3]
+
+
+Channel = Literal["pushed", "pulled"]
+"""How diagnostics came: the server published them, or was asked. Some servers do both, with different findings."""
+
+
 class OpenDocument:
-    """A file that the server has been given. `diagnostics` are the last ones, None before the first."""
+    """A file that the server has been given. While `is_busy`, its diagnostics are preliminary."""
 
     def __init__(self, path: str, source: SourceText) -> None:
         self.path = path
         self.uri = uri_of(path)
         self.source = source
         self.version = 1
-        self.diagnostics: tuple[Diagnostic, ...] | None = None
+        self.is_busy = False
+        self.idle_timer: asyncio.TimerHandle | None = None
+        self._found: dict[Channel, tuple[int, tuple[Diagnostic, ...]]] = {}
         self.reviewed_version = 0
         self.review: asyncio.Task[None] | None = None
         self.published = asyncio.Event()
         self._positions: tuple[SourceText, PositionMap] | None = None
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...] | None:
+        """The diagnostics of the newest text that has any; None before the first."""
+        newest = max((version for version, _ in self._found.values()), default=0)
+        found = [items for version, items in self._found.values() if version == newest]
+        return tuple(dict.fromkeys(item for items in found for item in items)) if found else None
+
+    def keep(self, channel: Channel, items: tuple[Diagnostic, ...]) -> None:
+        """Keep the diagnostics of the text as it is now."""
+        self._found[channel] = self.version, items
+
+    def end_busy(self) -> None:
+        """What is known now is not preliminary any more."""
+        self.is_busy = False
+        if self.is_reviewed:
+            self.published.set()
+
+    @property
+    def is_current(self) -> bool:
+        """True if the diagnostics are about the text that is on the disk."""
+        try:
+            return self.is_reviewed and file_key_of(os.lstat(self.path)) == self.source.key
+        except OSError:
+            return False
+
+    @property
+    def is_reviewed(self) -> bool:
+        """True if the diagnostics are about the newest text, and not preliminary."""
+        return not self.is_busy and any(version == self.version for version, _ in self._found.values())
 
     def map_positions(self, encoding: PositionEncoding) -> PositionMap:
         """Return the map of positions in the text as it is now. It is made once for each text."""

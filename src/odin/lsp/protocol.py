@@ -25,12 +25,18 @@ MAX_WINDOW_MESSAGES = 10_000
 """What a server may send in one window. More would only keep Odin busy."""
 
 _METHOD_NOT_FOUND = -32601
+_OVERTAKEN = (-32801, -32802)
+"""The codes of ContentModified and ServerCancelled."""
 
 PositionEncoding = Literal["utf-8", "utf-16", "utf-32"]
 
 
 class ServerFault(Exception):
     """A language server did not answer a request as it should. The message says why."""
+
+
+class RequestOvertaken(ServerFault):
+    """The server gave a request up because its view of the files has changed, or is not complete yet: ask again."""
 
 
 class UnknownMethod(Exception):
@@ -164,7 +170,7 @@ class JsonRpcConnection:
         if error is None:
             future.set_result(message.get("result"))
         else:
-            future.set_exception(ServerFault(_describe_error(error)))
+            future.set_exception(_make_fault(error))
 
     def _reply(self, number: int | str, method: str, params: Any) -> None:
         try:
@@ -196,9 +202,11 @@ def _parse_message(body: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", message) if isinstance(message, dict) else {}
 
 
-def _describe_error(error: Any) -> str:
-    text = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else None
-    return text[:500] if isinstance(text, str) and text else "the server reported an error"
+def _make_fault(error: Any) -> ServerFault:
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    text = fields.get("message")
+    said = text[:500] if isinstance(text, str) and text else "the server reported an error"
+    return RequestOvertaken(said) if fields.get("code") in _OVERTAKEN else ServerFault(said)
 
 
 # --- positions ---

@@ -14,15 +14,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from msgspec import Struct, field
-
 from odin.core.path_names import contains
 from odin.core.tool import SandboxProfile
-from odin.lsp.documents import ERROR, WARNING, OpenDocument, SourceText, file_key_of, parse_diagnostics, read_source
+from odin.lsp.detection import ServerSpec
+from odin.lsp.documents import (
+    ERROR,
+    WARNING,
+    Channel,
+    OpenDocument,
+    SourceText,
+    WatchedChange,
+    file_key_of,
+    parse_diagnostics,
+    read_source,
+)
 from odin.lsp.protocol import (
     JsonRpcConnection,
     PositionEncoding,
     PositionMap,
+    RequestOvertaken,
     ServerFault,
     UnknownMethod,
     path_of,
@@ -42,42 +52,18 @@ MAX_STARTS = 3
 """How often a server is started until the user restarts it."""
 
 _MAX_STDERR_CHARS = 4_000
+_MAX_REFRESHED = 8
+"""Documents that are reviewed again when the server says that its diagnostics have changed."""
+
+_MAX_PROGRESS = 100
+_IDLE_S = 0.1
+_REFRESH_PAUSE_S = 0.3
+_EXIT_PAUSE_S = 0.3
+
+_RETRY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses before a request is repeated that the server gave up."""
 
 ProcessStatus = Literal["idle", "starting", "ready", "failed", "disabled"]
-
-
-class ServerSpec(Struct, frozen=True):
-    """How a server is started and what it is for. `programs` are the places of its program, the preferred one first.
-
-    `navigates`: it finds definitions and references. `family`: of the servers of one family only one is used.
-    `options` are its settings; sections are looked up in them. `python_setting` is the section and the name of the one
-    for the interpreter of the project, which a server does not find itself. `writes`: it must write to the project.
-    `sandboxed` is what the user wants; `needs_sandbox`: the project configures it, so it never runs without one.
-    """
-
-    name: str
-    programs: tuple[str, ...]
-    args: tuple[str, ...] = ()
-    file_types: tuple[str, ...] = ()
-    root_markers: tuple[str, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-    python_setting: tuple[str, str] | None = None
-    env: dict[str, str] = field(default_factory=dict[str, str])
-    navigates: bool = True
-    family: str = ""
-    writes: bool = False
-    sandboxed: bool = True
-    needs_sandbox: bool = False
-
-    def covers(self, path: str) -> bool:
-        return path.endswith(self.file_types)
-
-
-class WatchedChange(Struct, frozen=True):
-    """A change of a file on the disk: 1 created, 2 changed, 3 deleted."""
-
-    path: str
-    kind: Literal[1, 2, 3]
 
 
 class LanguageServer:
@@ -119,6 +105,10 @@ class LanguageServer:
         self._encoding: PositionEncoding = "utf-16"
         self._pulls = False
         self._is_settled = False
+        self._loaded = asyncio.Event()
+        self._loaded.set()
+        self._in_progress: set[str] = set()
+        self._refresh_timer: asyncio.TimerHandle | None = None
         self._documents: OrderedDict[str, OpenDocument] = OrderedDict()
 
     # --- the process ---
@@ -195,6 +185,7 @@ class LanguageServer:
             sandbox_profile=profile,
         )
         self._running = running
+        self._pipe.on_lost = lambda: self._on_unread(connection)
         running.done.add_done_callback(lambda _: self._on_exit(running))
 
     def _add_interpreter(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -246,14 +237,19 @@ class LanguageServer:
         if running is self._running and self.status in ("starting", "ready"):
             self._fail(self._describe_failure(f"it ended ({describe_exit(running.code)})"))
 
+    def _on_unread(self, connection: JsonRpcConnection) -> None:
+        """Its input is closed: give it up, unless it turns out that the process has ended, which says more."""
+        why = "it does not read what it is sent"
+        asyncio.get_running_loop().call_later(_EXIT_PAUSE_S, self._on_broken, connection, why)
+
     def _on_broken(self, connection: JsonRpcConnection, reason: str) -> None:
         if connection is self._connection and self.status in ("starting", "ready"):
             self._fail(reason)
 
     def _describe_failure(self, reason: str) -> str:
-        lines = self._errors.render_text()[0].strip().splitlines()
-        said = f": {lines[-1].strip()[:200]}" if lines else ""
-        return f"{reason}{said}"
+        lines = [line.strip() for line in self._errors.render_text()[0].splitlines() if line.strip()]
+        said = next((line for line in lines if line.lower().startswith("error")), lines[-1] if lines else "")
+        return f"{reason}: {said[:200]}" if said else reason
 
     def _fail(self, reason: str) -> None:
         self._end_process(reason)
@@ -266,6 +262,8 @@ class LanguageServer:
             document.published.set()
         self._documents.clear()
         self.has_answered = self._is_settled = False
+        self._loaded.set()
+        self._in_progress.clear()
         self.unanswered = 0
         if connection is not None:
             connection.close(reason)
@@ -312,6 +310,9 @@ class LanguageServer:
 
     def find_document(self, path: str) -> OpenDocument | None:
         return self._documents.get(path)
+
+    def find_last_document(self) -> OpenDocument | None:
+        return next(reversed(self._documents.values()), None)
 
     def map_positions(self, text: str) -> PositionMap:
         return PositionMap(text, self._encoding)
@@ -376,13 +377,24 @@ class LanguageServer:
             running = self._start_review(document)
         await asyncio.shield(running)
 
+    @property
+    def is_loading(self) -> bool:
+        """True while the server says that it does not know the whole project yet."""
+        return not self._loaded.is_set()
+
     async def settle(self, document: OpenDocument) -> None:
-        """Wait, once after its start, until the server has looked at a file: earlier answers may be incomplete."""
-        if not self._is_settled:
-            self._is_settled = True
-            with suppress(ServerFault, TimeoutError):
-                async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        """Wait until the server knows the project: earlier answers may be incomplete.
+
+        It has to look at a file, once after its start, and some servers tell when they have loaded the project.
+        """
+        if self._is_settled and not self.is_loading:
+            return
+        with suppress(ServerFault, TimeoutError):
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                if not self._is_settled:
+                    self._is_settled = True
                     await self.review(document)
+                await self._loaded.wait()
 
     def _start_review(self, document: OpenDocument) -> "asyncio.Task[None]":
         """Bring the diagnostics of a file up to date. It may be that no call waits for them."""
@@ -421,13 +433,20 @@ class LanguageServer:
         result = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": document.uri}})
         items = cast("dict[str, Any]", result).get("items") if isinstance(result, dict) else None
         if document.version == version and isinstance(items, list):
-            self._keep_diagnostics(document, cast("list[Any]", items))
+            self._keep_diagnostics(document, "pulled", cast("list[Any]", items))
 
-    def _keep_diagnostics(self, document: OpenDocument, items: list[Any]) -> None:
-        found = parse_diagnostics(items, document.map_positions(self._encoding), self.spec.name)
-        before, document.diagnostics = document.diagnostics, found
-        if before != found:
+    def _keep_diagnostics(self, document: OpenDocument, channel: Channel, items: list[Any]) -> None:
+        before = document.diagnostics
+        document.keep(channel, parse_diagnostics(items, document.map_positions(self._encoding), self.spec.name))
+        if before != document.diagnostics:
             self._on_change()
+
+    def _review_again(self) -> None:
+        """Review the documents used last: the server says that its diagnostics have changed."""
+        self._refresh_timer = None
+        for document in list(self._documents.values())[-_MAX_REFRESHED:] if self._pulls else ():
+            if document.review is None or document.review.done():
+                self._start_review(document)
 
     def count_problems(self) -> tuple[int, int]:
         """Return the errors and warnings in the open documents."""
@@ -437,24 +456,72 @@ class LanguageServer:
     # --- questions ---
 
     async def ask(self, method: str, params: dict[str, Any], timeout: float = REQUEST_TIMEOUT_S) -> Any:
-        """Send a request to a server that is ready. Raise ServerFault."""
+        """Send a request to a server that is ready, again if it gives it up. Raise ServerFault."""
+        for pause in _RETRY_PAUSES_S:
+            try:
+                return await self._request(method, params, timeout)
+            except RequestOvertaken:
+                await asyncio.sleep(pause)
+        return await self._request(method, params, timeout)
+
+    async def _request(self, method: str, params: dict[str, Any], timeout: float) -> Any:
         if self._connection is None:
             raise ServerFault(self.detail or f"{self.spec.name} is not running")
         return await self._connection.request(method, params, timeout)
 
     def _on_notification(self, method: str, params: Any) -> None:
-        if method != "textDocument/publishDiagnostics" or not isinstance(params, dict):
+        fields = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+        if method == "textDocument/publishDiagnostics":
+            self._receive_diagnostics(fields)
+        elif method == "textDocument/clangd.fileStatus":
+            self._note_file_status(fields)
+        elif method == "experimental/serverStatus":  # rust-analyzer
+            self._note_loading(is_loading=fields.get("quiescent") is False)
+        elif method == "$/progress" and self.spec.indexes:
+            self._note_progress(fields)
+
+    def _note_progress(self, fields: dict[str, Any]) -> None:
+        token, value = str(fields.get("token")), fields.get("value")
+        kind = cast("dict[str, Any]", value).get("kind") if isinstance(value, dict) else None
+        if kind == "begin" and len(self._in_progress) < _MAX_PROGRESS:
+            self._in_progress.add(token)
+        elif kind == "end":
+            self._in_progress.discard(token)
+        self._note_loading(is_loading=bool(self._in_progress))
+
+    def _note_loading(self, *, is_loading: bool) -> None:
+        if is_loading == self.is_loading:
             return
-        fields = cast("dict[str, Any]", params)
+        if is_loading:
+            self._loaded.clear()
+        else:
+            self._loaded.set()
+        self._on_change()
+
+    def _receive_diagnostics(self, fields: dict[str, Any]) -> None:
         document = self._documents.get(path_of(fields.get("uri")))
         items, version = fields.get("diagnostics"), fields.get("version")
         if document is None or not isinstance(items, list):
             return
         if isinstance(version, int) and version < document.version:
             return
-        if not self._pulls:
-            self._keep_diagnostics(document, cast("list[Any]", items))
+        self._keep_diagnostics(document, "pushed", cast("list[Any]", items))
+        if document.is_reviewed or not any(item.severity == ERROR for item in document.diagnostics or ()):
             document.published.set()
+
+    def _note_file_status(self, fields: dict[str, Any]) -> None:
+        """clangd first publishes what it finds with the headers as they were, and again when it has read them.
+
+        Between the two it may be idle for a moment.
+        """
+        document = self._documents.get(path_of(fields.get("uri")))
+        if document is None:
+            return
+        document.is_busy = True
+        if document.idle_timer is not None:
+            document.idle_timer.cancel()
+        if fields.get("state") == "idle":
+            document.idle_timer = asyncio.get_running_loop().call_later(_IDLE_S, document.end_busy)
 
     def _answer(self, method: str, params: Any) -> Any:
         fields = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
@@ -473,11 +540,14 @@ class LanguageServer:
                 return {"applied": False, "failureReason": "Odin edits files itself."}
             case "window/showDocument":
                 return {"success": False}
+            case "workspace/diagnostic/refresh":
+                if self._refresh_timer is None:
+                    self._refresh_timer = asyncio.get_running_loop().call_later(_REFRESH_PAUSE_S, self._review_again)
+                return None
             case (
                 "client/unregisterCapability"
                 | "window/workDoneProgress/create"
                 | "window/showMessageRequest"
-                | "workspace/diagnostic/refresh"
                 | "workspace/semanticTokens/refresh"
                 | "workspace/inlayHint/refresh"
                 | "workspace/codeLens/refresh"
@@ -515,5 +585,8 @@ _CAPABILITIES: dict[str, Any] = {
         "didChangeWatchedFiles": {"dynamicRegistration": True, "relativePatternSupport": True},
         "symbol": {},
         "workspaceEdit": {"documentChanges": True},
+        "diagnostics": {"refreshSupport": True},
     },
+    "window": {"workDoneProgress": True},
+    "experimental": {"serverStatusNotification": True},
 }

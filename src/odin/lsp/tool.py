@@ -4,9 +4,10 @@ Results are lines of the form `path:line:column`, bounded in number and length. 
 judged, so that the permission rules, the checkpoint and the preview see every file that it changes.
 """
 
+import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -75,6 +76,8 @@ _KINDS = (
 )
 """The kinds of symbols; the protocol counts them from 1."""
 
+_LOADING = "{} is still loading the project, so this may be incomplete."
+
 FindServers = Callable[[], LanguageServers | None]
 
 
@@ -97,8 +100,12 @@ class LspTool(FileTool[LspArgs]):
     args = LspArgs
     argument_aliases = (("file_path", "path"), ("column", "character"), ("operation", "action"))
 
-    def __init__(self, find_servers: FindServers) -> None:
+    def __init__(self, find_servers: FindServers, is_offered: Callable[[], bool] = lambda: True) -> None:
         self._find_servers = find_servers
+        self._is_offered = is_offered
+
+    def is_offered(self) -> bool:
+        return self._is_offered()
 
     def subject_of(self, args: LspArgs) -> Subject:
         return Subject(paths=(args.path or ".",))
@@ -183,7 +190,9 @@ async def _look_up(
         return ToolOutput(text=to_printable(text) or "Nothing is known about it.", note=to_printable(text[:60]))
     lines = _format_locations(_parse_locations(result), server, root, ctx)
     what = {"definition": "definition", "references": "reference", "implementation": "implementation"}[args.action]
-    return _make_output("\n".join(lines) or f"No {what} found.", what, len(lines))
+    text = "\n".join(lines) or f"No {what} found."
+    loading = f"\n{_LOADING.format(server.spec.name)}" if server.is_loading else ""
+    return _make_output(f"{text}{loading}", what, len(lines))
 
 
 def _make_output(text: str, what: str, count: int) -> ToolOutput:
@@ -278,30 +287,45 @@ async def _list_file_symbols(server: LanguageServer, document: OpenDocument, roo
 
 
 async def _list_project_symbols(servers: LanguageServers, query: str, ctx: ToolContext) -> ToolOutput:
+    """Ask all servers of the project at once. Those that fail are named with the symbols of the others."""
+    asked = servers.list_navigators()
+    answers = await asyncio.gather(*(_find_symbols(servers, server, query) for server in asked), return_exceptions=True)
     lines: list[str] = []
-    asked = 0
-    for name in [server.spec.name for server in servers.all if server.spec.navigates and server.can_start]:
-        server = servers.find(name)
-        if server is None:
+    failures: list[str] = []
+    for server, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, ServerFault):
+            failures.append(f"{server.spec.name} cannot answer: {answer}.")
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer is not None:
+            lines += _format_symbols(answer, servers.root, ctx)
+    failures += [_LOADING.format(server.spec.name) for server in asked if server.is_loading]
+    if all(answer is None or isinstance(answer, ServerFault) for answer in answers):
+        reason = "No language server of this project can search for symbols. Use Grep."
+        raise Refusal("\n".join([*failures, reason]))
+    text = _bound(lines, MAX_LOCATIONS) or f"No symbol matches {query!r}."
+    return _make_output("\n".join([text, *failures]), "symbol", len(lines))
+
+
+async def _find_symbols(servers: LanguageServers, server: LanguageServer, query: str) -> list[_RawSymbol] | None:
+    """Return the symbols that a server finds in the project; None if it cannot search. Raise ServerFault."""
+    await servers.load_project(server)
+    if not server.supports("workspaceSymbolProvider"):
+        return None
+    result = await server.ask("workspace/symbol", {"query": query})
+    return [symbol for _, symbol in _parse_symbols(result)]
+
+
+def _format_symbols(symbols: Iterable[_RawSymbol], root: str, ctx: ToolContext) -> Iterator[str]:
+    for symbol in symbols:
+        path = path_of(symbol.location.uri if symbol.location else None)
+        if not path or ctx.is_hidden(path):
             continue
-        await server.get_ready()
-        servers.report_changes()
-        if not server.supports("workspaceSymbolProvider"):
-            continue
-        asked += 1
-        result = await server.ask("workspace/symbol", {"query": query})
-        for _, symbol in _parse_symbols(result):
-            path = path_of(symbol.location.uri if symbol.location else None)
-            if not path or ctx.is_hidden(path):
-                continue
-            span = symbol.location.range if symbol.location else None
-            line = f":{span.start.line + 1}" if span is not None else ""
-            owner = f" in {symbol.containerName[:100]}" if symbol.containerName else ""
-            shown = f"{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)}{owner})"
-            lines.append(f"{shorten_path(path, servers.root)}{line}: {shown}")
-    if not asked:
-        raise Refusal("No language server of this project can search for symbols. Use Grep.")
-    return _make_output(_bound(lines, MAX_LOCATIONS) or f"No symbol matches {query!r}.", "symbol", len(lines))
+        span = symbol.location.range if symbol.location else None
+        line = f":{span.start.line + 1}" if span is not None else ""
+        owner = f" in {symbol.containerName[:100]}" if symbol.containerName else ""
+        shown = f"{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)}{owner})"
+        yield f"{shorten_path(path, root)}{line}: {shown}"
 
 
 def _bound(lines: Sequence[str], limit: int = MAX_SYMBOLS) -> str:
@@ -351,10 +375,16 @@ class LspRenameTool(FileTool[RenameArgs]):
     prepares = True
     argument_aliases = (("file_path", "path"), ("newName", "new_name"))
 
-    def __init__(self, find_servers: FindServers, files: FileCache) -> None:
+    def __init__(
+        self, find_servers: FindServers, files: FileCache, is_offered: Callable[[], bool] = lambda: True
+    ) -> None:
         self._find_servers = find_servers
         self._files = files
+        self._is_offered = is_offered
         self._plans: OrderedDict[RenameArgs, RenamePlan] = OrderedDict()
+
+    def is_offered(self) -> bool:
+        return self._is_offered()
 
     async def prepare(self, args: RenameArgs, ctx: ToolContext) -> None:
         try:
@@ -370,6 +400,10 @@ class LspRenameTool(FileTool[RenameArgs]):
         server, document = await _open(servers, resolve_given(args.path, ctx.cwd))
         if not server.supports("renameProvider"):
             raise Refusal(f"{server.spec.name} does not support renaming.")
+        if server.is_loading:
+            raise Refusal(
+                f"{server.spec.name} is still loading the project, so it does not know all places. Repeat the call."
+            )
         text = document.source.text
         position = _find_position(text, server.map_positions(text), args.path, args.line, None, args.symbol)
         at = {"line": position.line, "character": position.character}
@@ -487,5 +521,5 @@ def _apply_edits(path: str, edits: Sequence[_RawTextEdit], server: LanguageServe
     return RenamedFile(resolved.path, source.text, "".join([*parts, source.text[at:]]), len(spans))
 
 
-def make_tools(find_servers: FindServers, files: FileCache) -> tuple[Tool[Any], ...]:
-    return LspTool(find_servers), LspRenameTool(find_servers, files)
+def make_tools(find_servers: FindServers, files: FileCache, is_offered: Callable[[], bool]) -> tuple[Tool[Any], ...]:
+    return LspTool(find_servers, is_offered), LspRenameTool(find_servers, files, is_offered)

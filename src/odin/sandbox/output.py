@@ -397,7 +397,7 @@ MAX_UNREAD_BYTES = 64_000_000
 class InputPipe:
     """The input of a process, written by the event loop, so that a program that does not read cannot block Odin.
 
-    `is_open` is False once the program has closed its side, or has left too much unread.
+    `is_open` is False once the program has closed its side, or has left too much unread; then `on_lost` is called.
     """
 
     def __init__(self, fd: int) -> None:
@@ -406,6 +406,7 @@ class InputPipe:
         self._fd = fd
         self._unread = bytearray()
         self._loop = asyncio.get_running_loop()
+        self.on_lost: Callable[[], None] = lambda: None
 
     @property
     def is_open(self) -> bool:
@@ -419,7 +420,7 @@ class InputPipe:
         self._unread += data
         if was_waiting:
             if len(self._unread) > MAX_UNREAD_BYTES:
-                self.close()
+                self._give_up()
             return
         self._flush()
         if self._unread and self.is_open:
@@ -437,7 +438,11 @@ class InputPipe:
         except BlockingIOError:
             return
         except OSError:
-            self.close()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.close()
+        self._loop.call_soon(self.on_lost)
 
     def close(self) -> None:
         if self.is_open:
