@@ -3,7 +3,8 @@
 from typing import Any
 
 from odin.models.local_servers import choose_strategy, parse_parameter_count
-from odin.providers.whole_files.file_change import complete_file, find_elision, find_fault, make_calls, make_edits
+from odin.providers.whole_files.file_change import find_fault, make_calls, make_edits
+from odin.providers.whole_files.file_completion import complete_file, find_elision
 from odin.providers.whole_files.project_tests import find_test_command
 from odin.providers.whole_files.prompt_intent import read_prompt
 from odin.providers.whole_files.task_context import (
@@ -32,7 +33,7 @@ SCRIPT = (
         ("Here is the updated `a.py`:\n```python\nx = 1\n```", "a.py", "x = 1\n"),
         ("```python a.py\nx = 1\n```", "a.py", "x = 1\n"),
         ("```a.py\nx = 1\n```", "a.py", "x = 1\n"),
-        ("```python\n# a.py\nx = 1\n```", "a.py", "x = 1\n"),
+        ("```python\n# a.py\nx = 1\n```", "a.py", "# a.py\nx = 1\n"),
         ("Makefile\n```makefile\ntest:\n\ttrue\n```", "Makefile", "test:\n\ttrue\n"),
         ("README.md\n```markdown\n# A\n\n```sh\nrun\n```\n\nend\n```", "README.md", "# A\n\n```sh\nrun\n```\n\nend\n"),
         ("README.md\n````markdown\n# A\n```\nrun\n```\n````", "README.md", "# A\n```\nrun\n```\n"),
@@ -76,20 +77,20 @@ def test_commands_deletions_replacements_and_prose_are_told_apart() -> None:
     ],
 )
 def test_a_part_of_a_file_is_merged_into_it(path: str, new: str, expected: str) -> None:
-    assert complete_file(path, new, SCRIPT if path == "a.js" else CODE, removes=False) == expected
+    assert complete_file(path, new, SCRIPT if path == "a.js" else CODE, "Do it.") == expected
 
 
 def test_a_task_that_removes_definitions_gets_what_the_model_wrote() -> None:
     new = CODE.replace("def two():\n    return 2\n\n\n", "")
-    assert complete_file("a.py", new, CODE, removes=True) == new
-    assert complete_file("a.py", new, CODE, removes=False) == CODE
+    assert complete_file("a.py", new, CODE, "Remove two.") == new
+    assert complete_file("a.py", new, CODE, "Fix one.") == CODE
 
 
 @each(
     "path, text, fault",
     [
         ("a.py", "def f(:\n", "line 1"),
-        ("a.json", '{"a": 1,}', "a.json would not be valid"),
+        ("a.json", '{"a" 1}', "a.json would not be valid"),
         ("a.toml", "a = \n", "a.toml would not be valid"),
         ("a.go", "func f() {\n", "'{' is never closed"),
         ("a.js", "f(')');\n// )\nconst s = `}`;\n", ""),
@@ -100,13 +101,15 @@ def test_a_task_that_removes_definitions_gets_what_the_model_wrote() -> None:
     ],
 )
 def test_what_cannot_be_right_is_found_before_it_is_written(path: str, text: str, fault: str) -> None:
-    found = find_fault(path, text, "old = 1\n")
+    found = find_fault(path, text, "{}" if path == "a.json" else "old = 1\nolder = 2\n")
     assert (fault in found) if fault else not found
 
 
 def test_an_ellipsis_that_was_in_the_file_stays() -> None:
     assert find_elision("def f():\n    ...\n", "def f():\n    ...\n") == ""
-    assert find_elision("def f():\n    ...\n") == "..."
+    assert find_elision("def f():\n    ...\n", "def f():\n    a\n    b\n") == "..."
+    assert find_elision("def f():\n    ...\n") == "", "a new file may have stubs"
+    assert find_elision("def f():\n    # ... rest of the code\n") == "# ... rest of the code"
 
 
 @each(

@@ -1,33 +1,15 @@
-"""Turns the new content of a file into minimal exact edits, after it has been completed and checked.
+"""Turns the new content of a file into minimal exact edits, after it has been cleaned and checked."""
 
-Small models leave out what they do not change. Parts of a file are merged by their definitions; a file in which
-something is abbreviated otherwise is refused, because writing it would delete code.
-"""
-
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
-_ELISION = re.compile(
-    r"^\s*(?:(?:#|//|--|;|/\*|<!--|\*)+\s*)?[\[(<{]?\s*(?:\.{3}|…)\s*(?:.*\b(?:exist|rest|remain|unchanged|same|other|previous|code|omitted)\w*.*)?"
-    r"[\])>}]?\s*(?:\*/|-->)?$"
-    r"|^\s*(?:#|//|--|;|/\*|<!--)+.*\b(?:rest of|remaining|existing|unchanged|other)\b.*"
-    r"\b(?:code|file|functions?|methods?|content|lines|imports?|remains?|unchanged|same)\b.*$",
-    re.IGNORECASE,
-)
-_DEFINITION = re.compile(
-    r"(?:export\s+|default\s+|async\s+|pub\s+|static\s+)*"
-    r"(?:(?:def|class|function\*?|fn|struct|interface|enum|type|trait)\s+(?P<name>[A-Za-z_$][\w$]*)"
-    r"|func\s+(?:\([^)]*\)\s*)?(?P<func>[A-Za-z_]\w*)"
-    r"|(?:const|let|var)\s+(?P<bound>[A-Za-z_$][\w$]*)"
-    r"|(?P<assigned>[A-Za-z_]\w*)\s*(?::[^=]+)?=(?!=))"
-)
-_IMPORT = re.compile(r"(?:import|from|use|#include|package|require)\b|(?:const|let|var)\s.*\brequire\(")
-_TRAILER = re.compile(r"if __name__\b|module\.exports\b|export\s*\{|main\(\)|export default \w+;?$")
-_CODE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".rb")
+from odin.providers.whole_files.file_completion import find_elision
+from odin.providers.whole_files.json_text import parse_json
+from odin.providers.whole_files.written_reply import find_commented_path
+
 _BRACKETED = (".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".css")
 _NUMBERED = re.compile(r"^ *(\d+)(?:\t|: ?|\| ?| )(.*)$")
 _MAX_EDITS = 8
@@ -38,11 +20,14 @@ class FileEdit(Struct, frozen=True):
     new: str
 
 
-def find_elision(text: str, old: str = "") -> str:
-    """Return the line that stands for something left out, or "". Lines of the old file do not count."""
-    kept = set(old.splitlines())
-    lines = text.splitlines()
-    return next((line.strip() for line in lines if line not in kept and _ELISION.match(line)), "")
+def clean_text(path: str, text: str, old: str) -> str:
+    """Return what a model wrote for a file without what belongs to the reply: line numbers, the path in a comment.
+
+    Numbers in front of the lines of the old file, or of a new one, may be data.
+    """
+    if old.strip() and strip_line_numbers(old) == old:
+        text = strip_line_numbers(text)
+    return _use_tabs(path, _strip_path_comment(path, text, old))
 
 
 def strip_line_numbers(text: str) -> str:
@@ -58,113 +43,45 @@ def strip_line_numbers(text: str) -> str:
     return "\n".join(match[2] for match in matches) + ("\n" if text.endswith("\n") else "")
 
 
-# --- completing a part of a file ---
+def _strip_path_comment(path: str, text: str, old: str) -> str:
+    """Return a text without a first line that only names its path, unless the old file has it."""
+    first, _, rest = text.partition("\n")
+    named = find_commented_path(first, (path,))
+    if not named or named.rpartition("/")[2] != path.rpartition("/")[2] or first in old.splitlines():
+        return text
+    return rest.lstrip("\n")
 
 
-class _Part(Struct):
-    """Top-level lines of a file that belong together. `name` is what they define, or "" ."""
-
-    name: str
-    lines: list[str]
-
-
-def complete_file(path: str, new: str, old: str, *, removes: bool) -> str:
-    """Return the whole new file if `new` is only the part of it that changes; else `new`.
-
-    It is a part if it defines something the old file defines, or only new things, and lacks others of the old file.
-    With `removes`, the task itself takes definitions away, so that a file that lacks some may be whole.
-    """
-    if not path.endswith(_CODE_ENDINGS) or not old.strip():
-        return new
-    elided = find_elision(new, old)
-    old_parts = _split_parts(old)
-    new_parts = _split_parts("\n".join(line for line in new.splitlines() if not elided or not _ELISION.match(line)))
-    old_names = [part.name for part in old_parts if part.name]
-    new_names = [part.name for part in new_parts if part.name]
-    lost = [name for name in old_names if name not in new_names]
-    if not new_names or not lost or (removes and not elided):
-        return new
-    if not set(new_names) & set(old_names) and not elided and len(new) > len(old) // 2:
-        return new
-    return _merge_parts(old_parts, new_parts)
+def _use_tabs(path: str, text: str) -> str:
+    """Return a Makefile whose recipes start with tabs: with spaces, make refuses it."""
+    if path.rpartition("/")[2] not in ("Makefile", "makefile", "GNUmakefile") and not path.endswith(".mk"):
+        return text
+    return re.sub(r"(?m)^ {2,8}(?=\S)", "\t", text)
 
 
-def _split_parts(text: str) -> list[_Part]:
-    """Split a file at its top-level definitions. Decorators and comments directly above belong to a definition."""
-    parts: list[_Part] = [_Part("", [])]
-    for line in text.splitlines():
-        top = bool(line) and not line[0].isspace() and line[0] not in ")]}"
-        found = _DEFINITION.match(line) if top else None
-        if top and (_IMPORT.match(line) or _TRAILER.match(line)):
-            if parts[-1].name:
-                parts.append(_Part("", []))
-        elif found:
-            name = next(value for value in found.groupdict().values() if value)
-            parts.append(_Part(name, _take_leading(parts[-1])))
-        elif top and parts[-1].name and not line.startswith(("#", "//", "@", "/*", "*", "else", "except", "finally")):
-            parts.append(_Part("", []))
-        parts[-1].lines.append(line)
-    return [part for part in parts if part.lines]
+def replace_loosely(text: str, old: str, new: str) -> str | None:
+    """Return a text with other lines instead of the old ones, whose spaces may differ; None if they are not there."""
+    if old and old in text:
+        return text.replace(old, new, 1)
+    wanted = [line.strip() for line in old.strip("\n").split("\n")]
+    lines = text.splitlines(keepends=True)
+    for at in range(len(lines) - len(wanted) + 1):
+        found = lines[at : at + len(wanted)]
+        if any(wanted) and [line.strip() for line in found] == wanted:
+            fitted = _fit_indentation(new.strip("\n"), old, found)
+            return "".join((*lines[:at], fitted, *lines[at + len(wanted) :]))
+    return None
 
 
-def _take_leading(part: _Part) -> list[str]:
-    """Remove and return the decorators and comments at the end of a part."""
-    at = len(part.lines)
-    while at and part.lines[at - 1].startswith(("@", "#", "//")) and not part.lines[at - 1].startswith("#!"):
-        at -= 1
-    taken, part.lines = part.lines[at:], part.lines[:at]
-    return taken
-
-
-def _merge_parts(old: list[_Part], new: list[_Part]) -> str:
-    """Return the old file with the definitions of the new parts, new ones after the last definition."""
-    merged = [_Part(part.name, list(part.lines)) for part in old]
-    by_name = {part.name: part for part in merged if part.name}
-    for part in new:
-        if not part.name:
-            _add_imports(merged, part)
-        elif part.name in by_name:
-            target = by_name[part.name]
-            target.lines = [*_strip_blank(part.lines), *_find_trailing_blank(target.lines)]
-        else:
-            last = max((at for at, one in enumerate(merged) if one.name), default=len(merged) - 1)
-            gap = _find_trailing_blank(merged[last].lines) or _find_usual_gap(merged)
-            merged[last].lines = [*_strip_blank(merged[last].lines), *_find_usual_gap(merged)]
-            merged.insert(
-                last + 1, _Part(part.name, [*_strip_blank(part.lines), *(gap if last + 1 < len(merged) else [])])
-            )
-            by_name[part.name] = merged[last + 1]
-    return "\n".join(line for part in merged for line in part.lines).rstrip("\n") + "\n"
-
-
-def _add_imports(merged: list[_Part], part: _Part) -> None:
-    """Add import lines that the file does not have to its head."""
-    have = {line for one in merged for line in one.lines}
-    added = [line for line in part.lines if _IMPORT.match(line) and line not in have and not line.startswith("package")]
-    if not added:
-        return
-    head = merged[0] if not merged[0].name else None
-    if head is None:
-        merged.insert(0, _Part("", [*added, "", ""]))
-        return
-    at = max((number + 1 for number, line in enumerate(head.lines) if _IMPORT.match(line)), default=0)
-    head.lines[at:at] = added if at else [*added, ""]
-
-
-def _find_usual_gap(parts: list[_Part]) -> list[str]:
-    gaps = [_find_trailing_blank(part.lines) for part in parts[:-1] if part.name]
-    return max(gaps, key=len, default=[""]) or [""]
-
-
-def _strip_blank(lines: list[str]) -> list[str]:
-    end = len(lines)
-    while end and not lines[end - 1].strip():
-        end -= 1
-    return lines[:end]
-
-
-def _find_trailing_blank(lines: list[str]) -> list[str]:
-    return lines[len(_strip_blank(lines)) :]
+def _fit_indentation(new: str, old: str, found: Sequence[str]) -> str:
+    """Return new lines with the indentation that the old ones have in the file."""
+    known = {line.strip(): line.rstrip("\n") for line in found}
+    written = next(line for line in old.split("\n") if line.strip())
+    indent = known[written.strip()].partition(written.strip())[0].removesuffix(written.partition(written.strip())[0])
+    lines = (
+        [known.get(line.strip(), f"{indent}{line}" if line.strip() else "") for line in new.split("\n")] if new else []
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 # --- checking ---
@@ -177,15 +94,17 @@ def find_fault(path: str, text: str, old: str = "") -> str:
     if old.strip() and not text.strip():
         return f"{path} is empty. Write the complete file, or DELETE {path}."
     fault = _find_syntax_fault(path, text)
-    return f"{path} would not be valid: {fault}" if fault else ""
+    if not fault or (old.strip() and _find_syntax_fault(path, old) and not path.endswith((".py", ".toml"))):
+        return ""
+    return f"{path} would not be valid: {fault}"
 
 
 def _find_syntax_fault(path: str, text: str) -> str:
     try:
         if path.endswith((".py", ".pyi")):
             compile(text, path, "exec", dont_inherit=True)
-        elif path.endswith(".json") and "tsconfig" not in path:
-            json.loads(text)
+        elif path.endswith(".json"):
+            parse_json(text)
         elif path.endswith(".toml"):
             import tomllib
 
@@ -200,7 +119,9 @@ def _find_syntax_fault(path: str, text: str) -> str:
     return ""
 
 
-_SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL)
+_SKIPPED = re.compile(
+    r"(?<!:)//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL
+)
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 

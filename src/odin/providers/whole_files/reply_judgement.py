@@ -4,8 +4,10 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from odin.providers.whole_files.file_change import complete_file, find_fault, make_calls, strip_line_numbers
+from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
+from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 from odin.providers.whole_files.turn_history import TurnFacts
 from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
@@ -13,7 +15,8 @@ from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply,
 NO_REPLY = "(The model replied nothing.)"
 _MAX_OUTPUT_CHARS = 3_000
 
-Calls = tuple[tuple[str, dict[str, Any]], ...]
+ToolUse = tuple[str, dict[str, Any]]
+Calls = tuple[ToolUse, ...]
 
 
 class ReplyOutcome(Struct, frozen=True):
@@ -42,7 +45,7 @@ class ReplyJudge:
         """Return what a reply of the model comes to."""
         if text.strip() in ("", NO_REPLY):
             return ReplyOutcome(text, fault="The reply was empty.")
-        reply = parse_reply(text, self.facts.sizes)
+        reply = parse_reply(text, {*self.facts.sizes, *(path for path in self.reading.paths if "." in path)})
         files = [*reply.files, *self._place_blocks(reply)]
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
         if not self.can_edit or self.reading.asks_only:
@@ -99,42 +102,70 @@ class ReplyJudge:
         """True if a command has not run since the last change."""
         return bool(calls) or command not in self.facts.fresh
 
-    def _make_file_calls(
-        self, files: Iterable[WrittenBlock]
-    ) -> tuple[list[tuple[str, dict[str, Any]]], str, list[str]]:
-        """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are."""
-        calls: list[tuple[str, dict[str, Any]]] = []
-        unchanged: list[str] = []
-        newest = {self.facts.project.resolve(block.path) or block.path: block for block in files}
-        for path, block in newest.items():
+    def _make_file_calls(self, files: Iterable[WrittenBlock]) -> tuple[list[ToolUse], str, list[str]]:
+        """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are.
+
+        Several blocks of one file are applied one after the other: a model may write its parts, or quote it first.
+        """
+        texts: dict[str, str] = {}
+        for block in files:
+            path = self._resolve_path(block.path)
             old = self.facts.files.get(path)
             if old is None and path in self.facts.sizes:
-                return calls, f"{path} was not shown, so it cannot be written whole.", unchanged
-            new = strip_line_numbers(block.text)
-            new = complete_file(path, new, old or "", removes=self.reading.removes)
-            if new == old:
+                return [], f"{path} was not shown, so it cannot be written whole.", []
+            written = clean_text(path, block.text, old or "")
+            known = texts.get(path)
+            if known is None or is_continued(path, written, known):
+                texts[path] = complete_file(path, written, old or "" if known is None else known, self.reading.text)
+        calls: list[ToolUse] = []
+        unchanged: list[str] = []
+        for path, text in texts.items():
+            old = self.facts.files.get(path)
+            if text == old:
                 unchanged.append(path)
-                continue
-            if fault := find_fault(path, new, old or ""):
-                return calls, fault, unchanged
-            calls.append(make_calls(path, new, old))
+            elif fault := find_loss(path, text, old or "", self.reading.text) or find_fault(path, text, old or ""):
+                return [], fault, unchanged
+            else:
+                calls.append(make_calls(path, text, old))
         return calls, "", unchanged
 
-    def _make_replacements(self, reply: WrittenReply) -> tuple[list[tuple[str, dict[str, Any]]], str]:
-        calls: list[tuple[str, dict[str, Any]]] = []
+    def _resolve_path(self, written: str) -> str:
+        """Return the file that a written path means. A model may invent folders: `src/calc.py` for the only calc.py."""
+        path = written.removeprefix(f"{self.facts.cwd}/").removeprefix("./")
+        if found := self.facts.project.resolve(path):
+            return found
+        folder, _, name = path.rpartition("/")
+        is_folder = folder in self.reading.text or self.facts.project.list_under(folder)
+        if not folder or is_folder or path in self.reading.text:
+            return path
+        return self.facts.project.resolve(name) or path
+
+    def _make_replacements(self, reply: WrittenReply) -> tuple[list[ToolUse], str]:
         texts: dict[str, str] = {}
         for one in reply.replacements if self.can_edit else ():
-            path = self.facts.project.resolve(one.path) or one.path
-            old = texts.get(path, self.facts.files.get(path, ""))
-            found = _find_loosely(old, one.old)
-            if not found:
-                return [], f"The SEARCH lines were not found in {path}. Copy them exactly."
-            texts[path] = old.replace(found, one.new, 1)
+            path = self._resolve_path(one.path) if one.path else self._find_only_path(one.old)
+            old = texts.get(path, self.facts.files.get(path))
+            if old is None and (one.old or not path):
+                return [], f"{path or 'A file'} was not shown. Write the path and the complete file."
+            old = old or ""
+            text = (
+                replace_loosely(old, one.old, one.new)
+                if one.old
+                else complete_file(path, f"{one.new}\n", old, self.reading.text)
+            )
+            if text is None:
+                return [], f"The lines to replace were not found in {path}. Write the complete file."
+            texts[path] = text
+        calls: list[ToolUse] = []
         for path, text in texts.items():
-            calls.append(make_calls(path, text, self.facts.files[path]))
+            old = self.facts.files.get(path)
+            if fault := find_fault(path, text, old or ""):
+                return [], fault
+            if text != old:
+                calls.append(make_calls(path, text, old))
         return calls, ""
 
-    def _make_deletions(self, reply: WrittenReply) -> list[tuple[str, dict[str, Any]]]:
+    def _make_deletions(self, reply: WrittenReply) -> list[ToolUse]:
         paths = [found for path in reply.deletions if (found := self.facts.project.resolve(path))]
         if not paths or not self.can_edit:
             return []
@@ -147,35 +178,25 @@ class ReplyJudge:
         if reply.files:
             return []
         blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
+        if len(blocks) > 1:
+            blocks = [block for block in blocks if not block.is_usage]
         if len(blocks) != 1:
             return []
-        path = self._find_only_path(blocks[0])
-        return [WrittenBlock(blocks[0].text, path, blocks[0].language, blocks[0].is_closed)] if path else []
+        path = self._find_only_path(blocks[0].text)
+        return [replace(blocks[0], path=path)] if path else []
 
-    def _find_only_path(self, block: WrittenBlock) -> str:
-        """Return the only file of the prompt, or the only one that has most lines of the block."""
+    def _find_only_path(self, text: str) -> str:
+        """Return the only file of the prompt, or the only one that has most of these lines."""
         named = [self.facts.project.resolve(path) or path for path in self.reading.paths if "." in path]
         if len(set(named)) == 1:
             return named[0]
-        lines = [line for line in block.text.splitlines() if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip()]
         alike = [
             path
-            for path, text in self.facts.files.items()
-            if sum(line in text.splitlines() for line in lines) * 2 >= len(lines)
+            for path, known in self.facts.files.items()
+            if sum(line in known.splitlines() for line in lines) * 2 >= len(lines)
         ]
         return alike[0] if len(alike) == 1 else ""
-
-
-def _find_loosely(text: str, old: str) -> str:
-    """Return the lines of a text that equal the old ones but for spaces at their ends; "" if they are not there."""
-    if old and old in text:
-        return old
-    wanted = [line.strip() for line in old.strip("\n").split("\n")]
-    lines = text.splitlines(keepends=True)
-    for at in range(len(lines) - len(wanted) + 1):
-        if wanted and [line.strip() for line in lines[at : at + len(wanted)]] == wanted:
-            return "".join(lines[at : at + len(wanted)]).removesuffix("\n")
-    return ""
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:

@@ -1,7 +1,8 @@
 """Parses the reply of a small model: whole files in code blocks after their paths, deletions, commands, and prose.
 
 A model of this size seldom keeps to a format, so the path may stand in a heading, in the opening line of the block or
-in a comment at its start. A block without a path stays prose; `turn.py` may still find the file it belongs to.
+in a comment at its start, and a change may come as a diff or as a command that writes a file. A block without a path
+stays prose; `reply_judgement.py` may still find the file it belongs to.
 """
 
 import re
@@ -9,20 +10,60 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-_FENCE = re.compile(r"^\s*(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
+_FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
 _ACTION = re.compile(r"^[\s>*`-]*(?P<verb>RUN|DELETE)\b[*`:]*\s+`?(?P<rest>\S.*?)`*\s*$")
 _PATH = re.compile(r"[\w@.+~-]*(?:/[\w@.+~-]+)*\.?[\w+-]+")
-_HEADING = re.compile(
-    r"^[\s#>*+-]*(?:\d+[.)]\s*)?(?:(?:\w+ ){0,4}(?:file|path|filename|content|contents|version)(?: of| for)?\s*:?\s*)?"
-    r"[`*\"']*(?P<path>[^\s`*\"':]+)[`*\"']*\s*(?:\([^)]*\))?\s*:?[`*]*\s*$",
-    re.IGNORECASE,
+_FILE_NAME = re.compile(r"^\.?[\w-]+[\w.-]*\.[A-Za-z]\w{0,7}$|^\.\w{3,}$")
+_PRODUCTS = frozenset(
+    ("node.js", "next.js", "vue.js", "react.js", "express.js", "three.js", "d3.js", "asp.net", "vb.net")
 )
-_QUOTED_PATH = re.compile(r"[`*\"']+([^\s`*\"']+)[`*\"']+")
-_COMMENTED_PATH = re.compile(r"^\s*(?:#|//|--|;|/\*|<!--)\s*(?:file(?:name)?:\s*)?(?P<path>[^\s*]+)\s*(?:\*/|-->)?\s*$")
+"""Names of products that look like files."""
 _PLAIN_NAMES = frozenset(
     ("Makefile", "Dockerfile", "LICENSE", "Procfile", "Gemfile", "Rakefile", "justfile", "VERSION")
 )
-_SHELLS = frozenset(("sh", "bash", "shell", "console", "zsh", "terminal"))
+_DECORATION = " \t#>*+-=`\"'[]:"
+"""What may stand around the path in a heading."""
+_LABELLED_PATH = re.compile(
+    r"^(?:[\w',]+ ){0,6}?(?:files?|path|filename|contents?|version|code|script|module|in|for|to|of|updated?|modified"
+    r"|fixed|corrected|changed?|edit|new|create|called|named)(?::\s*|\s+)[`*\"']*(?P<path>[^\s`*\"':]+)[`*\"':]*\s*$",
+    re.IGNORECASE,
+)
+"""A few words that say "here is the file", then the path: `Here is the updated calc.py`."""
+_QUOTED = re.compile(r"[`*\"']+([^\s`*\"']+)[`*\"']+")
+_WORD = re.compile(r"[^\s`*\"'(),:;]+")
+_USAGE = re.compile(
+    r"\b(?:run|running|runs|execute|usage|example|outputs?|prints?|result|imports?|calls?)\b"
+    r"|\b(?:use|using|test|try)\s+(?:it|this|the|your|[`*\"']*\S+\.\w+)",
+    re.IGNORECASE,
+)
+"""A sentence about using a file. The block below it shows a call or an output."""
+_CONTENT = re.compile(
+    r"\b(?:updat|modif|chang|fix|correct|creat|add|replac|edit|implement|refactor|renam|sav|put|contents?\b|version\b"
+    r"|complete\b|full\b|new\b|code for\b)",
+    re.IGNORECASE,
+)
+"""A sentence about what a file contains, whatever else it says."""
+_COMMENTED_PATH = re.compile(
+    r"^\s*(?:#|//|--|;|/\*|<!--)+\s*(?:(?:new |updated |modified )?(?:file ?(?:name)?|path|updated|modified)\s*:?\s+)?"
+    r"[`'\"]?(?P<path>[^\s*`'\":]+)[`'\"]?:?(?:\s+[-(].*?)?\s*(?:\*/|-->)?\s*$",
+    re.IGNORECASE,
+)
+_SHELLS = frozenset(("sh", "bash", "shell", "console", "zsh", "terminal", "shell-session", "cmd", "powershell"))
+_OTHER_LANGUAGE = re.compile(r"\.(?:py|pyi|[cm]?[jt]sx?|go|rs|java|c|h|cpp|rb|php|json|toml|html?|css|xml|kt|swift)$")
+"""Files whose content is never shell."""
+_DIFFS = frozenset(("diff", "patch", "udiff"))
+_DIFF_HEADER = re.compile(r"^(?:diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ |new file mode |\\ No newline)")
+_MARKDOWN = (".md", ".markdown", ".mdx", ".rst")
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(?P<mark>\w+)\1")
+_WRITING_HEREDOC = re.compile(
+    r"^\s*(?:\$ )?cat\s*(?:>\s*(?P<path>[^\s<>]+)\s*<<-?\s*(['\"]?)(?P<mark>\w+)\2"
+    r"|<<-?\s*(['\"]?)(?P<mark2>\w+)\4\s*>\s*(?P<path2>[^\s<>]+))\s*$"
+)
+"""`cat > path <<'EOF'` and `cat <<'EOF' > path`: the lines up to the mark are a file."""
+_SPANNING = re.compile(
+    r"\\$|<<-?\s*['\"]?\w+|^\s*(?:for|if|while|until|case|cd|function)\b|^\s*\w+\(\)\s*\{", re.MULTILINE
+)
+"""Shell text whose lines belong together: here-documents, continued lines, loops, functions, a change of folder."""
 _SEARCH = re.compile(r"^<{5,9} ?SEARCH\s*$")
 _DIVIDER = re.compile(r"^={5,9}\s*$")
 _REPLACE = re.compile(r"^>{5,9} ?REPLACE\s*$")
@@ -30,20 +71,29 @@ _MAX_COMMANDS = 3
 
 
 class WrittenBlock(Struct, frozen=True):
-    """A code block. `path` is "" if none was written; `is_closed` is False if the reply ended inside it."""
+    """A code block. `path` is "" if none was written; `is_closed` is False if the reply ended inside it.
+
+    `intro` is the line of prose above it.
+    """
 
     text: str
     path: str = ""
     language: str = ""
     is_closed: bool = True
+    intro: str = ""
 
     @property
     def is_shell(self) -> bool:
         return not self.path and self.language.casefold() in _SHELLS
 
+    @property
+    def is_usage(self) -> bool:
+        """True if the block shows how something is used, or what it prints."""
+        return is_usage(self.intro) or self.language.casefold() in ("text", "plaintext", "output", "console")
+
 
 class Replacement(Struct, frozen=True):
-    """A SEARCH/REPLACE block."""
+    """A SEARCH/REPLACE block, or a part of a diff. `old` is "" if lines are only added."""
 
     path: str
     old: str
@@ -75,7 +125,18 @@ def is_path(text: str, known: Collection[str] = ()) -> bool:
         return True
     name = text.rpartition("/")[2]
     shaped = _PATH.fullmatch(text) is not None and not text.endswith((".", "/")) and not text.startswith("/")
-    return shaped and (name in _PLAIN_NAMES or bool(re.search(r"^\.?[\w-]+[\w.-]*\.[A-Za-z]\w{0,7}$|^\.\w{3,}$", name)))
+    return shaped and (name in _PLAIN_NAMES or (bool(_FILE_NAME.search(name)) and text.casefold() not in _PRODUCTS))
+
+
+def is_usage(sentence: str) -> bool:
+    """True if a sentence announces a call or an output, not the content of a file."""
+    return bool(_USAGE.search(sentence)) and not _CONTENT.search(sentence)
+
+
+def find_commented_path(line: str, known: Collection[str] = ()) -> str:
+    """Return the path that a comment line consists of, or ""."""
+    found = None if line.startswith("#!") else _COMMENTED_PATH.match(line)
+    return found["path"].removeprefix("./") if found is not None and is_path(found["path"], known) else ""
 
 
 def starts_action(line: str) -> bool:
@@ -84,7 +145,7 @@ def starts_action(line: str) -> bool:
 
 
 def parse_reply(text: str, known: Collection[str] = ()) -> WrittenReply:
-    """Parse a whole reply. `known` are the paths of existing files."""
+    """Parse a whole reply. `known` are the paths of existing files and those that the prompt names."""
     return _ReplyParser(text, known).parse()
 
 
@@ -107,11 +168,12 @@ class _ReplyParser:
             if fence is not None:
                 at = self._read_block(at, fence)
             elif _SEARCH.match(line):
-                at = self._read_replacement(self._lines, at, self._take_heading())
+                at = self._read_replacement(self._lines, at, self._take_heading()[0])
             else:
-                if not self._read_action(line):
+                read = self._read_action(self._lines, at)
+                if not read:
                     self._prose.append(line)
-                at += 1
+                at += read or 1
         return WrittenReply(
             re.sub(r"\n{3,}", "\n\n", "\n".join(self._prose)).strip(),
             tuple(self._files),
@@ -121,56 +183,105 @@ class _ReplyParser:
             tuple(dict.fromkeys(self._commands))[:_MAX_COMMANDS],
         )
 
-    def _read_action(self, line: str) -> bool:
-        action = _ACTION.match(line)
+    def _read_action(self, lines: list[str], at: int) -> int:
+        """Read the command or deletion of this line; return how many lines it has, 0 if it is none."""
+        action = _ACTION.match(lines[at])
         if action is None:
-            return False
+            return 0
         rest = action["rest"].strip().strip("`").strip()
         if action["verb"] == "RUN":
-            self._commands.append(rest)
-        else:
-            names = [name.strip("`'\",") for name in rest.split() if name not in ("and", "file")]
-            if not all(is_path(name, self._known) for name in names):
-                return False
-            self._deletions += names
-        return True
+            document = _HEREDOC.search(rest)
+            end = _find_line(lines, at + 1, re.compile(rf"\s*{document['mark']}\s*$")) if document else -1
+            if end < 0:
+                self._commands.append(rest)
+                return 1
+            self._read_shell([rest, *lines[at + 1 : end + 1]])
+            return end + 1 - at
+        names = [name.strip("`'\",") for name in rest.split() if name not in ("and", "file")]
+        if not all(is_path(name, self._known) for name in names):
+            return 0
+        self._deletions += names
+        return 1
+
+    def _read_shell(self, lines: list[str]) -> None:
+        """Add the files that a shell text writes, and what is left of it as a command."""
+        left = self._take_written_files(lines)
+        if any(line.strip() for line in left):
+            self._commands.append("\n".join(left).strip())
+
+    def _take_written_files(self, lines: list[str]) -> list[str]:
+        """Add the files that `cat > path <<'EOF'` writes; return the other lines."""
+        left: list[str] = []
+        at = 0
+        while at < len(lines):
+            found = _WRITING_HEREDOC.match(lines[at])
+            mark = (found["mark"] or found["mark2"]) if found else ""
+            end = _find_line(lines, at + 1, re.compile(rf"\s*{mark}\s*$")) if found else -1
+            if found is None or end < 0:
+                left.append(lines[at])
+                at += 1
+                continue
+            path = (found["path"] or found["path2"]).strip("'\"")
+            self._files.append(WrittenBlock(_join(lines[at + 1 : end]), path.removeprefix("./")))
+            at = end + 1
+        return left
 
     def _read_block(self, at: int, fence: re.Match[str]) -> int:
         """Read the block that this line opens; return where the text goes on."""
-        info = fence["info"].strip()
-        path = self._take_heading()
-        language, _, rest = info.partition(" ")
-        named = re.sub(r"^(?:title|file|filename|path)\s*=\s*", "", rest).strip(" \"'")
-        if not path and named and is_path(named, self._known):
-            path = named
-        if not path and is_path(language, self._known) and ("." in language or language in self._known):
-            path, language = language, ""
-        language = re.split(r"[:{=]", language)[0]
-        end = self._find_close(at, fence["fence"], path)
-        body = self._lines[at + 1 : end if end >= 0 else len(self._lines)]
+        intro = next((line for line in reversed(self._prose) if line.strip()), "")
+        path, is_sentence = self._take_heading()
+        language, info_path = self._read_info(fence["info"])
+        path = path or info_path
+        end = self._find_close(
+            at, fence["fence"], is_markdown=path.endswith(_MARKDOWN) or language in ("markdown", "md")
+        )
+        body = [
+            _dedent(line, len(fence["indent"])) for line in self._lines[at + 1 : end if end >= 0 else len(self._lines)]
+        ]
         if any(_SEARCH.match(line) for line in body):
             inner = 0
             while inner < len(body):
                 inner = self._read_replacement(body, inner, path) if _SEARCH.match(body[inner]) else inner + 1
+        elif language in _DIFFS or _is_diff(body):
+            self._read_diff(body, path)
         elif not path and self._is_only_actions(body):
-            for line in body:
-                self._read_action(line)
+            inner = 0
+            while inner < len(body):
+                inner += self._read_action(body, inner) or 1
         else:
-            self._add_block(body, path, language, is_closed=end >= 0)
+            if language in _SHELLS and (is_sentence or _OTHER_LANGUAGE.search(path)):
+                path = ""
+            block = WrittenBlock("", path.removeprefix("./"), language, end >= 0, intro)
+            self._add_block(body, block)
         return end + 1 if end >= 0 else len(self._lines)
+
+    def _read_info(self, info: str) -> tuple[str, str]:
+        """Return the language and the path in the opening line of a block, "" for what is missing."""
+        words = [word for word in re.split(r"[\s:(){}#=\"',]+", info) if word]
+        path = next((word for word in words if "." in word[1:] and is_path(word, self._known)), "")
+        if not path and words and words[0] in self._known:
+            path = words[0]
+        language = words[0].casefold() if words and words[0] != path else ""
+        return language, path
 
     def _is_only_actions(self, body: list[str]) -> bool:
         lines = [line for line in body if line.strip()]
-        return bool(lines) and all(_ACTION.match(line) for line in lines)
+        return (
+            bool(lines)
+            and (_ACTION.match(lines[0]) is not None)
+            and (all(_ACTION.match(line) for line in lines) or _HEREDOC.search(lines[0]) is not None)
+        )
 
-    def _add_block(self, body: list[str], path: str, language: str, *, is_closed: bool) -> None:
-        if not path and body:
-            comment = _COMMENTED_PATH.match(body[0])
-            if comment is not None and is_path(comment["path"], self._known) and not body[0].startswith("#!"):
-                path, body = comment["path"], body[1:]
-        text = "\n".join(body).strip("\n")
-        block = WrittenBlock(f"{text}\n" if text else "", path.removeprefix("./"), language, is_closed)
-        (self._files if path else self._loose).append(block)
+    def _add_block(self, body: list[str], block: WrittenBlock) -> None:
+        path = block.path or (find_commented_path(body[0], self._known) if body else "")
+        if block.language in _SHELLS and _OTHER_LANGUAGE.search(path):
+            path = ""
+        if not path and block.language in _SHELLS:
+            body = self._take_written_files(body)
+            if not any(line.strip() for line in body):
+                return
+        filled = WrittenBlock(_join(body), path, block.language, block.is_closed, block.intro)
+        (self._files if path else self._loose).append(filled)
 
     def _read_replacement(self, lines: list[str], at: int, path: str) -> int:
         """Read the SEARCH/REPLACE block that starts here; return where the text goes on."""
@@ -184,47 +295,116 @@ class _ReplyParser:
         self._replacements.append(Replacement(path.removeprefix("./"), old, new))
         return end + 1
 
-    def _take_heading(self) -> str:
-        """Return the path that the last line of prose names, and remove that line; "" if it names none."""
+    def _read_diff(self, body: list[str], path: str) -> None:
+        """Add the hunks of a diff as replacements."""
+        hunk: list[str] = []
+        for line in [*body, "@@"]:
+            if not line.startswith("@@") and not _DIFF_HEADER.match(line):
+                hunk.append(line)
+                continue
+            self._replacements += [Replacement(path.removeprefix("./"), *pair) for pair in _split_hunk(hunk)]
+            hunk = []
+            named = re.match(r"(?:---|\+\+\+) (?:[ab]/)?(\S+)", line)
+            if named and named[1] != "/dev/null" and is_path(named[1], self._known):
+                path = named[1]
+
+    def _take_heading(self) -> tuple[str, bool]:
+        """Return the path that the last line of prose names, and if the line is a sentence; remove that line."""
         at = next((at for at in range(len(self._prose) - 1, -1, -1) if self._prose[at].strip()), -1)
         if at < max(0, len(self._prose) - 2):
-            return ""
-        line = self._prose[at] if at >= 0 else ""
-        heading = _HEADING.match(line)
-        if heading is not None and is_path(heading["path"], self._known):
+            return "", False
+        path, is_sentence = _find_heading(self._prose[at] if at >= 0 else "", self._known)
+        if path:
             del self._prose[at:]
-            return heading["path"]
-        quoted = [word for word in _QUOTED_PATH.findall(line) if is_path(word, self._known)]
-        if line.rstrip().endswith(":") and len(set(quoted)) == 1:
-            del self._prose[at:]
-            return quoted[0]
-        return ""
+        return path, is_sentence
 
-    def _find_close(self, at: int, fence: str, path: str) -> int:
+    def _find_close(self, at: int, fence: str, *, is_markdown: bool) -> int:
         """Return the line that closes the block; -1 if the reply ends before. A Markdown file has blocks of its own."""
-        nested = 0
-        for number in range(at + 1, len(self._lines)):
-            found = _FENCE.match(self._lines[number])
-            if found is None or found["fence"][0] != fence[0] or len(found["fence"]) < len(fence):
-                continue
-            if not found["info"].strip():
-                if not nested:
-                    return number
-                nested -= 1
-            elif path.endswith((".md", ".markdown", ".mdx", ".rst")):
-                nested += 1
+        fences = [
+            (number, bool(found["info"].strip()))
+            for number in range(at + 1, len(self._lines))
+            if (found := _FENCE.match(self._lines[number])) is not None
+            and found["fence"][0] == fence[0]
+            and len(found["fence"]) >= len(fence)
+        ]
+        is_inner = False
+        for index, (number, has_info) in enumerate(fences):
+            if has_info:
+                is_inner = is_inner or is_markdown
+            elif is_inner:
+                is_inner = False
+            elif is_markdown and self._starts_inner(number) and sum(not info for _, info in fences[index + 1 :]) >= 2:
+                is_inner = True
+            else:
+                return number
         return -1
+
+    def _starts_inner(self, number: int) -> bool:
+        """True if a fence without a language looks like the start of a block: text follows at once, none is before."""
+        before, after = self._lines[number - 1], self._lines[number + 1 : number + 2]
+        return bool(after and after[0].strip()) and (not before.strip() or before.rstrip().endswith(":"))
+
+
+def _find_heading(line: str, known: Collection[str]) -> tuple[str, bool]:
+    """Return the path that a line above a block names, "" if none, and if the line is a sentence around it."""
+    bare = re.sub(r"^[\s#>*+-]*\d+[.)]\s+", "", line)
+    bare = re.sub(r"\s*\([^)]*\)\s*:?[`*]*\s*$", "", bare).strip(_DECORATION)
+    if is_path(bare, known):
+        return bare, False
+    if is_usage(line):
+        return "", False
+    labelled = _LABELLED_PATH.match(bare)
+    if labelled and is_path(labelled["path"], known):
+        return labelled["path"], True
+    named = {word.rstrip(".") for word in _WORD.findall(line) if word.rstrip(".") in known}
+    if not named and line.rstrip().endswith(":"):
+        named = {word for word in _QUOTED.findall(line) if is_path(word, known)}
+    return (named.pop(), True) if len(named) == 1 else ("", False)
+
+
+def _join(lines: list[str]) -> str:
+    text = "\n".join(lines).strip("\n")
+    return f"{text}\n" if text else ""
+
+
+def _dedent(line: str, indent: int) -> str:
+    """Return a line without the indentation that its block has as a whole."""
+    return line[indent:] if not line[:indent].strip() else line
 
 
 def _find_line(lines: list[str], at: int, pattern: re.Pattern[str]) -> int:
     return next((number for number in range(at, len(lines)) if pattern.match(lines[number])), -1)
 
 
+def _is_diff(body: list[str]) -> bool:
+    """True for a block with the marks of a unified diff, whatever language it claims to be."""
+    return any(re.match(r"@@ -\d", line) for line in body) and any(line.startswith(("+", "-")) for line in body)
+
+
+def _split_hunk(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the old and the new lines of a hunk. One without unchanged lines may be about several places."""
+    groups: list[list[str]] = [[]]
+    has_context = any(line.strip() and line[0] not in "+-" for line in lines)
+    for line in lines:
+        if not has_context and line.startswith("-") and groups[-1] and groups[-1][-1].startswith("+"):
+            groups.append([])
+        groups[-1].append(line)
+    for group in groups:
+        old = [line[1:] for line in group if not line.startswith("+")]
+        new = [line[1:] for line in group if not line.startswith("-")]
+        if old != new:
+            yield "\n".join(old).strip("\n"), "\n".join(new).strip("\n")
+
+
 def split_commands(blocks: Collection[WrittenBlock]) -> Iterator[str]:
     """Yield the commands of shell blocks that a model wrote instead of RUN lines."""
     for block in blocks:
-        if block.is_shell:
-            for line in block.text.splitlines():
-                command = line.strip().removeprefix("$ ")
-                if command and not command.startswith("#"):
-                    yield command
+        if not block.is_shell:
+            continue
+        if _SPANNING.search(block.text):
+            yield re.sub(r"^\$ ", "", block.text.strip(), flags=re.MULTILINE)
+            continue
+        for line in block.text.splitlines():
+            command = line.strip().removeprefix("$ ")
+            if command and not command.startswith("#"):
+                yield command

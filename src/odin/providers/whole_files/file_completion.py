@@ -1,0 +1,389 @@
+"""Completes what a small model wrote of a file: it often leaves out what does not change.
+
+Nothing is lost that the task does not ask to lose. A text that lacks parts of the old file is merged with it, part by
+part; where that is not possible, `find_loss` says what would be lost.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from odin.providers.whole_files.file_outline import CODE, Part, join_outline, read_outline, strip_blank
+from odin.providers.whole_files.json_text import (
+    append_items,
+    is_json,
+    list_lost_keys,
+    merge_objects,
+    strip_comments,
+)
+from odin.providers.whole_files.part_merge import PartMerge, find_bound_names, is_used
+
+_REMOVES = re.compile(
+    r"\b(?:remov|delet|drop|get rid|no longer|unused|dead|inline|merg|mov(?:e|ing)|clean|replac|renam|extract|split"
+    r"|call(?:ed)?\b|name of|instead|convert|turn)",
+    re.IGNORECASE,
+)
+"""A task after which a name that it mentions may be gone."""
+_REMOVES_DEFINITIONS = re.compile(
+    r"\b(?:unused|dead code|no longer (?:needed|used)|obsolete)\b"
+    r"|\b(?:remov|delet|drop|get rid|clean|inline|merg)\w*\b[^.]{0,40}"
+    r"\b(?:duplicate\w*|functions?|class(?:es)?|methods?|constants?|definitions?|helpers?"
+    r"|tests?|sections?|keys?|entr(?:y|ies))\b",
+    re.IGNORECASE,
+)
+_REWRITES = re.compile(
+    r"\b(?:rewrite|overwrite|replace|empty|clear|translate|convert|reset|fill)\b[^.]{0,25}\b(?:file|contents?|text"
+    r"|everything|all|whole|entire|into)\b|\bfrom scratch\b|\bstart over\b|\btranslate\b|\bwith only\b"
+    r"|\bonly contains?\b|\b(?:contents?|text) (?:of|to)\b|\bsummar|\bshorten",
+    re.IGNORECASE,
+)
+"""A task that gives a file a new content as a whole."""
+_RESHAPES = re.compile(
+    r"\b(?:simplif|refactor|rewrit|shorten|replac|reduc|clean|convert|us(?:e|ing)|remov|delet)", re.IGNORECASE
+)
+"""A task after which a script may have far fewer lines."""
+_ADDS = re.compile(r"\b(?:add|append|insert|create|implement|write|new|include)\b", re.IGNORECASE)
+_RENAMES = re.compile(r"\b(?:renam\w*|called?|name of)\b", re.IGNORECASE)
+_AT_TOP = re.compile(r"\b(?:at the (?:top|beginning|start)|first line|prepend|in front)\b", re.IGNORECASE)
+_IN_BETWEEN = re.compile(r"\b(?:after|before|between|under|below|above|middle)\b", re.IGNORECASE)
+_USAGE_COMMENT = re.compile(r"(?:#|//)\s*(?:example|usage|sample|demo|test(?:ing)? the|run the)\b", re.IGNORECASE)
+_WANTS_USAGE = re.compile(
+    r"\b(?:examples?|usage|demo|prints?|output|script|program|runs?|calls?|main|shows?|logs?|says?|tests?)\b",
+    re.IGNORECASE,
+)
+_RENAME = re.compile(
+    r"\brename\s+(?:the\s+)?(?:\w+\s+){0,2}?[`'\"]?(?P<old>[A-Za-z_]\w*)[`'\"]?(?:\(\))?\s+(?:in\s+\S+\s+)?(?:to|into|as)"
+    r"\s+[`'\"]?(?P<new>[A-Za-z_]\w*)\b",
+    re.IGNORECASE,
+)
+
+
+def find_rename(prompt: str) -> tuple[str, str] | None:
+    """Return the old and the new name if the task is to rename one."""
+    found = _RENAME.search(prompt)
+    return (found["old"], found["new"]) if found else None
+
+
+def complete_file(path: str, new: str, old: str, prompt: str) -> str:
+    """Return the whole new file. `new` is what the model wrote, all of it or the parts that change."""
+    if path.endswith(CODE):
+        new = _drop_usage(path, textwrap.dedent(new) if new[:1].isspace() else new, old, prompt)
+    if not old.strip() or _REWRITES.search(prompt):
+        return new
+    if path.endswith(".json"):
+        return _complete_json(new, old, prompt)
+    change = _OutlineChange.compare(path, new, old, prompt)
+    if change is None:
+        return _complete_text(path, new, old, prompt)
+    return change.complete()
+
+
+def find_loss(path: str, new: str, old: str, prompt: str) -> str:
+    """Return what a file would lose that the task does not ask to lose, as a sentence for the model; "" if nothing."""
+    if not old.strip() or not new.strip() or _REWRITES.search(prompt):
+        return ""
+    change = None if path.endswith(".json") else _OutlineChange.compare(path, new, old, prompt, is_final=True)
+    names = _find_lost_keys(new, old, prompt) if path.endswith(".json") else change.list_kept() if change else []
+    if names:
+        return f"{path} would lose {_list_names(names)}. Write the complete file."
+    if path.endswith(".json") or (
+        path.endswith(CODE) and (_RESHAPES.search(prompt) or (change and change.has_definitions))
+    ):
+        return ""
+    return _find_lost_lines(path, new, old, prompt)
+
+
+def is_continued(path: str, new: str, known: str) -> bool:
+    """True if a second text for a file is more of it, or a better version, and not an example of its use."""
+    lines = _list_lines(new)
+    if set(lines) <= set(_list_lines(known)):
+        return False
+    if not path.endswith(CODE):
+        return True
+    if any(part.kind == "definition" for part in read_outline(path, new) or ()):
+        return True
+    return not any(part.kind == "definition" for part in read_outline(path, known) or ())
+
+
+def _list_names(names: list[str]) -> str:
+    shown = [name.partition("#")[0] for name in names[:4]]
+    more = [f"{len(names) - 4} more"] if len(names) > 4 else []
+    *first, last = [*shown, *more]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _list_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _drop_usage(path: str, new: str, old: str, prompt: str) -> str:
+    """Return code without an example of its use at the end: it would run on every import. The task may ask for it."""
+    lines = new.splitlines()
+    at = next((at for at, line in enumerate(lines) if _USAGE_COMMENT.match(line) and line not in old), 0)
+    if not at or _WANTS_USAGE.search(prompt):
+        return new
+    before, after = (read_outline(path, "\n".join(part)) or [] for part in (lines[:at], lines[at:]))
+    if not any(part.kind == "definition" for part in before) or any(part.kind == "definition" for part in after):
+        return new
+    return "\n".join(strip_blank(lines[:at])) + "\n"
+
+
+# --- files with parts ---
+
+
+class _OutlineChange(Struct):
+    """The parts of an old and a new text, and which of the old ones the new text lacks."""
+
+    path: str
+    old: list[Part]
+    new: list[Part]
+    text: str
+    """The new text."""
+    prompt: str
+    lost: list[str]
+    added: list[str]
+    share: float
+    """The share of the old lines that the new text has."""
+    is_elided: bool
+
+    @classmethod
+    def compare(cls, path: str, new: str, old: str, prompt: str, *, is_final: bool = False) -> "_OutlineChange | None":
+        """Return None for files without parts. `is_final`: the new text is the file, and no part of it."""
+        old_parts = read_outline(path, old)
+        text, is_elided = (new, False) if is_final else _drop_elisions(new, old)
+        new_parts = read_outline(path, text)
+        if old_parts is None or new_parts is None:
+            return None
+        if path.endswith(CODE) and not is_final:
+            _place_methods(path, old_parts, new_parts, prompt)
+        old_names, new_names = list(_walk_names(old_parts)), list(_walk_names(new_parts))
+        if not path.endswith(CODE) and not any(part.name for part in new_parts):
+            return None
+        have = {name for name, _ in new_names}
+        inner = {name.rpartition(".")[2] for name in have}
+        lost = [
+            name
+            for name, part in old_names
+            if name not in have
+            and not (
+                "." in name
+                and part.kind != "entry"
+                and name.rpartition(".")[2] in inner
+                and name.partition(".")[0] not in have
+            )
+            and not ("." not in name and part.kind == "definition" and name in inner)
+            and (part.kind != "variable" or not path.endswith(CODE) or is_used(name, text))
+        ]
+        known = {name for name, _ in old_names}
+        added = [name for name, part in new_names if name not in known and part.kind != "variable"]
+        before, after = _list_lines(old), set(_list_lines(text))
+        share = sum(line in after for line in before) / (len(before) or 1)
+        return cls(path, old_parts, new_parts, text, prompt, lost, added, share, is_elided)
+
+    @property
+    def has_definitions(self) -> bool:
+        return any(part.kind == "definition" for part in self.old)
+
+    def complete(self) -> str:
+        """Return the new text if it is the whole file, else the old file with the new parts."""
+        if not self.path.endswith(CODE) and not self.is_elided and self._has_empty_sections():
+            return self._merge()
+        if not self.is_elided and not self.list_kept():
+            return self._restore_imports()
+        if self.path.endswith(CODE) and self.has_definitions and not self._has_known_parts():
+            return self.text
+        return self._merge()
+
+    def _has_known_parts(self) -> bool:
+        """True if the new text defines something, or gives a variable of the old file another value."""
+        known = {part.name for part in self.old}
+        return any(part.kind in ("definition", "trailer") or part.name in known for part in self.new if part.name)
+
+    def _has_empty_sections(self) -> bool:
+        """True if the new text repeats a heading without the text below it."""
+        known = {part.name: part for part in self.old if part.kind == "entry"}
+        return self.path.endswith((".md", ".mdx", ".markdown")) and any(
+            part.name in known
+            and len(_list_lines(join_outline([part]))) == 1 < len(_list_lines(join_outline([known[part.name]])))
+            for part in self.new
+        )
+
+    def list_kept(self) -> list[str]:
+        """Return the lost names that the task does not ask to lose."""
+        gone = set(self._list_gone())
+        kept = [name for name in self.lost if name not in gone]
+        if not kept or self.is_elided or self._is_removal(kept) or self._is_renaming():
+            return []
+        return kept
+
+    def _list_gone(self) -> Iterator[str]:
+        """Yield the lost names that the task mentions and that nothing uses any more."""
+        if not _REMOVES.search(self.prompt):
+            return
+        for name in self.lost:
+            short = name.partition("#")[0].rpartition(".")[2]
+            is_named = re.search(rf"(?<!\w){re.escape(short)}(?!\w)", self.prompt, re.IGNORECASE) is not None
+            owner_is_gone = name.partition(".")[0] in self.lost and "." in name
+            if (is_named or owner_is_gone) and not re.search(rf"(?<![\w.]){re.escape(short)}\s*\(", self.text):
+                yield name
+
+    def _is_renaming(self) -> bool:
+        """True if as many definitions are new as are lost in a text that is the same for the most part."""
+        is_addition = _ADDS.search(self.prompt) and not _RENAMES.search(self.prompt)
+        return len(self.lost) == len(self.added) and self.share >= 0.5 and not is_addition
+
+    def _is_removal(self, kept: list[str]) -> bool:
+        """True if the task removes parts without naming them. Parts that are named and still there are the place."""
+        if self.share < 0.5 or not _REMOVES_DEFINITIONS.search(self.prompt):
+            return False
+        places = {name.rpartition(".")[2] for name, part in _walk_names(self.new) if part.kind == "definition"}
+        return not places.intersection(re.findall(r"\w+", self.prompt))
+
+    def _merge(self) -> str:
+        gone = set(self._list_gone())
+        text = join_outline(PartMerge(self.path, gone).merge(self.old, self.new))
+        rename = find_rename(self.prompt)
+        if rename and rename[0] in {name.rpartition(".")[2] for name in gone}:
+            text = re.sub(rf"\b{rename[0]}\b", rename[1], text)
+        return text
+
+    def _restore_imports(self) -> str:
+        """Return the new text with the imports of the old one that it uses and lacks."""
+        if not self.path.endswith(CODE) or re.search(r"\bimports?\b", self.prompt, re.IGNORECASE):
+            return self.text
+        bound = {name for part in self.new if part.kind == "import" for name in find_bound_names(part)}
+        defined = {part.name for part in self.new}
+        lost = [
+            part
+            for part in self.old
+            if part.kind == "import"
+            and any(name not in bound | defined and is_used(name, self.text) for name in find_bound_names(part))
+        ]
+        if not lost:
+            return self.text
+        return join_outline(PartMerge(self.path, set()).merge(self.new, lost))
+
+
+def _walk_names(parts: Iterable[Part], owner: str = "") -> Iterator[tuple[str, Part]]:
+    """Yield the names of parts and of the parts in them, these after the name of their owner and a dot."""
+    for part in parts:
+        if part.name:
+            yield f"{owner}{part.name}", part
+            yield from _walk_names(part.parts, f"{owner}{part.name}.")
+
+
+_ELISION = re.compile(
+    r"^\s*(?:#|//|--|;|/\*|<!--|\*)*\s*[\[(<{]?\s*(?:\.{3}|…)\s*"
+    r"(?:[^.…]*\b(?:exist|rest|remain|unchanged|same|other|previous|code|omitted|stay|keep|function|method|content|line)\w*.*)?"
+    r"(?:\.{3}|…)?\s*[\])>}]?\s*(?:\*/|-->)?$"
+    r"|^\s*(?:#|//|--|;|/\*|<!--)+\s*[\[(]?(?:\.{3}\s*)?(?:keep |the |all |leave )*"
+    r"(?:rest|remaining|existing|other|previous)\b"
+    r"(?: of)?(?: (?:the|your|existing))?[\w ]{0,30}?\b(?:code|file|functions?|methods?|contents?|lines|imports?|tests?"
+    r"|class|here|rest|definitions|remains?|unchanged|same)\b[\w ]{0,20}[\])]?(?:\.{3})?\s*(?:\*/|-->)?$",
+    re.IGNORECASE,
+)
+"""Three dots, alone or in a comment about what is left out; or a comment like `rest of the code`."""
+
+
+def find_elision(text: str, old: str = "") -> str:
+    """Return the line that stands for something left out, or "". Nothing is left out if all old lines are there."""
+    kept = set(old.splitlines())
+    elided = next((line.strip() for line in text.splitlines() if line not in kept and _ELISION.match(line)), "")
+    if not old.strip():
+        return "" if elided == "..." else elided
+    left_out = set(_list_lines(old)) - set(_list_lines(text))
+    return elided if len(left_out) > 1 else ""
+
+
+def _drop_elisions(new: str, old: str) -> tuple[str, bool]:
+    """Return a text without the lines between its parts that stand for other parts, and if there were any."""
+    if not find_elision(new, old):
+        return new, False
+    kept = set(old.splitlines())
+    lines: list[str] = []
+    is_between = True
+    for line in new.splitlines():
+        is_elision = line not in kept and _ELISION.match(line) is not None
+        indent = len(line) - len(line.lstrip())
+        if is_elision and (not indent or (is_between and indent <= 4)):
+            continue
+        lines.append(line)
+        if line.strip():
+            is_between = re.match(r"\s*(?:export\s+|default\s+)*class\b", line) is not None
+    return "\n".join(lines) + "\n", len(lines) != len(new.splitlines())
+
+
+def _place_methods(path: str, old: list[Part], new: list[Part], prompt: str) -> None:
+    """Put functions that are methods of an old class into that class: a model may write a method without its class."""
+    classes = [part for part in old if part.parts and part.kind == "definition" and not part.name.endswith(" group")]
+    for at, part in enumerate(new):
+        method = re.match(
+            r"(?:async\s+)?def\s+(\w+)\(\s*(?:self|cls)\b"
+            if path.endswith(".py")
+            else r"(?:async\s+|static\s+)*(\w+)\(.*\{$",
+            part.first,
+        )
+        if method is None or part.parts:
+            continue
+        owners = [one for one in classes if any(member.name == method[1] for member in one.parts)]
+        owners = owners or [one for one in classes if len(classes) == 1 or one.name in prompt]
+        if len(owners) == 1:
+            indent = "    " if path.endswith(".py") else "  "
+            lines = [f"{indent}{line}" if line else line for line in part.lines]
+            member = Part(method[1], "definition", lines, start=part.start)
+            new[at] = Part(owners[0].name, "definition", [], [member])
+
+
+# --- text and JSON ---
+
+
+def _complete_text(path: str, new: str, old: str, prompt: str) -> str:
+    """Return the whole text if the new one is only what comes at its end or start; else the new one."""
+    before, after = _list_lines(old), _list_lines(new)
+    if set(before) <= set(after):
+        return new
+    gap = "\n\n" if path.endswith((".md", ".markdown", ".mdx", ".rst")) else "\n"
+    overlap = next((size for size in range(min(len(before), len(after)), 0, -1) if before[-size:] == after[:size]), 0)
+    if overlap and overlap < len(before) and overlap < len(after) and _ADDS.search(prompt):
+        rest = new.splitlines()
+        for _ in range(overlap):
+            while not rest.pop(0).strip():
+                pass
+        return old.rstrip("\n") + "\n" + "\n".join(rest) + "\n"
+    if set(before) & set(after) or not _ADDS.search(prompt) or _IN_BETWEEN.search(prompt):
+        return new
+    if _AT_TOP.search(prompt):
+        return new.rstrip("\n") + gap + old.lstrip("\n")
+    return old.rstrip("\n") + gap + new
+
+
+def _find_lost_lines(path: str, new: str, old: str, prompt: str) -> str:
+    """Return a sentence if most lines of a file would be gone and fewer would be there instead."""
+    before, after = _list_lines(old), _list_lines(new)
+    lost = [line for line in before if line not in set(after)]
+    kept = len(before) - len(lost)
+    most = len(before) - 1 if _REMOVES.search(prompt) else max(2, kept)
+    if len(lost) <= most or len(after) >= len(before):
+        return ""
+    return f"{path} would lose {len(lost)} lines, for example {lost[0][:80]!r}. Write the complete file."
+
+
+def _complete_json(new: str, old: str, prompt: str) -> str:
+    """Return the old values with the new ones if the new text lacks some; the new text if it is whole or invalid."""
+    if not is_json(new) and is_json(old):
+        new = strip_comments(new)
+    if not is_json(new) or not is_json(old):
+        return new
+    if _find_lost_keys(new, old, prompt):
+        return merge_objects(new, old)
+    return append_items(new, old) if _ADDS.search(prompt) else new
+
+
+def _find_lost_keys(new: str, old: str, prompt: str) -> list[str]:
+    """Return the keys of an object that another one lacks, if the task does not ask for it."""
+    lost = list_lost_keys(new, old)
+    words = set(re.findall(r"[\w$-]+", prompt))
+    is_meant = _REMOVES.search(prompt) and all(key.rpartition(".")[2] in words for key in lost)
+    return [] if is_meant or _REMOVES_DEFINITIONS.search(prompt) else lost

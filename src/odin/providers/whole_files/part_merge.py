@@ -1,0 +1,248 @@
+"""Merges the parts of a file that a model wrote into the parts of the old file."""
+
+import re
+from collections.abc import Iterable
+
+from odin.providers.whole_files.file_outline import CODE, Part, strip_blank
+
+_ALIKE = 0.6
+"""How alike the first lines of two statements must be for one to replace the other."""
+
+
+def is_used(name: str, text: str) -> bool:
+    """True if a name occurs in a text, other than after a dot, as a key or in quotes."""
+    return re.search(rf"(?<![\w.'\"$]){re.escape(name)}(?![\w'\"$])", text) is not None
+
+
+def find_bound_names(part: Part) -> list[str]:
+    """Return the names that an import makes known."""
+    text = " ".join(line.strip() for line in part.lines if not line.strip().startswith(("#", "//")))
+    if quoted := re.findall(r"^\s*(?:import\s+)?(?:[\w.]+\s+)?\"([^\"]+)\"", "\n".join(part.lines), re.MULTILINE):
+        return [path.rpartition("/")[2] for path in quoted]
+    before = re.split(r"\bfrom\s+['\"]|=\s*require\(|\brequire\(", text)[0]
+    listed = re.sub(r"^from\s+\S+\s+import\b|^(?:import|use|const|let|var|#include)\b(?:\s+type\b)?", "", before)
+    names = [re.split(r"\s+as\s+|:", item)[-1].strip(" (){}*;") for item in listed.split(",")]
+    return [name.partition(".")[0] for name in names if name]
+
+
+class PartMerge:
+    """Merges parts. `gone` are the full names of those that the task removes."""
+
+    def __init__(self, path: str, gone: set[str]) -> None:
+        self._is_code = path.endswith(CODE)
+        self._is_python = path.endswith((".py", ".pyi"))
+        self._gone = gone
+
+    def merge(self, old: list[Part], new: list[Part], owner: str = "") -> list[Part]:
+        """Return the old parts with the new ones in their place. Parts that are only new follow their neighbour."""
+        known = {part.name for part in old if part.name}
+        added = [part.name for part in new if part.name and part.name not in known]
+        gone = [part.name for part in old if part.name and f"{owner}{part.name}" in self._gone]
+        renamed = dict(zip(added, gone, strict=True)) if len(added) == len(gone) else {}
+        merged = [part.copy() for part in old if part.name not in gone or part.name in renamed.values()]
+        previous: Part | None = None
+        for part in new:
+            target = self._find(merged, renamed.get(part.name, part.name)) if part.name else None
+            if part.kind == "import":
+                self._add_import(merged, part)
+            elif target is not None:
+                self._replace(target, part, merged, owner)
+                previous = target
+            elif part.name:
+                previous = self._insert(merged, part.copy(), previous, owner)
+            elif part.kind == "statement" and self._is_code:
+                self._add_statement(merged, part, new)
+        return merged
+
+    def _find(self, parts: list[Part], name: str) -> Part | None:
+        return next((part for part in parts if part.name == name), None)
+
+    def _replace(self, target: Part, part: Part, merged: list[Part], owner: str) -> None:
+        """Give a part its new lines. Inner parts that the new one lacks stay."""
+        blank = _take_blank(target)
+        if part.name.startswith(("module.exports", "export")):
+            defined = {one.name for one in merged}
+            target.lines = _keep_exports(target.lines, strip_blank(part.lines), defined)
+        elif target.parts and part.parts:
+            target.lines = _merge_heads(target, part)
+            target.parts = self.merge(target.parts, part.parts, f"{owner}{part.name}.")
+        elif part.kind == "entry" and len(strip_blank(part.lines)) == 1 and not self._is_setting(part):
+            pass
+        else:
+            target.lines, target.parts, target.tail = list(part.lines), part.parts, list(part.tail)
+            _take_blank(target)
+        target.name = part.name
+        _add_blank(target, blank)
+
+    def _is_setting(self, part: Part) -> bool:
+        """True for a key with its value; False for a heading or a table, which without more lines says nothing."""
+        return not part.first.startswith(("#", "["))
+
+    def _insert(self, merged: list[Part], part: Part, previous: Part | None, owner: str) -> Part:
+        at = self._find_place(merged, part, previous)
+        before = merged[at - 1] if at else None
+        gap = self._find_usual_gap(merged, part, owner)
+        blank = _take_blank(before) if before is not None else []
+        _take_blank(part)
+        if before is not None:
+            is_headed = self._is_code and (before.kind == "import") and not owner
+            _add_blank(before, [""] if is_headed and self._is_binding(part) else gap)
+        if at < len(merged):
+            is_ended = self._is_binding(part) and not self._is_binding(merged[at])
+            _add_blank(part, blank or ([""] * (1 + self._is_python) if is_ended and self._is_code else gap))
+        merged.insert(at, part)
+        return part
+
+    def _find_place(self, merged: list[Part], part: Part, previous: Part | None) -> int:
+        """Return where a new part goes: after its neighbour, constants before the functions, else at the end."""
+        if previous is not None and previous.kind != "trailer":
+            return merged.index(previous) + 1
+        if self._is_binding(part):
+            head = ("import", "comment", "variable")
+            return next(
+                (
+                    at
+                    for at, one in enumerate(merged)
+                    if one.kind not in head and one.name != "package" and not self._is_binding(one)
+                ),
+                len(merged),
+            )
+        if part.kind == "trailer":
+            return len(merged)
+        same = [at for at, one in enumerate(merged) if one.kind == part.kind and not self._is_binding(one)]
+        if same:
+            return same[-1] + 1
+        return next((at for at, one in enumerate(merged) if one.kind == "trailer"), len(merged))
+
+    def _is_binding(self, part: Part) -> bool:
+        """True for a constant or variable, which has to come before the code that uses it."""
+        if part.kind == "variable":
+            return True
+        return (
+            self._is_code
+            and re.match(r"(?:export\s+)?(?:(?:const|let|var)\s+)?[A-Z_][A-Z0-9_]*\s*(?::[^=]+)?=", part.first)
+            is not None
+        )
+
+    def _find_usual_gap(self, merged: list[Part], part: Part, owner: str) -> list[str]:
+        """Return the blank lines between parts of this kind."""
+        if self._is_binding(part):
+            return []
+        gaps = [_count_blank(one) for one in merged[:-1] if one.kind == part.kind and not self._is_binding(one)]
+        usual = 0 if not self._is_code and owner else 2 if self._is_python and not owner else 1
+        if part.kind == "entry":
+            usual = int(not self._is_setting(part))
+        return [""] * max(gaps, default=usual)
+
+    def _add_import(self, merged: list[Part], part: Part) -> None:
+        """Add an import unless the file has all its names. A longer list of the same names replaces a shorter one."""
+        names = set(find_bound_names(part))
+        lines = strip_blank(part.lines)
+        have: set[str] = set()
+        for one in merged:
+            if one.kind != "import":
+                continue
+            bound = set(find_bound_names(one))
+            if bound and bound <= names and (not self._is_python or _find_start(one) == _find_start(part)):
+                blank = _take_blank(one)
+                one.lines = [*lines, *blank]
+                return
+            have |= bound
+        if names and names <= have:
+            return
+        imports = [at for at, one in enumerate(merged) if one.kind == "import"]
+        at = (
+            imports[-1] + 1
+            if imports
+            else next(
+                (
+                    at
+                    for at, one in enumerate(merged)
+                    if one.name not in ("docstring", "package") and one.kind != "comment"
+                ),
+                0,
+            )
+        )
+        before = merged[at - 1] if at else None
+        blank = _take_blank(before) if before is not None and imports else ["", ""] if self._is_python else [""]
+        merged.insert(at, Part("", "import", [*lines, *blank]))
+
+    def _add_statement(self, merged: list[Part], part: Part, new: Iterable[Part]) -> None:
+        """Add a statement that the file does not have: in the place of the one it is a version of, or at the end."""
+        from difflib import SequenceMatcher
+
+        lines = strip_blank(part.lines)
+        written = [strip_blank(one.lines) for one in new]
+        old = [one for one in merged if one.kind == "statement" and strip_blank(one.lines) not in written]
+        if any(strip_blank(one.lines) == lines for one in merged):
+            return
+        alike = [(SequenceMatcher(None, one.first, part.first).ratio(), at) for at, one in enumerate(old)]
+        best = max(alike, default=(0.0, 0))
+        if best[0] >= _ALIKE:
+            target = old[best[1]]
+            target.lines = [*lines, *_take_blank(target)]
+            return
+        at = next((at for at, one in enumerate(merged) if one.kind == "trailer"), len(merged))
+        blank = _take_blank(merged[at - 1]) if at else []
+        if at:
+            _add_blank(merged[at - 1], blank or [""])
+        merged.insert(at, Part("", "statement", [*lines, *(blank if at < len(merged) else [])]))
+
+
+def _find_start(part: Part) -> str:
+    """Return how an import starts, with its module: `from os import` differs from `import os`."""
+    words = part.first.split()
+    return " ".join(words[:2]) if words[0] == "from" else words[0]
+
+
+def _merge_heads(old: Part, new: Part) -> list[str]:
+    """Return the first lines of a class: the new ones, and the old docstring if the new ones have none."""
+    if not new.lines or strip_blank(new.lines[new.start + 1 :]):
+        return new.lines or old.lines
+    above = new.lines[: new.start] or old.lines[: old.start]
+    return [*above, new.first, *old.lines[old.start + 1 :]]
+
+
+_LISTED = re.compile(r"\{([^{}]*)\}")
+
+
+def _keep_exports(old: list[str], new: list[str], defined: set[str]) -> list[str]:
+    """Return new exports with the old names that are still defined."""
+    before, after = _LISTED.search("\n".join(old)), _LISTED.search("\n".join(new))
+    if before is None or after is None:
+        return new
+    names, have = ([one.strip() for one in found[1].split(",") if one.strip()] for found in (before, after))
+    lost = [name for name in names if name not in have and name.partition(":")[0].strip() in defined]
+    if not lost:
+        return new
+    text = "\n".join(new)
+    listed = ", ".join([*lost, *have])
+    return f"{text[: after.start()]}{{ {listed} }}{text[after.end() :]}".split("\n")
+
+
+# --- blank lines at the end of a part ---
+
+
+def _end_of(part: Part) -> list[str]:
+    """Return the list that holds the last lines of a part."""
+    if part.tail:
+        return part.tail
+    return _end_of(part.parts[-1]) if part.parts else part.lines
+
+
+def _take_blank(part: Part) -> list[str]:
+    """Remove and return the blank lines at the end of a part."""
+    lines = _end_of(part)
+    end = len(strip_blank(lines))
+    blank = lines[end:]
+    del lines[end:]
+    return blank
+
+
+def _add_blank(part: Part, blank: list[str]) -> None:
+    _end_of(part).extend(blank)
+
+
+def _count_blank(part: Part) -> int:
+    lines = _end_of(part)
+    return len(lines) - len(strip_blank(lines))

@@ -1,0 +1,39 @@
+"""What replies of a small model become: the files afterwards, or what the model is told."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from odin.core.message import ToolCall
+from odin.providers.whole_files.prompt_intent import read_prompt
+from odin.providers.whole_files.reply_judgement import ReplyJudge
+from odin.providers.whole_files.turn_history import TurnFacts, apply_call
+from tests.table import each
+
+CASES: list[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("small_model_replies.toml").read_text(encoding="utf-8")
+)["cases"]
+OFFERED = ("WriteFile", "EditTool", "ExecuteCommand", "Delete")
+
+
+def apply_reply(files: dict[str, str], prompt: str, reply: str) -> tuple[dict[str, str], str]:
+    """Return the files that a reply changes, and the fault that the model is told."""
+    facts = TurnFacts(files=dict(files), sizes={path: len(text.splitlines()) for path, text in files.items()})
+    outcome = ReplyJudge(read_prompt(prompt), facts, OFFERED).judge_reply(reply)
+    after: dict[str, str] = {}
+    for name, args in outcome.calls:
+        if name == "Delete":
+            after.update(dict.fromkeys(args["paths"], ""))
+        elif name == "ExecuteCommand":
+            after["RUN"] = args["command"]
+        else:
+            path = args["file_path"]
+            after[path] = apply_call(ToolCall("1", name, args), files.get(path)) or ""
+    return after, outcome.fault
+
+
+@each("case", CASES)
+def test_a_reply_becomes_files_or_a_fault(case: dict[str, Any]) -> None:
+    after, fault = apply_reply(case.get("files", {}), case["prompt"], case["reply"])
+    assert after == case.get("after", {})
+    assert fault == case.get("fault", "")
