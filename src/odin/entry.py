@@ -65,7 +65,6 @@ _LAZY_MODULES: dict[str, dict[str, object]] = {
     "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
     "textwrap": {},
     "tokenize": {},
-    "traceback": {},
 }
 """Modules that our libraries import at the start but hardly use then. Each runs when another attribute is needed."""
 

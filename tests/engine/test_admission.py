@@ -12,7 +12,8 @@ from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookCall, HookVerdict, RedactedText, RuleAction
 from odin.core.tool import Kind, Subject, ToolContext, ToolOutput
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
+from odin.policy.verdict import Verdict
 from odin.tools.whole_file import DeleteTool
 
 from .pipeline import Bench, HookReply, Run, ScriptedHooks

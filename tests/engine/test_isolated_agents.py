@@ -44,7 +44,7 @@ class Team:
         ids = [f"{agent or 'main'}-{self._count}-{number}" for number in range(len(calls))]
         requests = [ToolCall(call_id, *call) for call_id, call in zip(ids, calls, strict=True)]
         turn = CallScope(agent, "edit_mode", place.cwd, place.root, RepetitionGuard())
-        await parts.make_deps("edit_mode").pipeline.run_all(requests, turn)
+        await parts.make_deps("edit_mode").get_pipeline().run_all(requests, turn)
         ended = {event.call_id: event for event in await self.events(ToolEnded)}
         return [ended[call_id] for call_id in ids]
 

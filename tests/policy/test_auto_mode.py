@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Kind, Subject
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
+from odin.policy.verdict import Verdict
 from tests.policy.policies import make_policy
 from tests.table import each
 

@@ -13,7 +13,8 @@ import pytest
 
 from odin.core.event_values import Mode
 from odin.core.tool import Kind, SandboxProfile, Subject
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
+from odin.policy.verdict import Verdict
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import make_repository
 

@@ -9,8 +9,9 @@ import pytest
 from odin.core.errors import UsageError
 from odin.core.policy import RuleLayer
 from odin.core.tool import Kind, Subject
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
 from odin.policy.rules.rule import LAYERS, Rule, RuleSet, rule_of
+from odin.policy.verdict import Verdict
 from tests.table import each
 
 Said = tuple[Any, Any, str]

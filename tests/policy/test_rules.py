@@ -15,7 +15,8 @@ from odin.core.event_values import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.modes import PERMISSION_MODES, mode_of
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
+from odin.policy.verdict import Verdict
 from tests.policy.policies import make_policy
 from tests.table import each
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet, rule_of
+from odin.policy.verdict import Verdict
 from tests.table import each
 
 TAG = "Bash(git tag:*)"

@@ -16,7 +16,8 @@ import pytest
 from odin.core.call_events import ToolEnded
 from odin.core.path_names import SECRET_GLOBS
 from odin.core.tool import Subject
-from odin.policy.policy import Policy, Verdict
+from odin.policy.policy import Policy
+from odin.policy.verdict import Verdict
 from odin.testing import call, say
 from tests.engine.conftest import Start
 from tests.table import each

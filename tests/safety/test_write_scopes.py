@@ -124,7 +124,7 @@ async def act(talk: Talk, root: Path, scope: WriteScope, *calls: tuple[str, dict
     requests = [ToolCall(f"c{number}", name, args) for number, (name, args) in enumerate(calls)]
     turn = CallScope("sub", "edit_mode", str(root), str(root), RepetitionGuard())
     seq = (await talk.client.snapshot()).seq
-    await parts.make_deps("edit_mode").pipeline.run_all(requests, turn)
+    await parts.make_deps("edit_mode").get_pipeline().run_all(requests, turn)
     ended: list[ToolEnded] = []
     async for envelope in talk.client.stream_events(after=seq):
         if isinstance(envelope.event, ToolEnded):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odin.tools.commands import explain_interactive
+from odin.tools.interactive_commands import explain_interactive
 from tests.table import each
 from tests.tools.toolbox import Toolbox
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,25 +30,24 @@ from odin.core.provider import FetchResponse, ModelInfo, SearchEngine
 from odin.core.text import suggest_similar, to_valid_unicode
 from odin.core.tool import PlanProposal, Question, Registry, ResolvedPath, Tool
 from odin.core.write_scope import WriteScope
-from odin.engine.call import CallDeps, CallSteps
-from odin.engine.execution import PlaceholderGuard
+from odin.engine.call import CallDeps, CallScope, CallSteps, TurnCalls
 from odin.engine.hooks import HookInbox, TurnHooks
-from odin.engine.pipeline import CallPipeline
-from odin.engine.speculation import SpeculationSettings
-from odin.engine.turn import NoCompaction, RequestTemplate, TurnDeps
+from odin.engine.turn import NoCompaction, RequestTemplate, TurnDeps, TurnVerifier
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
-from odin.policy.policy import AgentLimits, Policy
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
+from odin.tools.commands import warn_about_late_changes
 from odin.tools.plans import HandoffRoles
 
 if TYPE_CHECKING:
     from odin.app.compose import SessionComposition
     from odin.app.skills import SessionSkills
     from odin.context.agent_definition import AgentDefinition
+    from odin.engine.pipeline import CallPipeline
+    from odin.policy.policy import AgentLimits, Policy
     from odin.providers.web import WebFetcher
 
 
@@ -290,10 +289,18 @@ class AgentParts:
         self._compaction = composition.compaction.make_budget(agent, inbox, self.files)
         self._cache_mark = 0
         self._fresh_files: list[CachedFile] = []
-        self._pipeline = CallPipeline(
-            self._make_call_deps(inbox),
-            SpeculationSettings(config.speculate, self.files, composition.checkpoints.rollback_files),
-        )
+        self._inbox = inbox
+
+    @cached_property
+    def _pipeline(self) -> "CallPipeline":
+        from odin.app.reply_modules import load_reply_modules
+        from odin.engine.pipeline import CallPipeline
+        from odin.engine.speculation import SpeculationSettings
+
+        load_reply_modules()
+        enabled, rollback_files = self._composition.config.speculate, self._composition.checkpoints.rollback_files
+        speculation = SpeculationSettings(enabled, self.files, rollback_files)
+        return CallPipeline(self._make_call_deps(self._inbox), speculation)
 
     def _build_registry(self, hooks: HookInbox, more: Sequence[Tool[Any]]) -> Registry:
         composition, agent = self._composition, self._agent
@@ -328,6 +335,8 @@ class AgentParts:
         return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
+        from odin.engine.execution import PlaceholderGuard
+
         composition, reviewer = self._composition, self._reviewer
         steps = CallSteps(
             before=(PlaceholderGuard(composition.redact.find_placeholders), *composition.custom.before_call),
@@ -371,7 +380,7 @@ class AgentParts:
             )
         )
 
-    def make_policy(self) -> Policy:
+    def make_policy(self) -> "Policy":
         """Return the session's policy, limited by the role, for the folder this agent works in and its write scope."""
         policy, place = self._composition.roles.restrict(self._composition.policy), self.place
         if rules := self._composition.recorder.state.skills.rules_of(self._agent):
@@ -424,7 +433,7 @@ class AgentParts:
             limits = replace(limits, max_turns=role.max_turns)
         return TurnDeps(
             recorder=composition.recorder,
-            pipeline=self._pipeline,
+            get_pipeline=lambda: self._pipeline,
             limits=limits,
             retry=composition.retry,
             template=self.get_template,
@@ -434,9 +443,23 @@ class AgentParts:
             compaction=NoCompaction() if self.models.info.strategy == "files" else self._compaction,
             failover=self.models,
             waited_s=lambda: composition.approvals.waited_s,
-            take_late_warning=lambda: composition.take_late_warning(self.place.runner),
-            make_verifier=partial(composition.make_verifier, self._pipeline),
+            take_late_warning=self._take_late_warning,
+            make_verifier=self._make_verifier,
         )
+
+    def _take_late_warning(self) -> str:
+        """Return a warning about protected files that background processes changed since the last one, or ""."""
+        return warn_about_late_changes(self.place.runner.take_late_changes())
+
+    def _make_verifier(self, turn: str, scope: CallScope, calls: TurnCalls) -> TurnVerifier | None:
+        """Return the verifier of a turn that has changed files; None if verification is off.
+
+        The built-in planner would take a reminder for a prompt.
+        """
+        composition = self._composition
+        if composition.config.verify.mode == "off" or composition.models.info.provider == "offline":
+            return None
+        return composition.verification.make_verifier(self._pipeline, turn, scope, calls)
 
     @property
     def _definition(self) -> "AgentDefinition | None":

@@ -7,7 +7,7 @@ left out with a warning, so that the user does not send them by accident.
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
@@ -21,8 +21,10 @@ from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode, typed_text_of
 from odin.core.tool import Subject, ToolContext, ToolOutput, fail
 from odin.engine.prompts import NO_CONTENT, AttachedContent
-from odin.policy.policy import Policy
 from odin.sandbox.runner import ProcessRunner
+
+if TYPE_CHECKING:
+    from odin.policy.policy import Policy
 
 READ_TIMEOUT_S = 20.0
 """Time limit for reading all attachments of a prompt."""
@@ -61,7 +63,7 @@ class AttachmentDeps(Struct, frozen=True):
     folder: Path
     files: FileCache
     runner: ProcessRunner
-    policy: Callable[[], Policy]
+    policy: Callable[[], "Policy"]
     redact: Redact
     take_new_files: Callable[[], Sequence[CachedFile]]
     context_window: Callable[[], int]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from odin.app.policy import (
     HookFacts,
     HookSet,
     build_redactor,
+    choose_permission_mode,
     find_changed_programs,
     load_rule_set,
     policy_of,
@@ -50,22 +51,21 @@ from odin.core.text import to_valid_unicode
 from odin.core.tool import Kind, Tool
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.approvals import Approvals, RuleChanges
-from odin.engine.call import BeforeStep, CallScope, TurnCalls
+from odin.engine.call import BeforeStep
 from odin.engine.client import ClientDeps, LocalClient
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookTasks
 from odin.engine.job_notifier import JobNotifier
 from odin.engine.limits import CostBudget
-from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
 from odin.engine.stream import SmallModel, give_title
 from odin.engine.team import Team
-from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits, TurnVerifier
+from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits
 from odin.engine.user_shell import UserShell
 from odin.models.connector import ModelConnector
 from odin.models.selection import InitialModel, ModelSelector, choose_initial_model, make_retry_policy
-from odin.policy.modes import mode_of
+from odin.policy.modes import PermissionMode, mode_of, permission_mode_of
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from odin.context.library import CommandLibrary
     from odin.engine.loop_mode import LoopMode
     from odin.mcp.servers import SessionServers
+    from odin.policy.policy import Policy
     from odin.tools.file_finder import FileFinder
 
 NO_PLAN_HINT = "The model has presented no plan to approve. Ask it for one, or use /edit to let it work."
@@ -203,12 +204,16 @@ class SessionComposition:
         self.rule_set = load_rule_set(config, env, self.grants.rules, has_memory=self._workspace.has_memory)
         self.rules = RuleChanges(self.rule_set, self.recorder, self.roles.list_rules)
         self.skills = self._open_skills()
-        readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
-        self.policy = policy_of(
-            config, self.options, self.cwd, self.rule_set, self.grants.permission, readable, self.sandbox
-        )
+        self.permission_mode: PermissionMode = choose_permission_mode(config, self.options, self.grants.permission)
         self.redact = build_redactor(config, env, opened.past)
         self.memory = self._open_memory() if self._workspace.has_memory else None
+
+    @cached_property
+    def policy(self) -> "Policy":
+        readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
+        return policy_of(
+            self.config, self.options, self.cwd, self.rule_set, self.permission_mode, readable, self.sandbox
+        )
 
     def _open_skills(self) -> "SessionSkills | None":
         """Return the skills of the session; None if there is no folder of skills."""
@@ -297,7 +302,6 @@ class SessionComposition:
             self.main_agent.registry.offer_only(state.tools)
         self._has_hinted = False
         self._file_finder: FileFinder | None = None
-        self._verification: SessionVerification | None = None
 
     def _make_servers(self) -> "SessionServers":
         from odin.app.mcp_servers import make_servers
@@ -358,7 +362,7 @@ class SessionComposition:
             root=to_valid_unicode(self.config.root),
             model_chosen=self.initial_model.chosen,
             headless=self.options.headless,
-            permission_mode=self.policy.permission_mode,
+            permission_mode=self.permission_mode,
             role="" if self.roles.name == DEFAULT_ROLE else self.roles.name,
             pool=self.models.selection.pool,
         )
@@ -371,7 +375,7 @@ class SessionComposition:
                 transcript=str(self._log.path),
                 cwd=self.cwd,
                 root=self.config.root,
-                permission_mode=lambda: self.policy.permission_mode,
+                permission_mode=lambda: self.permission_mode,
                 model=lambda: self.models.ref,
                 folders_of=lambda agent: self._team_factory.find_folders(agent),
             ),
@@ -495,11 +499,12 @@ class SessionComposition:
         return self.roles.list_agents()
 
     def set_permission_mode(self, mode: str) -> str:
-        policy = self.policy.with_permission_mode(mode)
-        if why := explain_unusable_auto(policy.permission_mode, self.sandbox):
+        chosen = permission_mode_of(mode)
+        if why := explain_unusable_auto(chosen, self.sandbox):
             raise UsageError(why, "Use acceptEdits to allow edits only.")
-        self.policy = policy
-        return policy.permission_mode
+        self.permission_mode = chosen
+        self.policy = self.policy.with_permission_mode(chosen)
+        return chosen
 
     async def change_memory(self, op: ChangeMemory) -> str:
         """Change the memory for the user. The model learns of it with the next prompt."""
@@ -534,29 +539,11 @@ class SessionComposition:
         if self.servers is not None:
             self.servers.add_exchange(name, exchange)
 
-    def take_late_warning(self, runner: ProcessRunner) -> str:
-        """Return a warning about protected files that background processes changed since the last one, or ""."""
-        names = runner.take_late_changes()
-        if not names:
-            return ""
-        from odin.tools.commands import warn_about_late_changes
+    @cached_property
+    def verification(self) -> "SessionVerification":
+        from odin.app.verification import SessionVerification
 
-        return warn_about_late_changes(names)
-
-    def make_verifier(
-        self, pipeline: CallPipeline, turn: str, scope: CallScope, calls: TurnCalls
-    ) -> TurnVerifier | None:
-        """Return the verifier of a turn that has changed files; None if verification is off.
-
-        The built-in planner would take a reminder for a prompt.
-        """
-        if self.config.verify.mode == "off" or self.models.info.provider == "offline":
-            return None
-        if self._verification is None:
-            from odin.app.verification import SessionVerification
-
-            self._verification = SessionVerification(self.config, self.env, self.recorder, self.approvals)
-        return self._verification.make_verifier(pipeline, turn, scope, calls)
+        return SessionVerification(self.config, self.env, self.recorder, self.approvals)
 
     def _get_parts(self, agent: str) -> AgentParts:
         return self._team_factory.get_parts(agent) if agent else self.main_agent

@@ -18,8 +18,7 @@ from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, RuleAction
 from odin.core.text import find_similar
 from odin.core.tool import ALIASES, Tool, ToolSource, canonical_name_of
-from odin.policy.modes import permission_mode_of
-from odin.policy.policy import Policy
+from odin.policy.modes import PermissionMode, permission_mode_of
 from odin.policy.rules.rule import Rule, RuleSet, find_objection, rule_of
 from odin.policy.rules.rule_file import RuleFile, RuleReader, build_list_rules
 from odin.policy.secrets import Redactor
@@ -28,6 +27,7 @@ from odin.sandbox.runner import ProcessRunner
 if TYPE_CHECKING:
     from odin.policy.effects import Confinement
     from odin.policy.hooks import SessionHooks
+    from odin.policy.policy import Policy
 
 
 RULES_NAME = "rules.json"
@@ -95,25 +95,34 @@ def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], 
     return rules, warnings
 
 
+def choose_permission_mode(config: Config, options: Options, earlier: str) -> PermissionMode:
+    """Return the permission mode of a session. `earlier` was set in an earlier run.
+
+    It is restored unless this run sets one, except for bypassPermissions, which must be set again each time.
+    """
+    restored = earlier and earlier != "bypassPermissions" and not options.permission_mode
+    return permission_mode_of(earlier if restored else config.permission_mode)
+
+
 def policy_of(
     config: Config,
     options: Options,
     cwd: str,
     rule_set: RuleSet,
-    chosen: str = "",
+    permission_mode: PermissionMode,
     readable: Sequence[str] = (),
     confinement: "Confinement | None" = None,
-) -> Policy:
+) -> "Policy":
     """Return the policy of a session. `readable` are folders of the session and of skills, `confinement` its sandbox.
 
-    `chosen` is the permission mode set in an earlier run; it is restored unless this run sets one, except for
-    bypassPermissions, which must be set again each time.
+    It is loaded with the first call that is judged.
     """
-    restored = chosen and chosen != "bypassPermissions" and not options.permission_mode
+    from odin.policy.policy import Policy
+
     return Policy(
         root=config.root,
         cwd=cwd,
-        permission_mode=permission_mode_of(chosen) if restored else config.permission_mode,
+        permission_mode=permission_mode,
         yes=options.yes,
         restrict_to_workspace=config.restrict_to_workspace,
         rule_set=rule_set,

@@ -20,12 +20,12 @@ from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.policy import RuleLine
 from odin.models.selection import ModelSelector, PoolLimit
-from odin.policy.policy import AgentLimits, Policy
 from odin.policy.rules.rule import Rule, RuleSet
 from odin.policy.rules.rule_file import RuleReader
 
 if TYPE_CHECKING:
     from odin.context.agent_definition import AgentCatalog, AgentDefinition
+    from odin.policy.policy import AgentLimits, Policy
 
 
 def load_agents(
@@ -89,8 +89,10 @@ def rules_of(definition: "AgentDefinition") -> list[Rule]:
     return RuleReader("session", definition.path or definition.source).read(definition.rules or []).rules
 
 
-def limits_of(definition: "AgentDefinition", kind: str) -> AgentLimits:
+def limits_of(definition: "AgentDefinition", kind: str) -> "AgentLimits":
     """Return what a definition permits less than the session. `kind` is `role` or `sub-agent type`."""
+    from odin.policy.policy import AgentLimits
+
     return AgentLimits(
         f"The {kind} {definition.name}",
         RuleSet(rules_of(definition)),
@@ -230,7 +232,7 @@ class SessionRoles:
             RuleLine(0, rule.layer, rule.action, rule.text, f"role {self.name}: {rule.source}") for rule in rules
         )
 
-    def restrict(self, policy: Policy) -> Policy:
+    def restrict(self, policy: "Policy") -> "Policy":
         """Return the policy with the limits of the role."""
         if self._limits is None:
             return policy

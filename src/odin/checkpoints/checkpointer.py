@@ -38,7 +38,7 @@ from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
 from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
-from odin.engine.speculation import find_crashed_calls
+from odin.engine.rollback import find_crashed_calls
 from odin.policy.commands.analysis import find_changed_paths, is_read_only
 from odin.policy.paths import resolve_subject
 from odin.session.history import SpeculativeChanges, UnfinishedSave

@@ -33,7 +33,7 @@ from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
 from odin.core.text import join_some
 from odin.engine.recorder import Recorder
-from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
+from odin.engine.rollback import NOTHING_RESTORED, RollbackResult, record_discard
 from odin.policy.paths import find_protected_part, open_folder, resolve_given
 from odin.session.history import FileHistory, RecordedChange, SpeculativeChanges
 

@@ -13,7 +13,7 @@ from odin.core.client import RewindPlan
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
 from odin.engine.recorder import Recorder
-from odin.engine.speculation import RollbackResult, find_crashed_calls
+from odin.engine.rollback import RollbackResult, find_crashed_calls
 from odin.session.history import SpeculativeChanges
 
 if TYPE_CHECKING:

@@ -75,7 +75,14 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     cwd = resolve_folder(options.cwd)
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
-    policy = policy_of(config, options, cwd, rules, confinement=LazySandbox(config, env, state=options.state_dir))
+    policy = policy_of(
+        config,
+        options,
+        cwd,
+        rules,
+        config.permission_mode,
+        confinement=LazySandbox(config, env, state=options.state_dir),
+    )
     name, kind = _resolve_tool(tool, cwd)
     subject = _subject_of(text, kind, cwd)
     mode = mode_of(config.mode)

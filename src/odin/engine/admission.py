@@ -20,7 +20,7 @@ from odin.core.text import to_valid_unicode
 from odin.core.tool import ResolvedPath, SandboxGrants, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
-from odin.policy.policy import Verdict
+from odin.policy.verdict import Verdict
 
 MAX_ARGUMENT_ROUNDS = 5
 """Rounds of changed arguments or changed rules, after which a call is denied."""

@@ -6,7 +6,7 @@ pipeline.py states their order.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -31,8 +31,11 @@ from odin.engine.approvals import Approvals, RuleWriter
 from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
-from odin.policy.policy import Policy, Verdict
+from odin.policy.verdict import Verdict
 from odin.session.history import FileHistory
+
+if TYPE_CHECKING:
+    from odin.policy.policy import Policy
 
 CallStage = Literal["requested", "judged", "admitted", "refused", "running", "finished", "recorded"]
 """`judged`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
@@ -229,7 +232,7 @@ class CallDeps(Struct, frozen=True):
     """
 
     registry: Registry
-    policy: Callable[[], Policy]
+    policy: Callable[[], "Policy"]
     approvals: Approvals
     recorder: Recorder
     hooks: HookInbox

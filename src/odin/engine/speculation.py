@@ -12,7 +12,7 @@ what it read in a journal of the file cache; `ToolStarted` brings them in and `C
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -21,16 +21,15 @@ from typing import Any
 from msgspec import Struct
 
 from odin.context.file_cache import CacheJournal, FileCache, record_into
-from odin.core.call_events import CallDiscarded, CallSpeculated
+from odin.core.call_events import CallSpeculated
 from odin.core.errors import OdinError
-from odin.core.event import Warned
-from odin.core.event_values import DiscardReason, FileChange, FileState, SkippedFile
+from odin.core.event_values import DiscardReason, FileState, SkippedFile
 from odin.core.message import ToolCall
 from odin.core.tool import fail
 from odin.engine.admission import is_still_allowed, judge_without_asking
 from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error, paths_of
 from odin.engine.execution import CallClock, RawOutput, build_context, run, run_tool
-from odin.engine.recorder import Recorder
+from odin.engine.rollback import NOTHING_RESTORED, RollbackFiles, RollbackResult, record_discard
 from odin.policy.commands.analysis import is_read_only
 from odin.session.history import SpeculativeChanges
 
@@ -39,20 +38,6 @@ MAX_PARALLEL_CALLS = 4
 
 MAX_SPECULATIVE_BYTES = 4_000_000
 """Larger files are not edited speculatively: saving them first would delay the reply."""
-
-
-class RollbackResult(Struct, frozen=True):
-    """Changes that were undone, files that were left alone with the reason, and changes another call has built on."""
-
-    changes: tuple[FileChange, ...] = ()
-    kept: tuple[SkippedFile, ...] = ()
-    kept_changes: tuple[FileChange, ...] = ()
-
-
-NOTHING_RESTORED = RollbackResult()
-
-RollbackFiles = Callable[[SpeculativeChanges], Awaitable[RollbackResult]]
-"""Restore the files a speculative call changed."""
 
 
 class SpeculationSettings(Struct, frozen=True):
@@ -355,44 +340,6 @@ async def _run_to_completion(work: Coroutine[Any, Any, None]) -> None:
         task.exception()
         raise asyncio.CancelledError
     task.result()
-
-
-# --- also used by checkpoints, which restore files after a crash ---
-
-
-def find_crashed_calls(recorder: Recorder) -> tuple[SpeculativeChanges, ...]:
-    """Return the speculative calls that were running when an earlier process of the session was killed."""
-    speculative = recorder.state.file_history.speculative
-    return tuple(changes for changes in speculative if changes.seq <= recorder.last_past_seq)
-
-
-def record_discard(
-    recorder: Recorder,
-    agent: str,
-    call: CallSpeculated,
-    reason: DiscardReason,
-    restored: RollbackResult = NOTHING_RESTORED,
-    *,
-    started: bool = True,
-    completed: bool = False,
-) -> None:
-    """Record that a speculative call does not count; warn if a file could not be restored."""
-    event = CallDiscarded(
-        call.call_id,
-        call.name,
-        call.args,
-        reason,
-        started,
-        completed,
-        restored=restored.changes,
-        skipped_files=restored.kept,
-        kept_changes=restored.kept_changes,
-    )
-    recorder.emit(event, agent)
-    if restored.kept:
-        named = "; ".join(f"{file.path} ({file.reason})" for file in restored.kept)
-        problem = f"A speculative {call.name} call was discarded, but these files could not be restored: {named}."
-        recorder.emit(Warned(problem), agent)
 
 
 def _make_failed_rollback(changes: SpeculativeChanges, error: Exception) -> RollbackResult:

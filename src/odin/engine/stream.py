@@ -210,6 +210,10 @@ class RetriesExhausted(Exception):
         self.error = error
 
 
+_HEAD_START_S = 0.02
+"""The request is sent first; what observes the calls of its reply is loaded while the model works."""
+
+
 class CallObserver(Protocol):
     """Observes tool calls while their reply is streamed: speculation."""
 
@@ -223,9 +227,9 @@ class CallObserver(Protocol):
 class ReplyStream:
     """Requests the replies of one turn. `seconds` is the time spent waiting for the provider."""
 
-    def __init__(self, recorder: Recorder, agent: str, observer: CallObserver) -> None:
+    def __init__(self, recorder: Recorder, agent: str, get_observer: Callable[[], CallObserver]) -> None:
         self.seconds = 0.0
-        self._observer = observer
+        self._get_observer = get_observer
         self._recorder = recorder
         self._retry = RetryPolicy()
         self._agent = agent
@@ -268,7 +272,7 @@ class ReplyStream:
             try:
                 return await self._try_once(provider, request)
             except ProviderError as error:
-                await self._observer.rollback("rollback")
+                await self._get_observer().rollback("rollback")
                 delay = self._retry.compute_delay(error, attempt)
                 if delay is None or self._refusal is not None:
                     self._reasoning.end()
@@ -295,7 +299,7 @@ class ReplyStream:
         try:
             async for chunk in provider.stream(request):
                 if isinstance(chunk, RollbackChunk):
-                    await self._observer.rollback("rollback")
+                    await self._get_observer().rollback("rollback")
                 self._handle_chunk(chunk, provider.name)
                 await time_slice.maybe_yield()
             if self._builder.stop is None:
@@ -342,6 +346,8 @@ class ReplyStream:
     def _handle_chunk(self, chunk: Chunk, provider: str) -> None:
         if isinstance(chunk, WaitChunk):
             self._is_accepted = chunk.activity == "waiting_token"
+            if chunk.activity == "waiting_headers":
+                asyncio.get_running_loop().call_later(_HEAD_START_S, self._get_observer)
             self._emit(ActivityChanged(chunk.activity))  # pyright: ignore[reportArgumentType]
             return
         if isinstance(chunk, RateLimitChunk):
@@ -381,7 +387,7 @@ class ReplyStream:
         if chunk.done:
             args = parse_arguments(raw)
             self._emit(CallStreamed(chunk.id, name, chunk.json, 0, True, args or {}))
-            self._observer.on_call_complete(chunk.id, name, args)
+            self._get_observer().on_call_complete(chunk.id, name, args)
         else:
             self._emit(CallStreamed(chunk.id, name, chunk.json, len(raw)))
 
@@ -396,7 +402,7 @@ class ReplyStream:
                 chosen = f"call_{number}"
             self._new_ids.add(chosen)
             self._ids[chunk.index] = chosen
-            self._observer.on_call_started(chosen)
+            self._get_observer().on_call_started(chosen)
         return msgspec.structs.replace(chunk, id=self._ids[chunk.index])
 
     def _emit(self, event: AnyEvent) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -32,11 +32,14 @@ from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Reques
 from odin.engine.call import CallScope, TurnCalls
 from odin.engine.hooks import TurnHooks
 from odin.engine.limits import CostBudget
-from odin.engine.pipeline import CallPipeline
 from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
 from odin.engine.recorder import Recorder
 from odin.engine.stream import ModelFailover, ReplyStream, RetriesExhausted, RetryPolicy
 from odin.policy.modes import spec_of
+
+if TYPE_CHECKING:
+    from odin.engine.pipeline import CallPipeline
+    from odin.engine.speculation import Speculator
 
 
 class TurnLimits(msgspec.Struct, frozen=True):
@@ -133,15 +136,12 @@ class TurnVerifier(Protocol):
         ...
 
 
-def _verify_nothing(turn: str, scope: CallScope, calls: TurnCalls) -> None:
-    return
-
-
 class TurnDeps(msgspec.Struct, frozen=True):
     """The collaborators of a turn."""
 
     recorder: Recorder
-    pipeline: CallPipeline
+    get_pipeline: Callable[[], "CallPipeline"]
+    """Called when the request has been sent: its modules take long to load."""
     limits: TurnLimits
     retry: RetryPolicy
     template: Callable[[Mode], RequestTemplate]
@@ -156,7 +156,7 @@ class TurnDeps(msgspec.Struct, frozen=True):
     """The seconds that the user took to answer questions and permission requests so far. They are not work."""
     take_late_warning: Callable[[], str] = lambda: ""
     """Return a warning about what processes in the background did since the last one, or ""."""
-    make_verifier: Callable[[str, CallScope, TurnCalls], TurnVerifier | None] = _verify_nothing
+    make_verifier: Callable[[str, CallScope, TurnCalls], TurnVerifier | None] = lambda turn, scope, calls: None
     """Called at most once in a turn, with its id, when it has changed files."""
 
 
@@ -209,8 +209,7 @@ class AgentTurn:
         self._attach = attach
         self._on_ended = on_ended
         self._hook_continues = 0
-        self._speculator = deps.pipeline.speculator
-        self._stream = ReplyStream(deps.recorder, scope.agent, self._speculator.observe_reply(scope))
+        self._stream = ReplyStream(deps.recorder, scope.agent, lambda: self._speculator)
         self._started_at = time.monotonic() - deps.waited_s()
         self._steps = 0
         self._usage = Usage()
@@ -219,6 +218,10 @@ class AgentTurn:
         self._recoveries = 0
         self._malformed = 0
         self._has_compacted = False
+
+    @cached_property
+    def _speculator(self) -> "Speculator":
+        return self._deps.get_pipeline().speculator.observe_reply(self._scope)
 
     @property
     def mode(self) -> Mode:
@@ -464,7 +467,8 @@ class AgentTurn:
         cost = info.cost_of(usage)
         self._usage += usage
         self._cost += cost
-        self._emit(UsageRecorded(_model_name_of(info), usage, cost, info.context, free=info.free, estimated=estimated))
+        name = f"{info.provider}/{info.id}" if info.provider else info.id
+        self._emit(UsageRecorded(name, usage, cost, info.context, free=info.free, estimated=estimated))
         return self._deps.budget.get_refusal()
 
     def _accept_reply(self, reply: Reply) -> ReplyMessage | None:
@@ -477,14 +481,14 @@ class AgentTurn:
         calls = [call for call in message.calls if not self._is_missing_arguments(call)]
         if bad and message.stop == "max_tokens":
             self._recoveries += 1
-            self._discard_reply("the reply was cut off by the length limit in a tool call")
+            self._emit(ReplyDiscarded("the reply was cut off by the length limit in a tool call"))
             if self._recoveries <= MAX_RECOVERIES:
                 self._emit(NoteAdded(ONE_STEP_NOTE))
             return None
         if bad:
             self._malformed += 1
             if not calls:
-                self._discard_reply("the tool call could not be read")
+                self._emit(ReplyDiscarded("the tool call could not be read"))
                 self._emit(NoteAdded(_malformed_note_of(bad)))
                 return None
         else:
@@ -496,16 +500,13 @@ class AgentTurn:
         return msgspec.structs.replace(message, parts=kept)
 
     def _is_missing_arguments(self, call: ToolCall) -> bool:
-        tool = self._deps.pipeline.registry.get(call.name)
+        tool = self._deps.get_pipeline().registry.get(call.name)
         return tool is not None and not call.args and bool(tool.build_spec().schema.get("required"))
-
-    def _discard_reply(self, reason: str) -> None:
-        self._emit(ReplyDiscarded(reason))
 
     async def _run_calls(self, calls: tuple[ToolCall, ...]) -> bool:
         count = len(calls)
         self._emit(ActivityChanged("executing", f"{count} tools" if count > 1 else calls[0].name))
-        return await self._deps.pipeline.run_all(calls, self._scope)
+        return await self._deps.get_pipeline().run_all(calls, self._scope)
 
     def _end_on_failure(self, error: ProviderError) -> TurnEnded:
         if isinstance(error, EmptyTruncation):
@@ -586,10 +587,6 @@ def _api_fields_of(error: OdinError | None) -> dict[str, Any]:
         "error_type": error.type,
         "retry_after_s": error.retry_after,
     }
-
-
-def _model_name_of(info: ModelInfo) -> str:
-    return f"{info.provider}/{info.id}" if info.provider else info.id
 
 
 def _malformed_note_of(bad: list[MalformedCall]) -> str:

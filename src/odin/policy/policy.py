@@ -36,7 +36,6 @@ from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
 from odin.policy.commands.analysis import (
-    AmendedCommand,
     analyze_command,
     find_critical_harm,
     find_danger,
@@ -58,27 +57,11 @@ from odin.policy.rules.ruling import (
     is_allowed_by,
     is_folder_search,
 )
+from odin.policy.verdict import Verdict
 from odin.policy.write_scope import find_outside_redirect
 
 if TYPE_CHECKING:
     from odin.policy.effects import Confinement, Effect
-
-
-class Verdict(Struct, frozen=True):
-    """`reason` explains the decision in one sentence; `hint` tells a user without a terminal how to allow the call.
-
-    `rule` is the rule that decided, with its layer, or the name of a built-in check. A `builtin` denial cannot be
-    overruled by a rule, a hook or the user. `may_be_denied`: a deny rule may apply, so only the user can allow it.
-    `amended` is the command that is allowed instead of the one given.
-    """
-
-    action: RuleAction
-    reason: str = ""
-    hint: str = ""
-    rule: str = ""
-    builtin: bool = False
-    may_be_denied: bool = False
-    amended: AmendedCommand | None = None
 
 
 class AgentLimits(Struct, frozen=True):

@@ -8,12 +8,15 @@
 
 import os
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from odin.core.errors import UsageError
 from odin.core.path_names import contains
 from odin.core.write_scope import WriteScope
 from odin.policy.paths import resolve_path
-from odin.policy.policy_call import PolicyCall
+
+if TYPE_CHECKING:
+    from odin.policy.policy_call import PolicyCall
 
 _PATTERN_ENDS = ("/**/*", "/**", "/*")
 _WILDCARDS = frozenset("*?[]{}")
@@ -71,7 +74,7 @@ def _find_module(text: str, root: str) -> str:
     raise UsageError(f"There is no module {text!r} in the project.", "Name its files or folders in path_prefixes.")
 
 
-def find_outside_redirect(call: PolicyCall, scope: WriteScope) -> str:
+def find_outside_redirect(call: "PolicyCall", scope: WriteScope) -> str:
     """Return the first project file outside the scope to which a command redirects output, or "".
 
     The sandbox blocks other writes outside the scope.

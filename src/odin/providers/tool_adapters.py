@@ -122,6 +122,9 @@ class AdaptiveTools:
         native = False
         async with open_stream(self._provider, request) as chunks:
             async for chunk in chunks:
+                if isinstance(chunk, WaitChunk):
+                    yield chunk
+                    continue
                 sieve = sieve or _make_call_filter(request.tools)
                 if isinstance(chunk, TextChunk) and not native:
                     text = sieve.feed(chunk.text)

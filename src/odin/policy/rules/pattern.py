@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from odin.core.path_names import contains
-from odin.policy.commands.syntax import ExtractedCommand, ShellWord
+
+if TYPE_CHECKING:
+    from odin.policy.commands.syntax import ExtractedCommand, ShellWord
 
 _TOKEN = re.compile(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
 _MAX_EXPRESSION_WILDCARDS = 3
@@ -113,7 +116,7 @@ class CommandPattern(Struct, frozen=True):
     words: tuple[str, ...]
     is_prefix: bool = False
 
-    def match_words(self, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None:
+    def match_words(self, words: "Sequence[ShellWord]") -> "Sequence[ShellWord] | None":
         """Match strictly, to allow. Return the words that the pattern does not name, or None without a match.
 
         Every word must be literal, and a wildcard matches one word that is not an option.
@@ -131,7 +134,7 @@ class CommandPattern(Struct, frozen=True):
                 return None
         return [*unnamed, *words[size:]]
 
-    def matches(self, part: ExtractedCommand) -> bool:
+    def matches(self, part: "ExtractedCommand") -> bool:
         """Match loosely, to deny or ask: any path to the program, further options, any order of options."""
         if not self.words:
             return self.is_prefix

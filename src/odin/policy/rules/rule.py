@@ -9,7 +9,7 @@ program, such as `git log --output=FILE` (see `programs.find_escape_option`).
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from msgspec import Struct
 
@@ -19,8 +19,6 @@ from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine
 from odin.core.tool import Kind, ResolvedPath, canonical_name_of
 from odin.policy import paths
-from odin.policy.commands.syntax import ExtractedCommand
-from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import (
     CommandPattern,
     compile_wildcard,
@@ -34,6 +32,10 @@ from odin.policy.rules.pattern import (
     parse_command_pattern,
     resolve_pattern,
 )
+
+if TYPE_CHECKING:
+    from odin.policy.commands.syntax import ExtractedCommand
+    from odin.policy.policy_call import PolicyCall
 
 _INTERPRETERS = compile_lazily(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
 
@@ -94,13 +96,13 @@ class Rule(Struct, frozen=True):
 
     # --- allow rules ---
 
-    def is_exactly(self, call: PolicyCall) -> bool:
+    def is_exactly(self, call: "PolicyCall") -> bool:
         """True if the pattern is exactly this command. Patterns with wildcards never are."""
         if self.bare or self.command.is_prefix or has_wildcard(self.pattern):
             return False
         return self.pattern == call.command.strip() and self.matches_tool(call.name)
 
-    def covers_path(self, item: ResolvedPath, call: PolicyCall) -> bool:
+    def covers_path(self, item: ResolvedPath, call: "PolicyCall") -> bool:
         """True if one path of a call is allowed. Protected and secret files must be named without wildcards.
 
         A deletion is allowed only by a `Delete` rule with the exact path.
@@ -117,10 +119,10 @@ class Rule(Struct, frozen=True):
             return False
         return is_exact(self.pattern) or not explain_sensitivity(item, call)
 
-    def covers_url(self, call: PolicyCall) -> bool:
+    def covers_url(self, call: "PolicyCall") -> bool:
         return self.matches_tool(call.name) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
 
-    def covers_all(self, call: PolicyCall) -> bool:
+    def covers_all(self, call: "PolicyCall") -> bool:
         """True if the rule allows a call without a command, path or URL."""
         name = call.subject.name
         covers = self.bare or (bool(name) and compile_wildcard(self.pattern, flat=True)(name))
@@ -128,7 +130,7 @@ class Rule(Struct, frozen=True):
 
     # --- deny and ask rules ---
 
-    def matches_call(self, call: PolicyCall) -> bool:
+    def matches_call(self, call: "PolicyCall") -> bool:
         """True if any part of the call matches. `Read` and `Edit` patterns also apply to the words of a command."""
         runs = call.analysis is not None
         names_tool = self.matches_tool(call.name) or (runs and self.tool == "ExecuteCommand")
@@ -146,11 +148,11 @@ class Rule(Struct, frozen=True):
             return names_tool and compile_wildcard(self.pattern, loose=True, flat=True)(call.subject.name)
         return self._matches_paths(call)
 
-    def matches_part(self, part: ExtractedCommand, call: PolicyCall) -> bool:
+    def matches_part(self, part: "ExtractedCommand", call: "PolicyCall") -> bool:
         names_tool = self.matches_tool(call.name) or self.tool == "ExecuteCommand"
         return names_tool and (self.bare or self._matches_command(part))
 
-    def _matches_command(self, part: ExtractedCommand) -> bool:
+    def _matches_command(self, part: "ExtractedCommand") -> bool:
         """True if a command matches, or mentions a matching command in code it is given."""
         if self.command.matches(part):
             return True
@@ -160,7 +162,7 @@ class Rule(Struct, frozen=True):
             and any(self.command.is_mentioned_in(text) for text in part.texts[1:])
         )
 
-    def _matches_paths(self, call: PolicyCall) -> bool:
+    def _matches_paths(self, call: "PolicyCall") -> bool:
         if self.bare:
             return False
         covers = self._covers_tool(call.name, call.kind)
@@ -177,7 +179,7 @@ class Rule(Struct, frozen=True):
         return self.matches_tool(name) or (not self.bare and _WHOLE_KINDS.get(self.tool) == kind)
 
 
-def explain_sensitivity(item: ResolvedPath, call: PolicyCall) -> str:
+def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:
     """Return why a path needs approval even if a wildcard rule allows it, as a clause, or ""."""
     forms = call.forms_of(item)
     if call.kind == "read":
