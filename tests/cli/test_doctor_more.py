@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from odin.commands.models import probe_models
+from odin.commands.models import name_problem, probe_models
 from odin.config.settings import ConfigKeys
+from odin.core.errors import NoUsableKeys
 from odin.testing import ScriptedServer, fault, say
 from tests.conftest import Here, Run
 
@@ -117,6 +118,7 @@ async def test_each_failure_is_named_in_plain_words(workspace: Path, user: Path)
         "busy": (fault(503), "provider is failing"),
         "limit": (fault(429), "rate limit"),
         "filter": (say("", stop="SAFETY"), "blocked"),
+        "brief": (say("", stop="max_tokens"), ""),
         "fine": (say("yes"), ""),
     }
     with ExitStack() as stack:
@@ -140,6 +142,8 @@ async def test_each_failure_is_named_in_plain_words(workspace: Path, user: Path)
     assert found == {**wanted, "proxy": "proxy", "empty": "no models"}
     assert answers["fine"].ref == "fine/m" and answers["fine"].ok
     assert all(KEY not in answer.text for answer in answers.values())
+    named = [name_problem(error) for error in (NoUsableKeys("No key."), NoUsableKeys("All rejected.", status=401))]
+    assert named == ["no key", "bad key"]
 
 
 def test_servers_on_this_machine_are_named(run_odin: Run) -> None:

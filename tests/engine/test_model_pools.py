@@ -505,8 +505,9 @@ def test_with_one_key_the_small_model_is_the_cheap_one_of_its_provider(
     assert find_small_ref(provider, {}, env, lambda model: model in (own or ())) == small
 
 
-def test_every_small_model_of_the_table_is_cheap() -> None:
+def test_every_provider_with_keys_has_a_small_model_that_is_cheap() -> None:
     for name, preset in PRESETS.items():
+        assert bool(preset.small) == bool(preset.key_names), name
         if preset.small and (small := lookup_model(f"{name}/{preset.small}", {})).has_price:
             assert small.price_output <= lookup_model(f"{name}/{preset.model}", {}).price_output, name
 

@@ -75,7 +75,7 @@ CHAT = Wire(
 )
 MISTRALS_CHAT = Wire(
     "mistral",
-    "m",
+    "devstral-small",
     openai_chat.ChatProvider,
     lambda request: openai_chat.encode_request(request, MISTRAL),
     "/v1/chat/completions",
@@ -110,7 +110,7 @@ def test_each_request_continues_the_bytes_of_the_one_before(wire: Wire, history:
         assert later.startswith(open_end(earlier))
 
 
-@pytest.mark.parametrize("wire", WIRES, ids=named)
+@pytest.mark.parametrize("wire", [*WIRES, MISTRALS_CHAT], ids=named)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_any_history_is_legal(wire: Wire, history: tuple[Message, ...]) -> None:

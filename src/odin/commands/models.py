@@ -17,10 +17,12 @@ from odin.core.errors import (
     BadReply,
     BadRequest,
     ConfigError,
+    Misconfigured,
     ModelNotFound,
     NoUsableKeys,
     OdinError,
     Overloaded,
+    PackageFailed,
     QuotaExhausted,
     RateLimited,
     ReplyBlocked,
@@ -30,7 +32,7 @@ from odin.core.errors import (
     UsageError,
 )
 from odin.core.message import PromptMessage
-from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
+from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, open_stream
 from odin.models.catalog import PRESETS, add_stored_keys, default_ref_of
 from odin.models.connector import OVERRIDES_NAME, ModelConnector
 from odin.models.model_lists import ON_THIS_MACHINE
@@ -221,9 +223,11 @@ async def _probe_model(models: ModelConnector, ref: str, why: str, timeout: floa
     try:
         async with asyncio.timeout(timeout):
             provider, info = await models.connect(ref)
-            request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
-            async for piece in provider.stream(request):
-                answered = answered or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
+            request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64, brief=True)
+            async with open_stream(provider, request) as pieces:
+                async for piece in pieces:
+                    answered = answered or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
+                    answered = answered or (isinstance(piece, StopChunk) and piece.reason == "max_tokens")
         if answered:
             return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
         return ModelProbe(ref, why, False, "its answer was empty", after(), "no answer")
@@ -246,6 +250,8 @@ _PROBLEMS: tuple[tuple[type[OdinError], str], ...] = (
     (ReplyBlocked, "blocked"),
     (BadRequest, "refused request"),
     (ConfigError, "settings"),
+    (Misconfigured, "settings"),
+    (PackageFailed, "package fails"),
 )
 
 
@@ -253,6 +259,8 @@ def name_problem(error: OdinError) -> str:
     """Return the kind of failure in a few words."""
     if isinstance(error, AuthFailed | Unreachable) and "proxy" in str(error):
         return "proxy"
+    if isinstance(error, NoUsableKeys) and error.status:
+        return "bad key"
     if isinstance(error, Unreachable) and "model server running" in error.hint:
         return "no server"
     if isinstance(error, ModelNotFound):

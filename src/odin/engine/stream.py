@@ -530,6 +530,7 @@ class SmallModel:
             system=job.system,
             max_tokens=job.max_tokens,
             schema=job.schema,
+            brief=True,
         )
         usage = _JobUsage(len(text) + sum(map(len, job.system)))
         parts: list[str] = []

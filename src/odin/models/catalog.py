@@ -102,7 +102,7 @@ PRESETS: dict[str, Preset] = {
         ("MISTRAL_API_KEY",),
         small="mistral-small-latest",
     ),
-    "xai": Preset("openai-chat", "https://api.x.ai/v1", "grok-4.5", ("XAI_API_KEY",)),
+    "xai": Preset("openai-chat", "https://api.x.ai/v1", "grok-4.5", ("XAI_API_KEY",), small="grok-4.5"),
     "together": Preset(
         "openai-chat",
         "https://api.together.xyz/v1",

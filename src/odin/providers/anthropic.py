@@ -136,7 +136,7 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
     what they say between two tool calls arrives as thinking.
     """
     shown = {"display": "summarized"} if version >= (4, 7) else {}
-    if request.effort == "none":
+    if request.effort == "none" or request.brief:
         return {"thinking": {"type": "disabled"}} if version >= (5, 0) else {}
     if not request.thinking:
         return {"thinking": {"type": "adaptive", **shown}} if version >= (5, 0) else {}

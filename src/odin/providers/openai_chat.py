@@ -1,9 +1,11 @@
 """The OpenAI Chat Completions API, and the many servers that implement it more or less.
 
 System blocks are joined into one system message. Notes follow the prompt in the same message; after tool results they
-are a user message. Reasoning is not sent back, except to the one vendor whose API requires it.
+are a user message, except for Mistral, which accepts none there. Reasoning is not sent back, except to the one vendor
+whose API requires it.
 """
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
@@ -30,12 +32,14 @@ from odin.providers.payload import (
     encode_body,
     format_result,
     is_reasoning_model,
+    least_effort_of,
     make_data_url,
     make_legal_id,
     make_legal_name,
     make_short_id,
     may_replay,
     model_of_reply,
+    reasoning_room_of,
 )
 from odin.providers.wire import ServerEvent, WireProvider
 
@@ -74,7 +78,7 @@ def encode_request(
         "model": request.model,
         "stream": True,
         "stream_options": {"include_usage": True},
-        limit: request.max_tokens,
+        limit: request.max_tokens + reasoning_room_of(request),
     }
     if request.temperature is not None and not reasoner:
         body["temperature"] = request.temperature
@@ -82,6 +86,8 @@ def encode_request(
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
     if (request.thinking or (request.effort and not _is_deepseek(url))) and accepts_effort(request.model):
         body["reasoning_effort"] = effort_of(request)
+    elif request.brief and (least := least_effort_of(request.model)):
+        body["reasoning_effort"] = least
     if request.service_tier:
         body["service_tier"] = request.service_tier
     if request.schema is not None:
@@ -103,19 +109,40 @@ def _is_deepseek(url: str) -> bool:
     return "://api.deepseek.com/" in url
 
 
+_BRIDGE = ({"role": "assistant", "content": "I have read the results."},)
+"""Between tool results and a user message, where Mistral requires a message of the assistant."""
+
+
+def _is_mistral(url: str, model: str) -> bool:
+    return "://api.mistral.ai/" in url or re.search(r"(mi|mini|dev|code|magi)stral|pixtral", model.lower()) is not None
+
+
+def _is_after_results(messages: tuple[Message, ...], index: int) -> bool:
+    """True if the last thing that is sent before this message is a tool result."""
+    for message in reversed(messages[:index]):
+        if isinstance(message, ReplyMessage):
+            if message.calls or message.text.strip():
+                return False
+        else:
+            return isinstance(message, ToolMessage)
+    return False
+
+
 def _encode_messages(
     request: Request, url: str, provider: str, selection: ImageSelection | None, history: EncodedHistory | None
 ) -> bytes:
     system = _join_texts(*request.system)
+    strict = _is_mistral(url, request.model)
     recalls = request.thinking > 0 and _is_deepseek(url)
     history = choose_history(request, history)
     shown = selection or ImageBudget().select_images(request, history.has_images)
 
     def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, PromptMessage):
-            return _encode_user(shown.render(message), *message.notes)
+            prompt = _encode_user(shown.render(message), *message.notes)
+            return [*_BRIDGE, *prompt] if strict and prompt and _is_after_results(request.messages, index) else prompt
         if isinstance(message, ToolMessage):
-            return _encode_results(message, ids, shown)
+            return _encode_results(message, ids, shown, strict)
         rendered = _encode_assistant(message, ids)
         if recalls and message.calls:
             own = may_replay(message, provider, request.model)
@@ -171,8 +198,13 @@ def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, A
     return [{"role": "assistant", "content": text}] if text else []
 
 
-def _encode_results(message: ToolMessage, ids: CallIdMap, selection: ImageSelection) -> list[dict[str, Any]]:
-    """Tool messages hold only text, so images follow in a user message before the notes."""
+def _encode_results(
+    message: ToolMessage, ids: CallIdMap, selection: ImageSelection, strict: bool
+) -> list[dict[str, Any]]:
+    """Tool messages hold only text, so images follow in a user message before the notes.
+
+    With `strict`, no user message follows a result directly: notes are part of the last one.
+    """
     shown = [selection.render(one) for one in message.results]
     found: list[dict[str, Any]] = [
         {
@@ -183,10 +215,14 @@ def _encode_results(message: ToolMessage, ids: CallIdMap, selection: ImageSelect
         for one, what in zip(message.results, shown, strict=True)
     ]
     images = _encode_images(*shown)
+    if strict and found and not images:
+        found[-1]["content"] = _join_texts(found[-1]["content"], *message.notes)
+        return found
     if not images:
         return found + _encode_user_texts(*message.notes)
     texts = [{"type": "text", "text": text} for text in (_join_texts(*message.notes),) if text]
-    return [*found, {"role": "user", "content": [{"type": "text", "text": IMAGES_INTRO}, *images, *texts]}]
+    bridge = _BRIDGE if strict and found else ()
+    return [*found, *bridge, {"role": "user", "content": [{"type": "text", "text": IMAGES_INTRO}, *images, *texts]}]
 
 
 # --- response ---

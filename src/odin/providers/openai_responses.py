@@ -39,10 +39,12 @@ from odin.providers.payload import (
     encode_arguments,
     format_result,
     is_reasoning_model,
+    least_effort_of,
     make_data_url,
     make_legal_name,
     may_replay,
     model_of_reply,
+    reasoning_room_of,
 )
 from odin.providers.wire import ServerEvent, WireProvider
 
@@ -85,11 +87,13 @@ def encode_request(
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
-    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens)
+    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + reasoning_room_of(request)
     if request.temperature is not None and not reasons:
         body["temperature"] = request.temperature
     if asked and reasons:
         body["reasoning"] = {"effort": effort_of(request), "summary": "auto"}
+    elif request.brief and (least := least_effort_of(request.model)):
+        body["reasoning"] = {"effort": least}
     if request.service_tier:
         body["service_tier"] = request.service_tier
     if request.schema is not None:

@@ -430,6 +430,36 @@ def is_reasoning_model(model: str) -> bool:
     return name.startswith("codex") or (name.startswith("o") and name[1:2].isdigit())
 
 
+REASONING_ROOM = 4096
+"""Tokens for the reasoning of a model that cannot do without, if it should reason as little as it can."""
+
+_REASONER_PATTERN = (
+    r"gpt-oss|grok|magistral|thinking|reason|deepseek-r|qwq|claude-[a-z]+-[5-9]|gemini-(2\.5|[3-9])|"
+    r"kimi-k|glm-|minimax-m"
+)
+"""Models that reason unless told otherwise, besides those of OpenAI."""
+
+
+def least_effort_of(model: str) -> str:
+    """Return the lowest effort that a model takes which reasons unless told otherwise; "" if that is not known."""
+    name = model.rpartition("/")[2]
+    if name.startswith("gpt-oss"):
+        return "low"
+    if not is_reasoning_model(name) or "-pro" in name:
+        return ""
+    if name.startswith("o") or "codex" in name:
+        return "low"
+    return "minimal" if re.match(r"gpt-5(?!\.)", name) else "none"
+
+
+def reasoning_room_of(request: Request) -> int:
+    """Return the tokens that a brief request needs besides those of the answer, at an API that takes an effort."""
+    if not request.brief or least_effort_of(request.model) == "none":
+        return 0
+    reasons = is_reasoning_model(request.model) or re.search(_REASONER_PATTERN, request.model, re.IGNORECASE)
+    return REASONING_ROOM if reasons else 0
+
+
 def accepts_effort(model: str) -> bool:
     """False if the model is known not to reason."""
     return not model.rpartition("/")[2].startswith(_PLAIN_MODELS)

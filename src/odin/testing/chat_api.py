@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -150,6 +151,14 @@ _PART_TYPES: dict[str, set[str]] = {
 _MAX_CALL_ID = 40
 _REASONING_MODEL = re.compile(r"(o\d|gpt-5)(?!.*chat)")
 _PLAIN_MODEL = re.compile(r"gpt-(3|4)")
+_MISTRAL_MODEL = re.compile(r"(?i)(mi|mini|dev|code|magi)stral|pixtral")
+_EFFORTS = {
+    r"gpt-oss|^o\d|codex": ("low", "medium", "high"),
+    r"^gpt-5(?!\.)": ("minimal", "low", "medium", "high"),
+    r"^gpt-5": ("none", "minimal", "low", "medium", "high", "xhigh"),
+    r"": ("none", "minimal", "low", "medium", "high", "xhigh", "max"),
+}
+"""The efforts that models take, by a pattern of their names; the first that matches counts."""
 
 
 def make_refusal(message: str, param: str | None = None, code: str | None = None) -> RequestRefused:
@@ -177,6 +186,8 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
     _check_response_format(body, messages)
     checked = [_check_message(item, at, body["model"], accepts) for at, item in enumerate(messages)]
     _check_pairs(checked)
+    if _MISTRAL_MODEL.search(body["model"]):
+        _check_order(checked)
 
 
 def _check_options(body: dict[str, Any]) -> None:
@@ -194,6 +205,18 @@ def _check_options(body: dict[str, Any]) -> None:
         )
     if _PLAIN_MODEL.match(model) and body.get("reasoning_effort") is not None:
         raise make_refusal("Unrecognized request argument supplied: reasoning_effort")
+    check_effort(model, body.get("reasoning_effort"), "reasoning_effort")
+
+
+def check_effort(model: str, effort: Any, param: str) -> None:
+    known = next((efforts for name, efforts in _EFFORTS.items() if re.search(name, model)), ())
+    if effort is None or effort in known:
+        return
+    choices = f"Supported values are: {', '.join(map(repr, known))}."
+    if effort not in _EFFORTS[""]:
+        raise make_refusal(f"Invalid value: '{effort}'. {choices}", param, "invalid_value")
+    text = f"Unsupported value: '{effort}' is not supported with the '{model}' model. {choices}"
+    raise make_refusal(text, param, "unsupported_value")
 
 
 def check_sampling(body: dict[str, Any], *limits: str) -> None:
@@ -498,6 +521,15 @@ def _check_pairs(messages: list[dict[str, Any]]) -> None:
         waiting = dict.fromkeys(str(call["id"]) for call in as_list(message.get("tool_calls")) or [])
         calls = set(waiting)
     _check_answered(waiting, len(messages))
+
+
+def _check_order(messages: list[dict[str, Any]]) -> None:
+    """Mistral accepts no user message directly after a tool result."""
+    for before, after in pairwise(message["role"] for message in messages):
+        if (before, after) == ("tool", "user"):
+            raise RequestRefused(
+                "Unexpected role 'user' after role 'tool'", type="invalid_request_message_order", code="3230"
+            )
 
 
 def _check_answered(waiting: dict[str, None], at: int) -> None:

@@ -10,6 +10,7 @@ from odin.testing.chat_api import (
 )
 from odin.testing.chat_api import (
     check_call_id,
+    check_effort,
     check_function,
     check_function_call,
     check_json_schema,
@@ -263,7 +264,6 @@ _ID_PREFIX = {
 _CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 """The type of the output for each type of call."""
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _MAX_CALL_ID = 64
 _INPUT_TYPES = ("input_text", "input_image", "input_file")
 
@@ -315,13 +315,7 @@ def _check_reasoning_options(body: dict[str, Any]) -> None:
     if reasoning is None:
         raise make_refusal("Invalid type for 'reasoning': expected an object.", "reasoning", "invalid_type")
     effort = reasoning.get("effort")
-    known = _EFFORTS[:-1] if body["model"].startswith("gpt-5") else _EFFORTS
-    if effort is not None and effort not in known:
-        raise make_refusal(
-            f"Invalid value: '{effort}'. Supported values are: {', '.join(map(repr, known))}.",
-            "reasoning.effort",
-            "invalid_value",
-        )
+    check_effort(body["model"], effort, "reasoning.effort")
     if effort is not None and body["model"].startswith(("gpt-3", "gpt-4")):
         raise make_refusal(
             "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
