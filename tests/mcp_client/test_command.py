@@ -1,5 +1,6 @@
 """`odin mcp`: servers in the settings, and Odin as a server, driven by the official client."""
 
+import asyncio
 import json
 import os
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp_types import ElicitResult
+from mcp_types import ElicitResult, ErrorData
 
 from odin.commands.mcp_serve import SessionPool, make_server
 from odin.config import Options
@@ -185,6 +186,50 @@ async def test_without_elicitation_nothing_is_approved(served: Any, workspace: P
         await pool.close()
     assert "No user can be asked here" in model.requests[-1].body.decode()
     assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize("fault", ["error", "cancel"])
+async def test_a_call_that_fails_or_is_cancelled_leaves_no_turn_behind(served: Any, workspace: Path, fault: str):
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
+    asked = asyncio.Event()
+
+    async def elicit(context: Any, params: Any) -> Any:
+        asked.set()
+        if fault == "error":
+            return ErrorData(code=-32603, message="The screen is off.")
+        return await asyncio.get_running_loop().create_future()
+
+    with ScriptedServer([say("A new session."), write, say("Refused."), say("Still here.")]) as model:
+        pool = served(model)
+        async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
+            first = (await client.call_tool("ask", {"prompt": "Hello."})).structured_content
+            again = {"prompt": "Write a.txt.", "session": first["session"][:-1]}
+            writing = asyncio.create_task(client.call_tool("edit", again))
+            await asked.wait()
+            if fault == "cancel":
+                writing.cancel()
+            done = (await asyncio.gather(writing, return_exceptions=True))[0]
+            async with asyncio.timeout(5):
+                last = await client.call_tool("ask", {**again, "prompt": "Are you there?"})
+            assert last.structured_content["answer"] == ("Refused." if fault == "cancel" else "Still here.")
+        await pool.close()
+    assert not (workspace / "a.txt").exists()
+    if fault == "error":
+        assert done.structured_content["answer"] == "Refused."
+        assert "The client could not be asked: The screen is off." in model.requests[2].body.decode()
+
+
+async def test_sessions_that_no_call_uses_are_closed(served: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odin.commands.mcp_serve.MAX_OPEN_SESSIONS", 1)
+    with ScriptedServer([say("One."), say("Two."), say("Three.")]) as model:
+        pool = served(model)
+        async with Client(make_server(pool), mode="legacy") as client:
+            first = (await client.call_tool("ask", {"prompt": "1"})).structured_content
+            await client.call_tool("ask", {"prompt": "2"})
+            third = await client.call_tool("ask", {"prompt": "3", "session": first["session"]})
+            assert third.structured_content["session"] == first["session"]
+        await pool.close()
+    assert [len(seen.json["messages"]) for seen in model.requests] == [1, 1, 3]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ClientCapabilities, ElicitationCapability, ToolAnnotations
 from pydantic import Field
@@ -29,6 +30,7 @@ _INSTRUCTIONS = (
     "Odin is a coding agent that works in the folder it was started in. ask answers questions about the code, plan "
     "writes a plan, edit changes files and runs commands. Pass `session` from an earlier result to continue it."
 )
+MAX_OPEN_SESSIONS = 4
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 
@@ -77,29 +79,43 @@ def make_server(host: "SessionPool") -> MCPServer:
     return server
 
 
+class PooledSession:
+    """An open session. `users` are the calls that run in it or wait for it."""
+
+    def __init__(self, name: str, client: Client) -> None:
+        self.name = name
+        self.client = client
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
 class SessionPool:
-    """The open sessions. Prompts of one session run one after the other, those of different sessions at once."""
+    """The open sessions. Prompts of one session run one after the other, those of different sessions at once.
+
+    Sessions that no call uses are closed, except for the last few; a later call opens them again.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._clients: dict[str, Client] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._sessions: dict[str, PooledSession] = {}
+        self._changing = asyncio.Lock()
 
     async def close(self) -> None:
-        for client in self._clients.values():
-            with suppress(OdinError):
-                await client.close(5.0)
+        async with self._changing:
+            await self._close_some([*self._sessions.values()])
 
     async def run(self, text: str, mode: Mode, session: str, context: Context) -> dict[str, Any]:
         """Run a prompt to its end and return the answer."""
-        client = await self._open(session, _can_elicit(context))
-        name = (await client.get_info()).session
-        async with self._locks.setdefault(name, asyncio.Lock()):
-            ended = await _Run(client, context).run(text, mode)
+        used = await self._take(session, _can_elicit(context))
+        try:
+            async with used.lock:
+                ended = await _Run(used.client, context).run(text, mode)
+        finally:
+            used.users -= 1
         if ended.error and ended.reason == "error":
             raise OdinError(f"{ended.error} {ended.hint}".strip())
         return {
-            "session": name,
+            "session": used.name,
             "answer": ended.text,
             "reason": ended.reason,
             "steps": ended.steps,
@@ -107,14 +123,29 @@ class SessionPool:
             **({"plan": ended.plan_path} if ended.plan_path else {}),
         }
 
-    async def _open(self, session: str, can_ask: bool) -> Client:
-        if session in self._clients:
-            return self._clients[session]
+    async def _take(self, session: str, can_ask: bool) -> PooledSession:
+        """Return the session, which is open until its `users` are counted down. Close others that are not used."""
         import msgspec
 
-        client = await open_session(msgspec.structs.replace(self._options, resume=session, can_ask=can_ask))
-        self._clients[(await client.get_info()).session] = client
-        return client
+        async with self._changing:
+            if session:
+                session = await asyncio.to_thread(open_project_sessions(self._options.cwd).find, session)
+            used = self._sessions.pop(session, None)
+            if used is None:
+                options = msgspec.structs.replace(self._options, resume=session, can_ask=can_ask)
+                client = await open_session(options)
+                used = PooledSession((await client.get_info()).session, client)
+            self._sessions[used.name] = used  # the latest is the last
+            used.users += 1
+            unused = [item for item in self._sessions.values() if not item.users]
+            await self._close_some(unused[: max(0, len(self._sessions) - MAX_OPEN_SESSIONS)])
+        return used
+
+    async def _close_some(self, sessions: list[PooledSession]) -> None:
+        for item in sessions:
+            del self._sessions[item.name]
+            with suppress(OdinError):
+                await item.client.close(5.0)
 
     async def list_sessions(self, limit: int) -> list[dict[str, Any]]:
         found = await asyncio.to_thread(open_project_sessions(self._options.cwd).list_sessions)
@@ -159,15 +190,20 @@ class _Run:
                 if isinstance(event, TurnEnded) and event.id == prompt.id:
                     return event
                 await self._follow(event)
-        except asyncio.CancelledError:
-            await self._client.submit(Interrupt("drop"))
+        except BaseException:
+            # the turn must not outlive its call; and a cancelled scope would cancel the interrupt, too
+            with anyio.CancelScope(shield=True), suppress(OdinError):
+                await self._client.submit(Interrupt("drop"))
             raise
         raise OdinError("The session was closed.")
 
     async def _follow(self, event: Any) -> None:
         if isinstance(event, ToolStarted):
             self._steps += 1
-            await self._context.report_progress(self._steps, None, f"{event.name} {event.description}".strip()[:200])
+            with suppress(Exception):  # nobody has to listen
+                await self._context.report_progress(
+                    self._steps, None, f"{event.name} {event.description}"[:200].strip()
+                )
         elif isinstance(event, PermissionAsked):
             await self._ask_permission(event)
         elif isinstance(event, QuestionsAsked):
@@ -197,11 +233,14 @@ class _Run:
             fields[f"answer_{number}"] = field
         given = await self._request_input("Odin has questions.", fields, [*fields])
         answers = tuple((str(given[name]),) if given.get(name) else () for name in fields)
-        await self._client.submit(AnswerQuestions(asked.ask_id, answers, cancelled=not given, by="mcp"))
+        await self._client.submit(AnswerQuestions(asked.ask_id, answers, cancelled=not any(answers), by="mcp"))
 
     async def _request_input(self, message: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
-        """Return what the other side filled in; nothing if it declined."""
+        """Return what the other side filled in; nothing if it declined, or could not ask."""
         schema: Any = {"type": "object", "properties": fields, "required": required}
         request = self._context.request_context
-        result = await request.session.elicit_form(message, schema, request.request_id)
+        try:
+            result = await request.session.elicit_form(message, schema, request.request_id)
+        except Exception as error:  # whatever the other side or the package makes of it
+            return {"comment": f"The client could not be asked: {error}"}
         return dict(result.content or {}) if result.action == "accept" else {}
