@@ -208,7 +208,7 @@ async def test_a_call_that_fails_or_is_cancelled_leaves_no_turn_behind(served: A
             await asked.wait()
             if fault == "cancel":
                 writing.cancel()
-            done = (await asyncio.gather(writing, return_exceptions=True))[0]
+            done: Any = (await asyncio.gather(writing, return_exceptions=True))[0]
             async with asyncio.timeout(5):
                 last = await client.call_tool("ask", {**again, "prompt": "Are you there?"})
             assert last.structured_content["answer"] == ("Refused." if fault == "cancel" else "Still here.")

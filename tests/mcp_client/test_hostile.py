@@ -165,11 +165,11 @@ async def test_a_question_ends_with_the_call_that_is_interrupted(opened: Open, h
     session = await opened([use("ask", 1), use("echo", 2, text="x"), say("done")])
     events = session.client.stream_events()
     await session.client.submit(Prompt("p", "Go.", "edit_mode"))
-    await session.allow_until(events, QuestionsAsked)
+    await session.wait_for(events, QuestionsAsked, allow=True)
     await session.client.submit(Interrupt())
-    answered = await session.allow_until(events, QuestionsAnswered)
+    answered = await session.wait_for(events, QuestionsAnswered)
     assert (answered.cancelled, answered.by) == (True, "interrupt")
-    await session.allow_until(events, ToolEnded)
+    await session.wait_for(events, ToolEnded)
     await session.ask()
     assert session.asked == ["mcp__tiny__echo"], "the next permission request is shown"
     assert session.results() == ["echo: x"]

@@ -67,11 +67,11 @@ class Session:
                     return event
         raise AssertionError
 
-    async def allow_until(self, stream: AsyncIterator[Envelope], kind: type[EventT]) -> EventT:
-        """Allow every permission request until an event of this type comes; return it."""
+    async def wait_for(self, stream: AsyncIterator[Envelope], kind: type[EventT], *, allow: bool = False) -> EventT:
+        """Return the next event of this type. With `allow`, allow every permission request until then."""
         async with asyncio.timeout(10):
             async for envelope in stream:
-                if isinstance(envelope.event, PermissionAsked):
+                if allow and isinstance(envelope.event, PermissionAsked):
                     await self.client.submit(AnswerPermission(envelope.event.ask_id, True))
                 if isinstance(envelope.event, kind):
                     return envelope.event
@@ -153,6 +153,14 @@ async def test_annotations_decide_the_mode_but_never_the_permission(opened: Open
     assert "not available in ask_mode" in session.results()[0]
     await session.ask()
     assert session.asked == ["mcp__tiny__echo"]
+
+
+async def test_a_denial_without_a_user_names_what_would_allow_it(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    session = await opened([use("write", text="x"), say("no")], can_ask=False, permission_mode="acceptEdits")
+    await session.ask()
+    assert "Allow it with --allowedTools 'mcp__tiny__write'" in session.results()[0]
+    assert "acceptEdits" not in session.results()[0]
 
 
 @pytest.mark.parametrize("rule", ["mcp__tiny__echo", "mcp__tiny", "mcp__*", "mcp_tiny_echo"])
@@ -363,14 +371,17 @@ async def test_a_manual_server_is_enabled_and_disabled(opened: Open, home: Path)
     await session.ask()
     assert (await session.state_of("tiny")).state == "disabled"
     assert "mcp__tiny__echo" not in session.tools()
-    assert await session.client.submit(ControlServers("enable", ("tiny",)))
-    with pytest.raises(UsageError, match="has not taken effect yet"):
-        await session.client.submit(ControlServers("disable", ("tiny",)))
+    with pytest.raises(UsageError, match="tiny is disabled"):
+        await session.client.submit(ControlServers("reconnect", ("tiny",)))
+    for action in ("enable", "disable", "enable"):
+        assert await session.client.submit(ControlServers(action, ("tiny",))), (
+            "nothing runs, so it takes effect at once"
+        )
     await session.ask()
     assert "mcp__tiny__echo" in session.tools(1)
     assert (await session.state_of("tiny")).state == "ready"
     notes = [event.text for event in session.events if isinstance(event, NoteAdded)]
-    assert "The user enabled the MCP servers tiny." in notes
+    assert notes == ["The user enabled the MCP servers tiny."]
     assert await session.client.submit(ControlServers("disable"))
     await session.ask()
     assert "mcp__tiny__echo" not in session.tools(2)
@@ -380,6 +391,27 @@ async def test_a_manual_server_is_enabled_and_disabled(opened: Open, home: Path)
     ):
         with pytest.raises(UsageError, match=problem):
             await session.client.submit(op)
+
+
+async def test_servers_are_switched_between_requests_while_a_turn_runs(opened: Open, home: Path):
+    configure(home, {"tiny": tiny(), "other": {**tiny(tools=1), "manual": True}})
+    session = await opened([use("echo", 1), use("echo", 2, text="again"), say("done")])
+    events = session.client.stream_events()
+    await session.client.submit(Prompt("p", "Go.", "edit_mode"))
+    asked = await session.wait_for(events, PermissionAsked)
+    assert await session.client.submit(ControlServers("enable", ("other",)))
+    with pytest.raises(UsageError, match="A change of other has not taken effect yet"):
+        await session.client.submit(ControlServers("disable", ("other",)))
+    assert await session.client.submit(ControlServers("reconnect", ("tiny",)))
+    assert (await session.state_of("tiny")).state == "ready", "the call needs it"
+    await session.client.submit(AnswerPermission(asked.ask_id, True))
+    ended = await session.wait_for(events, ToolEnded)
+    assert ended.text == "echo: "
+    asked = await session.wait_for(events, PermissionAsked)
+    assert ("mcp__other__tool_0" in session.tools(0), "mcp__other__tool_0" in session.tools(1)) == (False, True)
+    await session.client.submit(AnswerPermission(asked.ask_id, True))
+    assert (await session.wait_for(events, ToolEnded)).text == "echo: again"
+    await session.wait_for(events, TurnEnded)
 
 
 async def test_an_enabled_server_is_enabled_after_a_resume(opened: Open, home: Path):
@@ -548,14 +580,15 @@ async def test_secrets_of_the_settings_do_not_reach_the_model(opened: Open, home
 
 
 def test_trust_covers_the_programs_of_servers(workspace: Path, home: Path, run_odin: Any):
-    (workspace / "tool.py").write_text(Path(PROGRAM).read_text())
-    entry = {"command": sys.executable, "args": ["-I", "-S", "tool.py"]}
+    (workspace / "servers").mkdir()
+    (workspace / "servers" / "tool.py").write_text(Path(PROGRAM).read_text())
+    entry = {"command": sys.executable, "args": ["-I", "-S", "tool.py"], "cwd": "servers"}
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"ours": entry}}))
     assert run_odin("trust", "add", "--yes").returncode == 0
     assert run_odin("mcp").stdout.startswith("✓ ours")
-    (workspace / "tool.py").write_text("import evil")
+    (workspace / "servers" / "tool.py").write_text("import evil")
     listed = run_odin("mcp")
-    assert "no longer trusted: tool.py changed" in listed.stderr
+    assert "no longer trusted: servers/tool.py changed" in listed.stderr
     assert listed.stdout.startswith("No MCP servers.")
     (workspace / ".mcp.json").write_text("{broken")
     done = run_odin("mcp")

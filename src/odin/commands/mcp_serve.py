@@ -200,7 +200,7 @@ class _Run:
     async def _follow(self, event: Any) -> None:
         if isinstance(event, ToolStarted):
             self._steps += 1
-            with suppress(Exception):  # nobody has to listen
+            with suppress(Exception):  # the other side need not listen
                 await self._context.report_progress(
                     self._steps, None, f"{event.name} {event.description}"[:200].strip()
                 )

@@ -167,7 +167,9 @@ def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]
                 fields = cast("dict[str, Any]", server)
                 args: Any = fields.get("args")
                 words: list[Any] = [fields.get("command"), *(args if isinstance(args, list) else ())]
-                yield _join_words([word for word in words if isinstance(word, str)])
+                line = _join_words([word for word in words if isinstance(word, str)])
+                cwd: Any = fields.get("cwd")
+                yield f"{_join_words(['cd', cwd])} && {line}" if isinstance(cwd, str) and cwd else line
 
 
 def _parse_object(raw: bytes | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 
 from msgspec import Struct
@@ -234,7 +235,7 @@ class ServerConnection:
                 raise FinalFailure("it is hosted by an SDK client, and none is connected")
             yield SdkTransport(exchange)
         elif kind == "stdio":
-            cwd = settings.cwd or self._deps.root
+            cwd = str(Path(self._deps.root, settings.cwd))
             yield StdioTransport(self._deps.processes, (settings.command, *settings.args), settings.env, cwd)
         else:
             from odin.mcp.http_transport import open_http
@@ -322,8 +323,6 @@ class ServerConnection:
             self._deps.log(self.name, text)
 
     async def _list_roots(self, context: Any) -> Any:
-        from pathlib import Path
-
         from mcp_types import ListRootsResult, Root
 
         uri: Any = Path(self._deps.root).as_uri()
@@ -460,7 +459,8 @@ def describe_failure(error: BaseException, settings: McpServerSettings, limits: 
     if isinstance(error, TimeoutError):
         return f"it did not answer within {limits.connect_s:g} s"
     if isinstance(error, FileNotFoundError):
-        missing = settings.cwd if settings.cwd and error.filename == settings.cwd else settings.command
+        is_cwd = bool(settings.cwd) and str(error.filename).endswith(settings.cwd)
+        missing = settings.cwd if is_cwd else settings.command
         return f"{missing} was not found"
     if isinstance(error, PermissionError):
         return f"{settings.command} cannot be run"

@@ -89,7 +89,8 @@ class SessionServers:
         self._awaited = {name for name, server in self._list_enabled() if server.is_new}
         self._starting: asyncio.Task[None] | None = None
         self._changing: set[str] = set()
-        self._note = ""
+        self._reconnecting: list[ServerConnection] = []
+        self._noted = {name for name, _ in self._list_enabled()}
         self._told: dict[str, ServerStatus] = {}
         self._warned: set[str] = set()
         self._tools: tuple[Tool[Any], ...] = ()
@@ -169,6 +170,9 @@ class SessionServers:
 
     async def prepare_request(self, agent: str) -> None:
         """Apply what has changed. Wait for servers whose tools are not known yet, for a limited time."""
+        for server in self._reconnecting:
+            await self._connect_again(server)
+        self._reconnecting.clear()
         if self._awaited:
             await self._wait_for_new(agent)
         if self._starting is None and not self._deps.is_lazy:
@@ -178,10 +182,18 @@ class SessionServers:
         for name in self._changing:
             if not self._servers[name].is_enabled:
                 await self._servers[name].close()
-        self._changing = {name for name in self._changing if not self._servers[name].is_settled}
-        if self._note:
-            note, self._note = self._note, ""
-            self._deps.emit(NoteAdded(note), agent)
+        self._changing.clear()
+        if not agent:
+            self._note_switched()
+
+    def _note_switched(self) -> None:
+        """Tell the model of the main agent which servers the user has enabled or disabled since its last request."""
+        enabled = {name for name, _ in self._list_enabled()}
+        changes = (("enabled", enabled - self._noted), ("disabled", self._noted - enabled))
+        said = [f"The user {what} the MCP servers {', '.join(sorted(names))}." for what, names in changes if names]
+        self._noted = enabled
+        if said:
+            self._deps.emit(NoteAdded(" ".join(said)), "")
 
     async def _wait_for_new(self, agent: str) -> None:
         waiting = [self._servers[name] for name in self._awaited]
@@ -278,12 +290,14 @@ class SessionServers:
     # --- changes by the user ---
 
     async def control(self, op: ControlServers) -> tuple[str, ...]:
-        """Carry out an op. Return the servers that were enabled or disabled."""
+        """Carry out an op, while a turn runs before its next request. Return the servers that were switched."""
         servers = self._choose(op)
         if op.action == "reconnect":
-            for server in servers:
-                await server.close()
-                self._await_server(server)
+            if self._deps.is_busy():
+                self._reconnecting += [server for server in servers if server not in self._reconnecting]
+            else:
+                for server in servers:
+                    await self._connect_again(server)
             return ()
         if self._changing:
             names = ", ".join(sorted(self._changing))
@@ -292,18 +306,22 @@ class SessionServers:
         changed = [server for server in servers if server.is_enabled != enabled]
         for server in changed:
             server.is_enabled = enabled
+            if self._deps.is_busy():
+                self._changing.add(server.name)
             if enabled:
                 self._await_server(server)
-            elif not self._deps.is_busy():
-                await server.close()
-            self._changing.add(server.name)
+            else:
+                self._awaited.discard(server.name)
+                if not self._deps.is_busy():
+                    await server.close()
         if changed:
-            names = ", ".join(server.name for server in changed)
-            self._note = f"The user {'enabled' if enabled else 'disabled'} the MCP servers {names}."
             self._note_change()
-        if not self._deps.is_busy() and not enabled:
-            self._changing.clear()
         return tuple(server.name for server in changed)
+
+    async def _connect_again(self, server: ServerConnection) -> None:
+        await server.close()
+        if server.is_enabled:
+            self._await_server(server)
 
     def _await_server(self, server: ServerConnection) -> None:
         server.start()
@@ -316,6 +334,8 @@ class SessionServers:
                     f"There is no MCP server {name!r}.{suggest_similar(name, self._servers)}",
                     f"The servers are: {list_choices(tuple(self._servers))}." if self._servers else "",
                 )
+            if op.action == "reconnect" and not self._servers[name].is_enabled:
+                raise UsageError(f"{name} is disabled.", f"Enable it with /mcp enable {name}.")
             if op.action != "reconnect" and not op.force and not self._servers[name].settings.manual:
                 raise UsageError(
                     f"{name} is always on: only manual servers can be enabled and disabled.",

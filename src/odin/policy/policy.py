@@ -537,7 +537,7 @@ class Policy:
         return _describe_effect(call)
 
     def _suggest_hint(self, call: PolicyCall) -> str:
-        if call.kind == "edit" and not self._find_outside_path(call):
+        if call.kind == "edit" and call.subject.paths and not self._find_outside_path(call):
             return "Allow it with --permission-mode acceptEdits, or everything with --yes."
         if call.kind == "execute" and not call.spec.allows_changes:
             return "Allow it with --yes, or use --mode edit."
