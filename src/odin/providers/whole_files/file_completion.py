@@ -10,6 +10,18 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from odin.providers.whole_files.change_wording import (
+    find_rename,
+    is_about_middle,
+    is_about_top,
+    is_about_usage,
+    is_adding,
+    is_removing,
+    is_removing_parts,
+    is_renaming,
+    is_reshaping,
+    is_rewriting,
+)
 from odin.providers.whole_files.file_outline import CODE, Part, join_outline, read_outline, strip_blank
 from odin.providers.whole_files.json_text import (
     append_items,
@@ -20,57 +32,14 @@ from odin.providers.whole_files.json_text import (
 )
 from odin.providers.whole_files.part_merge import PartMerge, find_bound_names, is_used
 
-_REMOVES = re.compile(
-    r"\b(?:remov|delet|drop|get rid|no longer|unused|dead|inline|merg|mov(?:e|ing)|clean|replac|renam|extract|split"
-    r"|call(?:ed)?\b|name of|instead|convert|turn)",
-    re.IGNORECASE,
-)
-"""A task after which a name that it mentions may be gone."""
-_REMOVES_DEFINITIONS = re.compile(
-    r"\b(?:unused|dead code|no longer (?:needed|used)|obsolete)\b"
-    r"|\b(?:remov|delet|drop|get rid|clean|inline|merg)\w*\b[^.]{0,40}"
-    r"\b(?:duplicate\w*|functions?|class(?:es)?|methods?|constants?|definitions?|helpers?"
-    r"|tests?|sections?|keys?|entr(?:y|ies))\b",
-    re.IGNORECASE,
-)
-_REWRITES = re.compile(
-    r"\b(?:rewrite|overwrite|replace|empty|clear|translate|convert|reset|fill)\b[^.]{0,25}\b(?:file|contents?|text"
-    r"|everything|all|whole|entire|into)\b|\bfrom scratch\b|\bstart over\b|\btranslate\b|\bwith only\b"
-    r"|\bonly contains?\b|\b(?:contents?|text) (?:of|to)\b|\bsummar|\bshorten",
-    re.IGNORECASE,
-)
-"""A task that gives a file a new content as a whole."""
-_RESHAPES = re.compile(
-    r"\b(?:simplif|refactor|rewrit|shorten|replac|reduc|clean|convert|us(?:e|ing)|remov|delet)", re.IGNORECASE
-)
-"""A task after which a script may have far fewer lines."""
-_ADDS = re.compile(r"\b(?:add|append|insert|create|implement|write|new|include)\b", re.IGNORECASE)
-_RENAMES = re.compile(r"\b(?:renam\w*|called?|name of)\b", re.IGNORECASE)
-_AT_TOP = re.compile(r"\b(?:at the (?:top|beginning|start)|first line|prepend|in front)\b", re.IGNORECASE)
-_IN_BETWEEN = re.compile(r"\b(?:after|before|between|under|below|above|middle)\b", re.IGNORECASE)
 _USAGE_COMMENT = re.compile(r"(?:#|//)\s*(?:example|usage|sample|demo|test(?:ing)? the|run the)\b", re.IGNORECASE)
-_WANTS_USAGE = re.compile(
-    r"\b(?:examples?|usage|demo|prints?|output|script|program|runs?|calls?|main|shows?|logs?|says?|tests?)\b",
-    re.IGNORECASE,
-)
-_RENAME = re.compile(
-    r"\brename\s+(?:the\s+)?(?:\w+\s+){0,2}?[`'\"]?(?P<old>[A-Za-z_]\w*)[`'\"]?(?:\(\))?\s+(?:in\s+\S+\s+)?(?:to|into|as)"
-    r"\s+[`'\"]?(?P<new>[A-Za-z_]\w*)\b",
-    re.IGNORECASE,
-)
-
-
-def find_rename(prompt: str) -> tuple[str, str] | None:
-    """Return the old and the new name if the task is to rename one."""
-    found = _RENAME.search(prompt)
-    return (found["old"], found["new"]) if found else None
 
 
 def complete_file(path: str, new: str, old: str, prompt: str) -> str:
     """Return the whole new file. `new` is what the model wrote, all of it or the parts that change."""
     if path.endswith(CODE):
         new = _drop_usage(path, textwrap.dedent(new) if new[:1].isspace() else new, old, prompt)
-    if not old.strip() or _REWRITES.search(prompt):
+    if not old.strip() or is_rewriting(prompt, is_code=path.endswith(CODE)):
         return new
     if path.endswith(".json"):
         return _complete_json(new, old, prompt)
@@ -82,14 +51,16 @@ def complete_file(path: str, new: str, old: str, prompt: str) -> str:
 
 def find_loss(path: str, new: str, old: str, prompt: str) -> str:
     """Return what a file would lose that the task does not ask to lose, as a sentence for the model; "" if nothing."""
-    if not old.strip() or not new.strip() or _REWRITES.search(prompt):
+    if not old.strip() or not new.strip() or is_rewriting(prompt, is_code=path.endswith(CODE)):
         return ""
     change = None if path.endswith(".json") else _OutlineChange.compare(path, new, old, prompt, is_final=True)
     names = _find_lost_keys(new, old, prompt) if path.endswith(".json") else change.list_kept() if change else []
     if names:
         return f"{path} would lose {_list_names(names)}. Write the complete file."
+    if change and (method := change.find_loose_method()):
+        return f"{method} is a method. Write the complete file with the class around it."
     if path.endswith(".json") or (
-        path.endswith(CODE) and (_RESHAPES.search(prompt) or (change and change.has_definitions))
+        path.endswith(CODE) and (is_reshaping(prompt) or (change and change.has_definitions))
     ):
         return ""
     return _find_lost_lines(path, new, old, prompt)
@@ -122,7 +93,7 @@ def _drop_usage(path: str, new: str, old: str, prompt: str) -> str:
     """Return code without an example of its use at the end: it would run on every import. The task may ask for it."""
     lines = new.splitlines()
     at = next((at for at, line in enumerate(lines) if _USAGE_COMMENT.match(line) and line not in old), 0)
-    if not at or _WANTS_USAGE.search(prompt):
+    if not at or is_about_usage(prompt):
         return new
     before, after = (read_outline(path, "\n".join(part)) or [] for part in (lines[:at], lines[at:]))
     if not any(part.kind == "definition" for part in before) or any(part.kind == "definition" for part in after):
@@ -186,6 +157,14 @@ class _OutlineChange(Struct):
     def has_definitions(self) -> bool:
         return any(part.kind == "definition" for part in self.old)
 
+    def find_loose_method(self) -> str:
+        """Return a method that stands outside of a class and did not in the old file, or ""."""
+        known = {part.name for part in self.old}
+        found = [
+            _find_method(self.path, part) for part in self.new if self.path.endswith(CODE) and part.name not in known
+        ]
+        return next((name for name in found if name and any(part.parts for part in self.old)), "")
+
     def complete(self) -> str:
         """Return the new text if it is the whole file, else the old file with the new parts."""
         if not self.path.endswith(CODE) and not self.is_elided and self._has_empty_sections():
@@ -220,23 +199,25 @@ class _OutlineChange(Struct):
 
     def _list_gone(self) -> Iterator[str]:
         """Yield the lost names that the task mentions and that nothing uses any more."""
-        if not _REMOVES.search(self.prompt):
+        if not is_removing(self.prompt):
             return
+        said = self.prompt.replace(self.path, " ").replace(self.path.rpartition("/")[2], " ")
+        flags = re.NOFLAG if self.path.endswith(CODE) else re.IGNORECASE
         for name in self.lost:
             short = name.partition("#")[0].rpartition(".")[2]
-            is_named = re.search(rf"(?<!\w){re.escape(short)}(?!\w)", self.prompt, re.IGNORECASE) is not None
+            is_named = re.search(rf"(?<!\w){re.escape(short)}(?!\w)", said, flags) is not None
             owner_is_gone = name.partition(".")[0] in self.lost and "." in name
             if (is_named or owner_is_gone) and not re.search(rf"(?<![\w.]){re.escape(short)}\s*\(", self.text):
                 yield name
 
     def _is_renaming(self) -> bool:
         """True if as many definitions are new as are lost in a text that is the same for the most part."""
-        is_addition = _ADDS.search(self.prompt) and not _RENAMES.search(self.prompt)
+        is_addition = is_adding(self.prompt) and not is_renaming(self.prompt)
         return len(self.lost) == len(self.added) and self.share >= 0.5 and not is_addition
 
     def _is_removal(self, kept: list[str]) -> bool:
         """True if the task removes parts without naming them. Parts that are named and still there are the place."""
-        if self.share < 0.5 or not _REMOVES_DEFINITIONS.search(self.prompt):
+        if self.share < 0.5 or not is_removing_parts(self.prompt):
             return False
         places = {name.rpartition(".")[2] for name, part in _walk_names(self.new) if part.kind == "definition"}
         return not places.intersection(re.findall(r"\w+", self.prompt))
@@ -315,25 +296,46 @@ def _drop_elisions(new: str, old: str) -> tuple[str, bool]:
     return "\n".join(lines) + "\n", len(lines) != len(new.splitlines())
 
 
+_PYTHON_METHOD = re.compile(r"(?:async\s+)?def\s+(?P<name>\w+)\(\s*(?:self|cls)\b")
+_BRACE_METHOD = re.compile(r"(?:async\s+|static\s+)*(?P<name>(?!if|for|while|switch|function)\w+)\([^()]*\)\s*\{")
+
+
+def _find_method(path: str, part: Part) -> str:
+    """Return the name of the method that stands outside of a class, or ""."""
+    start = " ".join(line.strip() for line in part.lines[part.start : part.start + 2])
+    found = (_PYTHON_METHOD if path.endswith(".py") else _BRACE_METHOD).match(start)
+    return found["name"] if found and not part.parts else ""
+
+
 def _place_methods(path: str, old: list[Part], new: list[Part], prompt: str) -> None:
-    """Put functions that are methods of an old class into that class: a model may write a method without its class."""
+    """Put methods that a model wrote without their class into the class of the old file that has them."""
     classes = [part for part in old if part.parts and part.kind == "definition" and not part.name.endswith(" group")]
+    known = {_find_method(path, part) for part in old}
     for at, part in enumerate(new):
-        method = re.match(
-            r"(?:async\s+)?def\s+(\w+)\(\s*(?:self|cls)\b"
-            if path.endswith(".py")
-            else r"(?:async\s+|static\s+)*(\w+)\(.*\{$",
-            part.first,
-        )
-        if method is None or part.parts:
+        name = _find_method(path, part)
+        if not name or not classes or name in known:
             continue
-        owners = [one for one in classes if any(member.name == method[1] for member in one.parts)]
+        owners = [one for one in classes if any(member.name == name for member in one.parts)]
         owners = owners or [one for one in classes if len(classes) == 1 or one.name in prompt]
-        if len(owners) == 1:
-            indent = "    " if path.endswith(".py") else "  "
+        owner = _find_closest(owners, name, part)
+        if owner is not None:
+            inner = owner.parts[0].first
+            indent = inner[: len(inner) - len(inner.lstrip())]
             lines = [f"{indent}{line}" if line else line for line in part.lines]
-            member = Part(method[1], "definition", lines, start=part.start)
-            new[at] = Part(owners[0].name, "definition", [], [member])
+            new[at] = Part(owner.name, "definition", [], [Part(name, "definition", lines, start=part.start)])
+
+
+def _find_closest(owners: list[Part], name: str, part: Part) -> Part | None:
+    """Return the class whose method of this name has most lines of the new one; None if that is not clear."""
+    lines = {line.strip() for line in part.lines}
+    counts = [
+        (sum(line.strip() in lines for member in owner.parts if member.name == name for line in member.lines), at)
+        for at, owner in enumerate(owners)
+    ]
+    counts.sort(reverse=True)
+    if not counts or (len(counts) > 1 and counts[0][0] == counts[1][0]):
+        return None
+    return owners[counts[0][1]]
 
 
 # --- text and JSON ---
@@ -346,15 +348,15 @@ def _complete_text(path: str, new: str, old: str, prompt: str) -> str:
         return new
     gap = "\n\n" if path.endswith((".md", ".markdown", ".mdx", ".rst")) else "\n"
     overlap = next((size for size in range(min(len(before), len(after)), 0, -1) if before[-size:] == after[:size]), 0)
-    if overlap and overlap < len(before) and overlap < len(after) and _ADDS.search(prompt):
+    if overlap and overlap < len(before) and overlap < len(after) and is_adding(prompt):
         rest = new.splitlines()
         for _ in range(overlap):
             while not rest.pop(0).strip():
                 pass
         return old.rstrip("\n") + "\n" + "\n".join(rest) + "\n"
-    if set(before) & set(after) or not _ADDS.search(prompt) or _IN_BETWEEN.search(prompt):
+    if set(before) & set(after) or not is_adding(prompt) or is_about_middle(prompt):
         return new
-    if _AT_TOP.search(prompt):
+    if is_about_top(prompt):
         return new.rstrip("\n") + gap + old.lstrip("\n")
     return old.rstrip("\n") + gap + new
 
@@ -364,7 +366,7 @@ def _find_lost_lines(path: str, new: str, old: str, prompt: str) -> str:
     before, after = _list_lines(old), _list_lines(new)
     lost = [line for line in before if line not in set(after)]
     kept = len(before) - len(lost)
-    most = len(before) - 1 if _REMOVES.search(prompt) else max(2, kept)
+    most = len(before) - 1 if is_removing(prompt) else max(2, kept)
     if len(lost) <= most or len(after) >= len(before):
         return ""
     return f"{path} would lose {len(lost)} lines, for example {lost[0][:80]!r}. Write the complete file."
@@ -378,12 +380,12 @@ def _complete_json(new: str, old: str, prompt: str) -> str:
         return new
     if _find_lost_keys(new, old, prompt):
         return merge_objects(new, old)
-    return append_items(new, old) if _ADDS.search(prompt) else new
+    return append_items(new, old) if is_adding(prompt) else new
 
 
 def _find_lost_keys(new: str, old: str, prompt: str) -> list[str]:
     """Return the keys of an object that another one lacks, if the task does not ask for it."""
     lost = list_lost_keys(new, old)
     words = set(re.findall(r"[\w$-]+", prompt))
-    is_meant = _REMOVES.search(prompt) and all(key.rpartition(".")[2] in words for key in lost)
-    return [] if is_meant or _REMOVES_DEFINITIONS.search(prompt) else lost
+    is_meant = is_removing(prompt) and all(key.rpartition(".")[2] in words for key in lost)
+    return [] if is_meant or is_removing_parts(prompt) else lost

@@ -46,6 +46,10 @@ _BRACE_MEMBER = re.compile(
     r"(?P<words>(?:[\w<>\[\],.?*@]+\s+)*)(?P<name>#?[A-Za-z_$][\w$]*)\s*(?:<[^>]*>)?(?:\(|=(?!=)|;|:|$)"
 )
 _ACCESSOR = re.compile(r"@(?P<name>\w+)\.(?P<what>setter|deleter)")
+_PYTHON_STRING = re.compile(r"\"\"\"|\'\'\'|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|#.*")
+_BRACE_STRING = re.compile(r"`|/\*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|//.*")
+_STRING_ENDS = {'"""': '"""', "'''": "'''", "`": "`", "/*": "*/"}
+"""What starts a text of several lines, and what ends it."""
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*$")
 _FENCE = re.compile(r"\s*(```|~~~)")
 
@@ -164,21 +168,19 @@ class _CodeReader:
         return parts
 
     def _find_open_string(self, line: str, inside: str) -> str:
-        """Return the mark of the string or comment that goes on after this line, or ""."""
-        marks = ('"""', "'''") if self._is_python else ("`",)
-        if not self._is_python and (inside == "/*" or line.strip().startswith("/*")):
-            return "" if "*/" in line else "/*"
-        rest = line
-        while rest:
+        """Return the mark that ends the string or comment in which the next line starts, or ""."""
+        at = 0
+        while at < len(line):
             if inside:
-                _, found, rest = rest.partition(inside)
-                if not found:
+                end = line.find(inside, at)
+                if end < 0:
                     return inside
-                inside = ""
-            first = min(((rest.find(mark), mark) for mark in marks if mark in rest), default=(-1, ""))
-            if first[0] < 0 or rest[: first[0]].lstrip().startswith(("#", "//")):
+                at, inside = end + len(inside), ""
+            found = (_PYTHON_STRING if self._is_python else _BRACE_STRING).search(line, at)
+            if found is None:
                 return ""
-            inside, rest = first[1], rest[first[0] + len(first[1]) :]
+            inside = _STRING_ENDS.get(found[0], "")
+            at = found.end()
         return inside
 
     def _classify(self, line: str, above: list[str]) -> tuple[str, str]:

@@ -1,0 +1,99 @@
+"""What a prompt says about the change it wants: whether parts of a file may go, are renamed, or only added.
+
+Only the words of the prompt count, not the names and quotations in it.
+"""
+
+import re
+
+_REMOVES = re.compile(
+    r"\b(?:remov|delet|drop|get rid|no longer|unused|dead|inline|merg|mov(?:e|ing)|clean|replac|renam|extract|split"
+    r"|call(?:ed)?\b|name of|instead|convert|turn)",
+    re.IGNORECASE,
+)
+"""A task after which a name that it mentions may be gone."""
+_REMOVES_PARTS = re.compile(
+    r"\b(?:unused|dead code|no longer (?:needed|used)|obsolete)\b"
+    r"|\b(?:remov|delet|drop|get rid|clean|inline|merg)\w*\b[^.]{0,40}"
+    r"\b(?:duplicate\w*|functions?|class(?:es)?|methods?|constants?|definitions?|helpers?"
+    r"|tests?|sections?|keys?|entr(?:y|ies))\b",
+    re.IGNORECASE,
+)
+_REWRITES = re.compile(
+    r"\b(?:rewrite|overwrite|replace|redo)\b[^.]{0,15}\b(?:whole|entire|complete|everything)\b"
+    r"|\bfrom scratch\b|\bstart over\b|\boverwrite\b",
+    re.IGNORECASE,
+)
+"""A task that gives a file a new content as a whole."""
+_REWRITES_TEXT = re.compile(
+    r"\b(?:rewrite|replace|empty|clear|reset|fill|change|set)\b[^.]{0,25}\b(?:file|contents?|text)\b|\btranslat|\bsummar|\bshorten"
+    r"|\bconvert\b|\bwith only\b|\bonly contains?\b|\b(?:contents?|text) (?:of|to)\b",
+    re.IGNORECASE,
+)
+"""The same for files that are not code."""
+_RESHAPES = re.compile(
+    r"\b(?:simplif|refactor|rewrit|shorten|replac|reduc|clean|convert|us(?:e|ing)|remov|delet)", re.IGNORECASE
+)
+"""A task after which a script may have far fewer lines."""
+_ADDS = re.compile(r"\b(?:add|append|insert|create|implement|write|new|include)\b", re.IGNORECASE)
+_RENAMES = re.compile(r"\b(?:renam\w*|called?|name of)\b", re.IGNORECASE)
+_AT_TOP = re.compile(r"\b(?:at the (?:top|beginning|start)|first line|prepend|in front)\b", re.IGNORECASE)
+_IN_BETWEEN = re.compile(r"\b(?:after|before|between|under|below|above|middle)\b", re.IGNORECASE)
+_WANTS_USAGE = re.compile(
+    r"\b(?:examples?|usage|demo|prints?|output|script|program|runs?|calls?|main|shows?|logs?|says?|tests?)\b",
+    re.IGNORECASE,
+)
+_RENAME = re.compile(
+    r"\brename\s+(?:the\s+)?(?:\w+\s+){0,2}?[`'\"]?(?P<old>[A-Za-z_]\w*)[`'\"]?(?:\(\))?\s+(?:in\s+\S+\s+)?(?:to|into|as)"
+    r"\s+[`'\"]?(?P<new>[A-Za-z_]\w*)\b",
+    re.IGNORECASE,
+)
+
+
+_NAMES = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\b\w*_\w*\b|\b[a-z]+[A-Z]\w*|\S+\.\w+")
+"""Words of a prompt that are names and quotations, and say nothing about the task."""
+
+
+def _mentions(wording: re.Pattern[str], prompt: str) -> bool:
+    return wording.search(_NAMES.sub(" ", prompt)) is not None
+
+
+def is_removing(prompt: str) -> bool:
+    return _mentions(_REMOVES, prompt)
+
+
+def is_removing_parts(prompt: str) -> bool:
+    return _mentions(_REMOVES_PARTS, prompt)
+
+
+def is_rewriting(prompt: str, *, is_code: bool) -> bool:
+    return _mentions(_REWRITES, prompt) or (not is_code and _mentions(_REWRITES_TEXT, prompt))
+
+
+def is_reshaping(prompt: str) -> bool:
+    return _mentions(_RESHAPES, prompt)
+
+
+def is_adding(prompt: str) -> bool:
+    return _mentions(_ADDS, prompt)
+
+
+def is_renaming(prompt: str) -> bool:
+    return _mentions(_RENAMES, prompt)
+
+
+def is_about_top(prompt: str) -> bool:
+    return _mentions(_AT_TOP, prompt)
+
+
+def is_about_middle(prompt: str) -> bool:
+    return _mentions(_IN_BETWEEN, prompt)
+
+
+def is_about_usage(prompt: str) -> bool:
+    return _WANTS_USAGE.search(prompt) is not None
+
+
+def find_rename(prompt: str) -> tuple[str, str] | None:
+    """Return the old and the new name if the task is to rename one."""
+    found = _RENAME.search(prompt)
+    return (found["old"], found["new"]) if found else None
