@@ -89,6 +89,14 @@ def is_about_middle(prompt: str) -> bool:
     return _mentions(_IN_BETWEEN, prompt)
 
 
+def is_about_imports(prompt: str) -> bool:
+    return re.search(r"\bimports?\b", prompt, re.IGNORECASE) is not None
+
+
+def is_about_comments(prompt: str) -> bool:
+    return re.search(r"\b(?:comments?|docstrings?|documentation|decorators?|TODOs?)\b", prompt) is not None
+
+
 def is_about_usage(prompt: str) -> bool:
     return _WANTS_USAGE.search(prompt) is not None
 

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from odin.providers.whole_files.change_wording import (
     find_rename,
+    is_about_comments,
+    is_about_imports,
     is_about_middle,
     is_about_top,
     is_about_usage,
@@ -32,6 +34,9 @@ from odin.providers.whole_files.json_text import (
 )
 from odin.providers.whole_files.part_merge import PartMerge, find_bound_names, is_used
 
+_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s")
+_ALIKE = 0.7
+"""How alike two lines of text are if one is a version of the other."""
 _USAGE_COMMENT = re.compile(r"(?:#|//)\s*(?:example|usage|sample|demo|test(?:ing)? the|run the)\b", re.IGNORECASE)
 
 
@@ -117,18 +122,19 @@ class _OutlineChange(Struct):
     added: list[str]
     share: float
     """The share of the old lines that the new text has."""
-    is_elided: bool
+    is_partial: bool
+    """The model says that it left something out, or wrote a method without its class."""
 
     @classmethod
     def compare(cls, path: str, new: str, old: str, prompt: str, *, is_final: bool = False) -> "_OutlineChange | None":
         """Return None for files without parts. `is_final`: the new text is the file, and no part of it."""
         old_parts = read_outline(path, old)
-        text, is_elided = (new, False) if is_final else _drop_elisions(new, old)
+        text, is_partial = (new, False) if is_final else _drop_elisions(new, old)
         new_parts = read_outline(path, text)
         if old_parts is None or new_parts is None:
             return None
         if path.endswith(CODE) and not is_final:
-            _place_methods(path, old_parts, new_parts, prompt)
+            is_partial = _place_methods(path, old_parts, new_parts, prompt) or is_partial
         old_names, new_names = list(_walk_names(old_parts)), list(_walk_names(new_parts))
         if not path.endswith(CODE) and not any(part.name for part in new_parts):
             return None
@@ -151,7 +157,7 @@ class _OutlineChange(Struct):
         added = [name for name, part in new_names if name not in known and part.kind != "variable"]
         before, after = _list_lines(old), set(_list_lines(text))
         share = sum(line in after for line in before) / (len(before) or 1)
-        return cls(path, old_parts, new_parts, text, prompt, lost, added, share, is_elided)
+        return cls(path, old_parts, new_parts, text, prompt, lost, added, share, is_partial)
 
     @property
     def has_definitions(self) -> bool:
@@ -167,9 +173,10 @@ class _OutlineChange(Struct):
 
     def complete(self) -> str:
         """Return the new text if it is the whole file, else the old file with the new parts."""
-        if not self.path.endswith(CODE) and not self.is_elided and self._has_empty_sections():
+        if not self.path.endswith(CODE) and not self.is_partial and self._has_empty_sections():
             return self._merge()
-        if not self.is_elided and not self.list_kept():
+        if not self.is_partial and not self.list_kept():
+            self._restore_comments(self.old, self.new)
             return self._restore_imports()
         if self.path.endswith(CODE) and self.has_definitions and not self._has_known_parts():
             return self.text
@@ -193,7 +200,7 @@ class _OutlineChange(Struct):
         """Return the lost names that the task does not ask to lose."""
         gone = set(self._list_gone())
         kept = [name for name in self.lost if name not in gone]
-        if not kept or self.is_elided or self._is_removal(kept) or self._is_renaming():
+        if not kept or self.is_partial or self._is_removal(kept) or self._is_renaming():
             return []
         return kept
 
@@ -224,15 +231,29 @@ class _OutlineChange(Struct):
 
     def _merge(self) -> str:
         gone = set(self._list_gone())
-        text = join_outline(PartMerge(self.path, gone).merge(self.old, self.new))
+        text = join_outline(PartMerge(self.path, gone, is_adding=is_adding(self.prompt)).merge(self.old, self.new))
         rename = find_rename(self.prompt)
         if rename and rename[0] in {name.rpartition(".")[2] for name in gone}:
             text = re.sub(rf"\b{rename[0]}\b", rename[1], text)
         return text
 
+    def _restore_comments(self, old: list[Part], new: list[Part]) -> None:
+        """Give the new parts the comments and decorators that were directly above the old ones, if they have none."""
+        if not self.path.endswith(CODE) or is_about_comments(self.prompt):
+            return
+        known = {part.name: part for part in old if part.name}
+        for part in new:
+            if part.name in known:
+                before = known[part.name]
+                if before.start and not part.start and part.lines:
+                    part.lines = [*before.lines[: before.start], *part.lines]
+                    part.start = before.start
+                self._restore_comments(before.parts, part.parts)
+        self.text = join_outline(self.new)
+
     def _restore_imports(self) -> str:
         """Return the new text with the imports of the old one that it uses and lacks."""
-        if not self.path.endswith(CODE) or re.search(r"\bimports?\b", self.prompt, re.IGNORECASE):
+        if not self.path.endswith(CODE) or is_about_imports(self.prompt):
             return self.text
         bound = {name for part in self.new if part.kind == "import" for name in find_bound_names(part)}
         defined = {part.name for part in self.new}
@@ -244,7 +265,7 @@ class _OutlineChange(Struct):
         ]
         if not lost:
             return self.text
-        return join_outline(PartMerge(self.path, set()).merge(self.new, lost))
+        return join_outline(PartMerge(self.path).merge(self.new, lost))
 
 
 def _walk_names(parts: Iterable[Part], owner: str = "") -> Iterator[tuple[str, Part]]:
@@ -307,8 +328,9 @@ def _find_method(path: str, part: Part) -> str:
     return found["name"] if found and not part.parts else ""
 
 
-def _place_methods(path: str, old: list[Part], new: list[Part], prompt: str) -> None:
-    """Put methods that a model wrote without their class into the class of the old file that has them."""
+def _place_methods(path: str, old: list[Part], new: list[Part], prompt: str) -> bool:
+    """Put methods that a model wrote without their class into the class of the old file; True if there were any."""
+    has_placed = False
     classes = [part for part in old if part.parts and part.kind == "definition" and not part.name.endswith(" group")]
     known = {_find_method(path, part) for part in old}
     for at, part in enumerate(new):
@@ -323,6 +345,8 @@ def _place_methods(path: str, old: list[Part], new: list[Part], prompt: str) -> 
             indent = inner[: len(inner) - len(inner.lstrip())]
             lines = [f"{indent}{line}" if line else line for line in part.lines]
             new[at] = Part(owner.name, "definition", [], [Part(name, "definition", lines, start=part.start)])
+            has_placed = True
+    return has_placed
 
 
 def _find_closest(owners: list[Part], name: str, part: Part) -> Part | None:
@@ -346,19 +370,38 @@ def _complete_text(path: str, new: str, old: str, prompt: str) -> str:
     before, after = _list_lines(old), _list_lines(new)
     if set(before) <= set(after):
         return new
-    gap = "\n\n" if path.endswith((".md", ".markdown", ".mdx", ".rst")) else "\n"
+    if not is_adding(prompt):
+        return _replace_alike(new, old)
+    is_prose = path.endswith((".md", ".markdown", ".mdx", ".rst"))
+    gap = "\n\n" if is_prose and not (_ITEM.match(before[-1]) and _ITEM.match(after[0])) else "\n"
     overlap = next((size for size in range(min(len(before), len(after)), 0, -1) if before[-size:] == after[:size]), 0)
-    if overlap and overlap < len(before) and overlap < len(after) and is_adding(prompt):
+    if overlap and overlap < len(before) and overlap < len(after):
         rest = new.splitlines()
         for _ in range(overlap):
             while not rest.pop(0).strip():
                 pass
         return old.rstrip("\n") + "\n" + "\n".join(rest) + "\n"
-    if set(before) & set(after) or not is_adding(prompt) or is_about_middle(prompt):
+    if set(before) & set(after) or is_about_middle(prompt):
         return new
     if is_about_top(prompt):
         return new.rstrip("\n") + gap + old.lstrip("\n")
     return old.rstrip("\n") + gap + new
+
+
+def _replace_alike(new: str, old: str) -> str:
+    """Return the old text in which new lines replace those they are versions of; the new text if there are others."""
+    from difflib import SequenceMatcher
+
+    before, after = old.splitlines(), new.splitlines()
+    if 2 * len(after) > len(before):
+        return new
+    for line in filter(None, after):
+        ratios = [SequenceMatcher(None, line, one).ratio() for one in before]
+        best = max(ratios)
+        if best < _ALIKE or ratios.count(best) > 1:
+            return new
+        before[ratios.index(best)] = line
+    return "\n".join(before) + ("\n" if old.endswith("\n") else "")
 
 
 def _find_lost_lines(path: str, new: str, old: str, prompt: str) -> str:
@@ -366,7 +409,7 @@ def _find_lost_lines(path: str, new: str, old: str, prompt: str) -> str:
     before, after = _list_lines(old), _list_lines(new)
     lost = [line for line in before if line not in set(after)]
     kept = len(before) - len(lost)
-    most = len(before) - 1 if is_removing(prompt) else max(2, kept)
+    most = len(before) - 1 if is_removing(prompt) else 0 if is_adding(prompt) else max(2, kept)
     if len(lost) <= most or len(after) >= len(before):
         return ""
     return f"{path} would lose {len(lost)} lines, for example {lost[0][:80]!r}. Write the complete file."

@@ -1,7 +1,7 @@
 """Merges the parts of a file that a model wrote into the parts of the old file."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from odin.providers.whole_files.file_outline import CODE, Part, strip_blank
 
@@ -26,9 +26,10 @@ def find_bound_names(part: Part) -> list[str]:
 
 
 class PartMerge:
-    """Merges parts. `gone` are the full names of those that the task removes."""
+    """Merges parts. `gone` are the full names of those that the task removes. `is_adding`: it adds something."""
 
-    def __init__(self, path: str, gone: set[str]) -> None:
+    def __init__(self, path: str, gone: Collection[str] = (), *, is_adding: bool = False) -> None:
+        self._is_adding = is_adding
         self._is_code = path.endswith(CODE)
         self._is_python = path.endswith((".py", ".pyi"))
         self._gone = gone
@@ -41,10 +42,11 @@ class PartMerge:
         renamed = dict(zip(added, gone, strict=True)) if len(added) == len(gone) else {}
         merged = [part.copy() for part in old if part.name not in gone or part.name in renamed.values()]
         previous: Part | None = None
+        imported: Part | None = None
         for part in new:
             target = self._find(merged, renamed.get(part.name, part.name)) if part.name else None
             if part.kind == "import":
-                self._add_import(merged, part)
+                imported = self._add_import(merged, part, imported)
             elif target is not None:
                 self._replace(target, part, merged, owner)
                 previous = target
@@ -68,8 +70,12 @@ class PartMerge:
             target.parts = self.merge(target.parts, part.parts, f"{owner}{part.name}.")
         elif part.kind == "entry" and len(strip_blank(part.lines)) == 1 and not self._is_setting(part):
             pass
+        elif self._is_adding and _is_list(target) and _is_list(part):
+            target.lines += [line for line in strip_blank(part.lines)[part.start + 1 :] if line not in target.lines]
         else:
-            target.lines, target.parts, target.tail = list(part.lines), part.parts, list(part.tail)
+            above = [] if part.start else target.lines[: target.start]
+            target.lines, target.parts, target.tail = [*above, *part.lines], part.parts, list(part.tail)
+            target.start = part.start or target.start
             _take_blank(target)
         target.name = part.name
         _add_blank(target, blank)
@@ -134,38 +140,30 @@ class PartMerge:
             usual = int(not self._is_setting(part))
         return [""] * max(gaps, default=usual)
 
-    def _add_import(self, merged: list[Part], part: Part) -> None:
-        """Add an import unless the file has all its names. A longer list of the same names replaces a shorter one."""
+    def _add_import(self, merged: list[Part], part: Part, previous: Part | None) -> Part:
+        """Add an import unless the file has all its names; return where it is. Lists of the same module are joined."""
         names = set(find_bound_names(part))
-        lines = strip_blank(part.lines)
-        have: set[str] = set()
-        for one in merged:
-            if one.kind != "import":
-                continue
+        imports = [one for one in merged if one.kind == "import"]
+        for one in imports:
             bound = set(find_bound_names(one))
+            if names and names <= bound:
+                return one
             if bound and bound <= names and (not self._is_python or _find_start(one) == _find_start(part)):
-                blank = _take_blank(one)
-                one.lines = [*lines, *blank]
-                return
-            have |= bound
-        if names and names <= have:
-            return
-        imports = [at for at, one in enumerate(merged) if one.kind == "import"]
-        at = (
-            imports[-1] + 1
-            if imports
-            else next(
-                (
-                    at
-                    for at, one in enumerate(merged)
-                    if one.name not in ("docstring", "package") and one.kind != "comment"
-                ),
-                0,
-            )
-        )
-        before = merged[at - 1] if at else None
-        blank = _take_blank(before) if before is not None and imports else ["", ""] if self._is_python else [""]
-        merged.insert(at, Part("", "import", [*lines, *blank]))
+                one.lines = [*strip_blank(part.lines), *_take_blank(one)]
+                return one
+            if not self._is_python and _find_module(one) == _find_module(part) and _join_lists(one, part):
+                return one
+        before = previous or (imports[-1] if imports else None)
+        at = merged.index(before) + 1 if before is not None else self._find_import_place(merged)
+        blank = _take_blank(before) if before is not None else ["", ""] if self._is_python else [""]
+        added = Part("", "import", [*strip_blank(part.lines), *blank])
+        merged.insert(at, added)
+        return added
+
+    def _find_import_place(self, merged: list[Part]) -> int:
+        """Return where the first import goes: after comments and docstring."""
+        head = (at for at, one in enumerate(merged) if one.name != "package" and one.kind != "comment")
+        return next(head, 0)
 
     def _add_statement(self, merged: list[Part], part: Part, new: Iterable[Part]) -> None:
         """Add a statement that the file does not have: in the place of the one it is a version of, or at the end."""
@@ -193,6 +191,30 @@ def _find_start(part: Part) -> str:
     """Return how an import starts, with its module: `from os import` differs from `import os`."""
     words = part.first.split()
     return " ".join(words[:2]) if words[0] == "from" else words[0]
+
+
+def _find_module(part: Part) -> str:
+    """Return the quoted name of the module that an import is from."""
+    found = re.search(r"(['\"])([^'\"]+)\1\)?;?\s*$", " ".join(strip_blank(part.lines)))
+    return found[2] if found else ""
+
+
+def _join_lists(target: Part, part: Part) -> bool:
+    """Add the names in the braces of an import to those of another; False if they have no such lists."""
+    text = "\n".join(target.lines)
+    found, other = _LISTED.search(text), _LISTED.search("\n".join(part.lines))
+    if found is None or other is None:
+        return False
+    names = [one.strip() for match in (found, other) for one in match[1].split(",") if one.strip()]
+    listed = ", ".join(dict.fromkeys(names))
+    target.lines = f"{text[: found.start()]}{{ {listed} }}{text[found.end() :]}".split("\n")
+    return True
+
+
+def _is_list(part: Part) -> bool:
+    """True for a key of YAML with a list below it."""
+    lines = strip_blank(part.lines)[part.start + 1 :]
+    return part.kind == "entry" and bool(lines) and all(line.lstrip().startswith("- ") for line in lines)
 
 
 def _merge_heads(old: Part, new: Part) -> list[str]:
