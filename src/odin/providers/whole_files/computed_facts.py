@@ -242,23 +242,23 @@ def _size_of(value: object) -> int:
 def _describe_occurrences(term: str, facts: TurnFacts, scope: set[str], texts: Mapping[str, str]) -> list[str]:
     """Return how often a word occurs: by the files if all of them were read, else by the lines that were found."""
     word = re.compile(rf"(?<!\w){re.escape(term)}(?!\w)")
-    found = [(path, text) for path, text in facts.list_hits(term) if path in scope]
+    found = [line for line in facts.list_hits(term) if line.path in scope]
     if scope <= texts.keys():
         exact = {path: len(word.findall(text)) for path, text in texts.items()}
         loose = sum(len(re.findall(word.pattern, text, re.IGNORECASE)) for text in texts.values())
     else:
-        exact = {path: 0 for path, _ in found}
-        for path, text in found:
-            exact[path] += len(word.findall(text))
+        exact = {line.path: 0 for line in found}
+        for line in found:
+            exact[line.path] += len(word.findall(line.text))
         loose = sum(exact.values())
     total = sum(exact.values())
     files = [path for path, number in exact.items() if number]
-    lines = sum(bool(word.search(text)) for _, text in found)
+    lines = sum(bool(word.search(line.text)) for line in found)
     where = f" in {files[0]}" if len(files) == 1 else f" in {len(files)} files ({_name(files)})" if files else ""
     facts_found = [f"{term} occurs {_count(total, 'times')}{where}, in {_count(lines, 'lines')}."]
     if loose != total:
         facts_found.append(f"With any case, {term} occurs {_count(loose, 'times')}.")
-    importing = dict.fromkeys(path for path, text in found if _IMPORT.match(text) and word.search(text))
+    importing = dict.fromkeys(line.path for line in found if _IMPORT.match(line.text) and word.search(line.text))
     if importing and "import" in facts.prompt:
         facts_found.append(f"{term} is imported in {_count(len(importing), 'files')} ({_name(importing)}).")
     return facts_found

@@ -13,11 +13,19 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
+from odin.providers.whole_files.change_gaps import (
+    describe_leftovers,
+    describe_missing_value,
+    find_rename,
+    list_leftovers,
+    replace_name,
+)
 from odin.providers.whole_files.computed_facts import describe_counts, describe_places, find_scope
+from odin.providers.whole_files.file_change import make_calls
 from odin.providers.whole_files.project_lookup import build_lookup, find_words
 from odin.providers.whole_files.project_tests import find_test_command, has_new_failure
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
-from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, cut_text
+from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, ToolUse, cut_text
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
     LONG_FORMAT,
@@ -31,6 +39,7 @@ from odin.providers.whole_files.task_context import (
 )
 from odin.providers.whole_files.turn_history import (
     EVERY_LINE,
+    FoundLine,
     HistoryTurn,
     Step,
     TurnFacts,
@@ -78,6 +87,8 @@ class TurnPlanner:
         self.facts = self._make_facts()
         self._failures: list[str] = []
         self._dialog: list[Message] = []
+        self._rename = find_rename(self._turn.prompt) if self.can_edit else None
+        self._gap_step: Step | None = None
         for step in self._turn.steps:
             self._add_step(step)
 
@@ -108,6 +119,9 @@ class TurnPlanner:
             feedback = self._describe_fault(outcome) if outcome else self._describe_results(step)
         else:
             feedback = self._describe_checks(step)
+        if self._gap_step is None and self._is_settled(step) and (gap := self._describe_gap()):
+            self._gap_step = step
+            feedback = f"{gap}\n\nTask: {self._turn.prompt}"
         if step.note.startswith("Odin ran the project's checks"):
             feedback = f"{feedback}\n\n{step.note}".strip()
         if not feedback:
@@ -165,6 +179,39 @@ class TurnPlanner:
                 if has_new_failure(before, result.text):
                     yield command, result.text
 
+    def _is_settled(self, step: Step) -> bool:
+        """True if a change was made, and what checks it has run without a failure."""
+        if step.is_verifying:
+            return not any(self._list_failed_checks(step))
+        is_edit = step.is_by_model and any(call.name != "ExecuteCommand" for call in step.message.calls)
+        return is_edit and not any(result.is_error for _, result in step.list_results()) and not self._list_open_checks()
+
+    def _describe_gap(self) -> str:
+        """Return what a change has left out for certain. The model is told once: it may have its reasons."""
+        if not self.facts.has_changes:
+            return ""
+        left = [] if self._finishes_rename else self._list_leftovers()
+        if self._rename is not None and left:
+            return describe_leftovers(self._rename, left)
+        return describe_missing_value(self._turn.prompt, self.facts)
+
+    @property
+    def _finishes_rename(self) -> bool:
+        """True if Odin may rename the rest itself: the name is certain, and the prompt means the whole project."""
+        rename = self._rename
+        return rename is not None and rename.is_certain and (rename.everywhere or not self.reading.paths)
+
+    def _list_leftovers(self) -> list[FoundLine]:
+        """Return the uses of a name that the model should have renamed, as far as they were searched for."""
+        if self._rename is None or not self.facts.has_changes or self._pattern_of_rename not in self.facts.fresh:
+            return []
+        named = [found for path in self.reading.paths if (found := self.facts.project.resolve(path))]
+        return list_leftovers(self._rename, self.facts.list_hits(self._rename.old), named)
+
+    @property
+    def _pattern_of_rename(self) -> str:
+        return rf"\b{self._rename.old}\b" if self._rename else ""
+
     # --- the next move ---
 
     def choose_move(self) -> Move:
@@ -175,14 +222,20 @@ class TurnPlanner:
         if all(step.is_gathering for step in steps) and (calls := self._gather()):
             return Move(calls, "gather_")
         last = steps[-1]
+        if last is self._gap_step:
+            return self._ask()
         if last.is_gathering:
-            return self._verify_or_end() if self._has_command_changed() else self._ask()
+            finish = self._finish_rename()
+            return finish or (self._verify_or_end() if self._has_command_changed() else self._ask())
         if last.is_by_model and any(is_denied(result) for _, result in last.list_results()):
             return self._end_denied()
         if last.note.startswith("Odin ran the project's checks"):
             return self._ask_again()
         if last.is_verifying:
-            return self._ask_again() if any(self._list_failed_checks(last)) else self._end()
+            return self._ask_again() if any(self._list_failed_checks(last)) else self._finish_rename() or self._end()
+        if last.is_finishing:
+            has_error = any(result.is_error for _, result in last.list_results())
+            return self._end() if has_error else self._verify_or_end()
         if last.message.calls:
             return self._follow_up(last)
         if last.message.stop == "unfinished":
@@ -210,9 +263,28 @@ class TurnPlanner:
         return bool(done & named if named else done) and bool(self.facts.model_commands)
 
     def _verify_or_end(self) -> Move:
-        checks = self._list_checks() if self._has_changed_code() else ()
-        calls = tuple(("ExecuteCommand", {"command": one}) for one in checks if one not in self.facts.fresh)
+        calls = self._list_open_checks()
         return Move(calls, "verify_") if calls else self._end()
+
+    def _list_open_checks(self) -> Calls:
+        """Return what has to run after a change and has not run since: tests, and the search for an old name."""
+        commands = self._list_checks() if self._has_changed_code() else []
+        calls: list[ToolUse] = [("ExecuteCommand", {"command": one}) for one in commands if one not in self.facts.fresh]
+        if self._rename is not None and self._pattern_of_rename not in self.facts.fresh:
+            calls.append(("Grep", {"pattern": self._pattern_of_rename, "head_limit": _MAX_LOOKUPS}))
+        return tuple(calls)
+
+    def _finish_rename(self) -> Move | None:
+        """Rename what the model has left out: read the files that it was not shown, then change them exactly."""
+        rename = self._rename
+        paths = dict.fromkeys(line.path for line in self._list_leftovers()) if self._finishes_rename else {}
+        if rename is None or not paths:
+            return None
+        if unread := [path for path in paths if path not in self.facts.tried]:
+            return Move(self._read(unread), "gather_")
+        known = {path: self.facts.files[path] for path in paths if path in self.facts.files}
+        calls = tuple(make_calls(path, replace_name(text, rename), text) for path, text in known.items())
+        return Move(calls, "finish_") if calls else None
 
     def _end_denied(self) -> Move:
         """End after a refusal: asking the model again would not help. Raise NoProgress if no user was asked."""

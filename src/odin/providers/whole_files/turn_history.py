@@ -15,6 +15,7 @@ from odin.providers.whole_files.task_context import ProjectFiles
 
 GATHER_PREFIX = "gather_"
 VERIFY_PREFIX = "verify_"
+FINISH_PREFIX = "finish_"
 EVERY_LINE = "^"
 """The pattern whose matches per file are its lines."""
 
@@ -59,8 +60,13 @@ class Step(Struct):
         return bool(self.message.calls) and all(call.id.startswith(VERIFY_PREFIX) for call in self.message.calls)
 
     @property
+    def is_finishing(self) -> bool:
+        """True if Odin itself completed a change of the model."""
+        return bool(self.message.calls) and all(call.id.startswith(FINISH_PREFIX) for call in self.message.calls)
+
+    @property
     def is_by_model(self) -> bool:
-        return not self.is_gathering and not self.is_verifying
+        return not self.is_gathering and not self.is_verifying and not self.is_finishing
 
     def list_results(self) -> Iterator[tuple[ToolCall, ToolResult]]:
         for call in self.message.calls:
@@ -92,6 +98,14 @@ def read_turns(messages: Iterable[Message]) -> list[HistoryTurn]:
     return turns
 
 
+class FoundLine(Struct, frozen=True):
+    """A line that a search has found."""
+
+    path: str
+    number: str
+    text: str
+
+
 class TurnFacts(Struct):
     """What the calls of a turn have shown so far. `prompt`, `named` and `words` are what the prompt says."""
 
@@ -117,7 +131,7 @@ class TurnFacts(Struct):
     outputs: dict[str, str] = field(default_factory=dict[str, str])
     """The last output of each command that ran."""
     fresh: set[str] = field(default_factory=set[str])
-    """The commands that ran since the last change."""
+    """The commands and searches that ran since the last change."""
     baseline: dict[str, str] = field(default_factory=dict[str, str])
     """The outputs of commands that failed before the model was asked."""
     failed_commands: set[str] = field(default_factory=set[str])
@@ -153,13 +167,14 @@ class TurnFacts(Struct):
         """Return the files that define or contain each name of the prompt."""
         found = self.lookup.find_defining_files()
         for term in self.hits:
-            paths = (path for path, _ in self.list_hits(term))
+            paths = (line.path for line in self.list_hits(term))
             found[term] = list(dict.fromkeys((*found.get(term, ()), *paths)))
         return found
 
-    def list_hits(self, term: str) -> list[tuple[str, str]]:
-        """Return the path and the text of each line that contains a term."""
-        return [(match["path"], match["text"]) for line in self.hits[term] if (match := _HIT.match(line))]
+    def list_hits(self, term: str) -> list[FoundLine]:
+        """Return the lines that contain a term."""
+        found = (_HIT.match(line) for line in self.hits.get(term, ()))
+        return [FoundLine(match["path"], match["line"], match["text"]) for match in found if match]
 
     def has_folder(self, folder: str) -> bool:
         return bool(self.project.list_under(folder)) or f"{folder.split('/')[0]}/" in self.listed.get(".", ())
@@ -234,6 +249,7 @@ class TurnFacts(Struct):
             self.lookup.add_lines([self.to_relative(line) for line in lines], self.words)
         else:
             term = pattern.removeprefix(r"\b").removesuffix(r"\b")
+            self.fresh.add(pattern)
             self.hits[term] = tuple(self.to_relative(line) for line in lines if _HIT.match(line))
             cut = _CUT.search(result.text)
             self.hit_counts[term] = int(cut[1]) if cut else len(self.hits[term])
