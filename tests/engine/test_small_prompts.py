@@ -151,7 +151,7 @@ async def test_a_reply_decides_unless_the_prompt_is_a_pure_question(stage: Stage
 
 
 async def test_an_end_is_a_success_only_if_something_was_done(stage: Stage) -> None:
-    files = {"calc.py": WRONG, "test_calc.py": TEST}
+    files = {"calc.py": WRONG, "Makefile": "test:\n\tgrep -q 'a + b' calc.py\n"}
     still = block("calc.py", WRONG.replace("a - b", "b - a"))
     await stage.play(
         Case("the test suite fails, fix it", files, ("Use +.", "Use +."), is_error=True, after={"calc.py": WRONG}),
@@ -184,21 +184,17 @@ async def test_a_change_is_not_blamed_for_what_was_red_or_missing_before(stage: 
     doc = "Add a docstring to add in calc.py."
     reply = (block("calc.py", documented),)
     after = {"calc.py": documented}
-    needs_flask = "import flask\n" + TEST
     await stage.play(
-        Case(doc, {"calc.py": ADD, "test_calc.py": red}, reply, after=after, requests=1, hidden=("Output of",)),
-        Case(doc, {"calc.py": ADD, "tests/test_calc.py": TEST}, reply, after=after, requests=1),
-        Case(doc, {"calc.py": ADD, "calc_test.py": TEST}, reply, after=after, requests=1),
-        Case(doc, {"calc.py": ADD, "test_calc.py": needs_flask}, reply, after=after, requests=1),
-        Case(doc, {"calc.py": ADD, "Makefile": "test:\n\tno-such-program\n"}, reply, after=after, requests=1),
-        Case(doc, {"calc.py": ADD, "tests/test_calc.py": TEST + "\n" * 300}, reply, after=after, requests=1),
         Case(
             doc,
-            {"calc.py": ADD, "test_calc.py": red},
+            {"calc.py": ADD, "tests/test_calc.py": red},
             (block("calc.py", WRONG), *reply),
-            told="Your change was made, but python3 -B -m unittest discover fails",
+            hidden=("Output of",),
+            told="Your change was made, but python3 -B -m unittest discover -s tests fails",
+            answer="fails, as it did before.",
             after=after,
         ),
+        Case(doc, {"calc.py": ADD, "Makefile": "test:\n\tno-such-program\n"}, reply, after=after, requests=1),
     )
 
 
@@ -260,4 +256,68 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
         Case("Where is slugify defined?", text, shown=("slugify is defined in text/utils.py, line 1.",)),
         Case("who calls slugify", text, shown=("main.py:1:from text.utils import slugify",)),
         Case("what port does the server use by default?", ports, shown=("exports.port = 8080",)),
+    )
+
+
+async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
+    users = {
+        "a.js": "function getUser() {}\nmodule.exports = { getUser };\n",
+        "b.js": "const { getUser } = require('./a');\ngetUser();\n",
+        "README.md": "Call getUser.\n",
+    }
+    renamed = {path: text.replace("getUser", "fetchUser") for path, text in users.items()}
+    sums = {"calc.py": ADD, "main.py": "from calc import add\n\nprint(add(1, 2))\n", "README.md": "To add, add.\n"}
+    plus = {path: text.replace("add", "plus") for path, text in sums.items()}
+    await stage.play(
+        Case(
+            "rename getUser to fetchUser in all files",
+            users,
+            (block("a.js", renamed["a.js"]),),
+            after=renamed,
+            answer="Changed a.js, README.md, b.js.",
+            requests=1,
+        ),
+        Case(
+            "Rename the function add to plus",
+            sums,
+            (block("calc.py", plus["calc.py"]), block("main.py", plus["main.py"])),
+            told="add still occurs in main.py:1, main.py:3. Change these files, too.",
+            after={**plus, "README.md": sums["README.md"]},
+        ),
+        Case(
+            "Set limit to 750 in s.json",
+            {"s.json": '{"limit": 500}\n'},
+            (block("s.json", '{"limit": 700}\n'), block("s.json", '{"limit": 750}\n')),
+            told="750 is not in s.json.",
+            after={"s.json": '{"limit": 750}\n'},
+        ),
+    )
+
+
+async def test_tests_are_not_adapted_to_a_bug(stage: Stage) -> None:
+    files = {"calc.py": WRONG, "test_calc.py": TEST, "Makefile": "test:\n\tgrep -q 'a + b' calc.py\n"}
+    wrong = block("test_calc.py", TEST.replace(", 3)", ", -1)"))
+    await stage.play(
+        Case(
+            "The tests fail. Fix it.",
+            files,
+            (wrong, block("calc.py", ADD)),
+            told="The tests are right. Fix the code, not test_calc.py.",
+            after={"calc.py": ADD, "test_calc.py": TEST},
+        ),
+        Case("The tests fail. Fix it.", files, (f"{wrong}\n\n{block('calc.py', ADD)}",), after={"test_calc.py": TEST}),
+    )
+
+
+async def test_a_file_that_the_model_was_not_shown_is_shown_when_it_wants_to_write_it(stage: Stage) -> None:
+    files = {f"part{number}.py": "x = 1\n" * 60 for number in range(9)}
+    await stage.play(
+        Case(
+            "Set x to 2 in part0.py and wherever it is needed.",
+            files,
+            (block("part8.py", "x = 2\n"), block("part8.py", "x = 2\n" * 60)),
+            told="part8.py was not shown yet.\n\nTask: ",
+            after={"part8.py": "x = 2\n" * 60},
+        ),
+        Case("Fix part0.py", files, ("", "So.", "part0.py\n```\nx = (\n```"), is_error=True, answer="3 times in a row"),
     )

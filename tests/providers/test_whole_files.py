@@ -5,7 +5,6 @@ from typing import Any
 from odin.models.local_servers import choose_strategy, parse_parameter_count
 from odin.providers.whole_files.file_change import find_fault, make_calls, make_edits
 from odin.providers.whole_files.file_completion import complete_file, find_elision
-from odin.providers.whole_files.project_tests import find_test_command
 from odin.providers.whole_files.prompt_intent import read_prompt
 from odin.providers.whole_files.task_context import (
     ProjectFiles,
@@ -152,23 +151,6 @@ def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> 
     assert choose_files(question, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "nothing else is shown"
     assert len(choose_files(read_prompt("What is this?"), project, {}, 400)) == 4, "the whole project, if it is small"
     assert choose_files(read_prompt("Fix long.py"), project, {}, 100)[0] == "long.py", "a named file is always read"
-
-
-@each(
-    "files, expected",
-    [
-        ({"Makefile": "test:\n\ttrue\n", "test_a.py": ""}, "make test"),
-        ({"package.json": '{"scripts": {"test": "node t.js"}}'}, "npm test --silent"),
-        ({"go.mod": "", "a_test.go": ""}, "go test ./..."),
-        ({"a.test.js": "require('node:test')"}, "node --test"),
-        ({"test_a.py": "import unittest"}, "python3 -B -m unittest discover"),
-        ({"tests/test_a.py": "import unittest"}, "python3 -B -m unittest discover -s tests"),
-        ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -B -m pytest -q"),
-        ({"a.py": ""}, ""),
-    ],
-)
-def test_the_command_that_runs_the_tests(files: dict[str, str], expected: str) -> None:
-    assert find_test_command(files, files) == expected
 
 
 def test_the_examples_are_a_conversation() -> None:

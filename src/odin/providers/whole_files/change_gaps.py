@@ -16,7 +16,7 @@ _RENAME = re.compile(
     rf"|{_NAME}\s+should\s+be\s+(?:called|named|renamed to)\s+{_NAME}(?![\w./])",
     re.IGNORECASE,
 )
-"""`rename X to Y` in its usual forms, for names without a dot. Not for parameters, which are the names of one function."""
+"""`rename X to Y` in its usual forms, for names without a dot. Parameters are names in one function."""
 _EVERYWHERE = re.compile(
     r"\beverywhere\b|\b(?:all|every|each)\s+(?:\w+\s+)?(?:files?|uses?|usages?|callers?|occurrences?|places?)\b"
     r"|\b(?:whole|entire)\s+project\b|\bthroughout\b",

@@ -5,8 +5,7 @@ A move depends only on the request, so the same history always gives the same mo
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -22,23 +21,21 @@ from odin.providers.whole_files.change_gaps import (
 )
 from odin.providers.whole_files.computed_facts import describe_counts, describe_places, find_scope
 from odin.providers.whole_files.file_change import make_calls
-from odin.providers.whole_files.project_lookup import build_lookup, find_words
-from odin.providers.whole_files.project_tests import find_test_command, has_new_failure
+from odin.providers.whole_files.project_lookup import find_words
+from odin.providers.whole_files.project_tests import has_new_failure
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, ToolUse, cut_text
+from odin.providers.whole_files.survey import CODE_ENDINGS, MAX_LOOKUPS, ProjectSurvey
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
     LONG_FORMAT,
     READ_FORMAT,
     block_of,
     build_examples,
-    choose_files,
-    count_budget_lines,
     format_outputs,
     format_task,
 )
 from odin.providers.whole_files.turn_history import (
-    EVERY_LINE,
     FoundLine,
     HistoryTurn,
     Step,
@@ -50,14 +47,12 @@ from odin.providers.whole_files.turn_history import (
 
 MAX_FAILURES = 3
 """Replies in a turn that may fail: invalid files, refused edits, failed tests."""
+MAX_FAULTS = 3
+"""Replies in a row that come to nothing. The engine ends a turn after as many, without saying what was wrong."""
 MAX_ASKS = 6
 _MAX_EARLIER = 2
 _REPLY_TOKENS = 700
 _CHARS_PER_TOKEN = 3
-_MAX_LOOKUPS = 200
-_MAX_BASELINE_LINES = 4_000
-"""Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
-_CODE = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
 _CHECK_NOTE = re.compile(r"Its checks: (.*?)\.(?: Run| \()", re.DOTALL)
 _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+")
 """What differs between two outputs although nothing has changed."""
@@ -79,16 +74,17 @@ class TurnPlanner:
     def __init__(self, request: Request, context: int) -> None:
         turns = read_turns(request.messages)
         self._request = request
-        self._context = context
         self._earlier = turns[:-1]
         self._turn = turns[-1] if turns else HistoryTurn("")
         self._offered = {tool.name for tool in request.tools}
         self.reading: PromptReading = read_prompt(self._turn.prompt)
         self.facts = self._make_facts()
+        self._survey = ProjectSurvey(self.reading, self.facts, context, can_edit=self.can_edit, can_run=self.can_run)
         self._failures: list[str] = []
         self._dialog: list[Message] = []
         self._rename = find_rename(self._turn.prompt) if self.can_edit else None
         self._gap_step: Step | None = None
+        self._unshown = ""
         for step in self._turn.steps:
             self._add_step(step)
 
@@ -113,9 +109,10 @@ class TurnPlanner:
         before = dict(self.facts.files)
         self.facts.add_step(step)
         if step.is_gathering:
-            feedback = self._describe_effect() if self._dialog else ""
+            feedback = self._describe_unshown(before) or self._describe_effect() if self._dialog else ""
         elif step.is_by_model:
             self._dialog.append(_reply(_render_reply(step, before)))
+            self._unshown = outcome.unshown if outcome else ""
             feedback = self._describe_fault(outcome) if outcome else self._describe_results(step)
         else:
             feedback = self._describe_checks(step)
@@ -151,6 +148,11 @@ class TurnPlanner:
             parts.append(f"Task: {self._turn.prompt}")
         return "\n\n".join(parts)
 
+    def _describe_unshown(self, before: Mapping[str, str]) -> str:
+        """Return the file that the model wanted to write without having seen it, once it has been read."""
+        path = self._unshown
+        return block_of(path, self.facts.files[path]) if path in self.facts.files and path not in before else ""
+
     def _describe_effect(self) -> str:
         """Return what the model reads if its command has changed nothing, although the task wants a change."""
         if self.facts.has_changes or not self.facts.model_commands or not self.reading.wants_change:
@@ -184,7 +186,9 @@ class TurnPlanner:
         if step.is_verifying:
             return not any(self._list_failed_checks(step))
         is_edit = step.is_by_model and any(call.name != "ExecuteCommand" for call in step.message.calls)
-        return is_edit and not any(result.is_error for _, result in step.list_results()) and not self._list_open_checks()
+        return (
+            is_edit and not any(result.is_error for _, result in step.list_results()) and not self._list_open_checks()
+        )
 
     def _describe_gap(self) -> str:
         """Return what a change has left out for certain. The model is told once: it may have its reasons."""
@@ -218,15 +222,14 @@ class TurnPlanner:
         """Return the next move. Raise NoProgress if the model fails again and again."""
         steps = self._turn.steps
         if not steps:
-            return Move(self._look_around(), "gather_")
-        if all(step.is_gathering for step in steps) and (calls := self._gather()):
+            return Move(self._survey.look_around(), "gather_")
+        if all(step.is_gathering for step in steps) and (calls := self._survey.gather()):
             return Move(calls, "gather_")
         last = steps[-1]
         if last is self._gap_step:
             return self._ask()
         if last.is_gathering:
-            finish = self._finish_rename()
-            return finish or (self._verify_or_end() if self._has_command_changed() else self._ask())
+            return self._go_on()
         if last.is_by_model and any(is_denied(result) for _, result in last.list_results()):
             return self._end_denied()
         if last.note.startswith("Odin ran the project's checks"):
@@ -239,10 +242,19 @@ class TurnPlanner:
         if last.message.calls:
             return self._follow_up(last)
         if last.message.stop == "unfinished":
-            return self._ask_again()
+            is_new = self._unshown and self._unshown not in self.facts.tried
+            return Move(self._survey.read([self._unshown]), "gather_") if is_new else self._ask_again()
         if checks := self._list_wanted_checks(last.note):
             return Move(checks, "verify_")
         return Move(answer=last.message.text) if last.note else self._ask()
+
+    def _go_on(self) -> Move:
+        """Return what comes after looking. A command that the prompt asks for and that may not run ends the turn."""
+        if self.facts.refused and self.reading.intent <= Intent.EITHER and not self.facts.model_commands:
+            return self._end_denied()
+        if finish := self._finish_rename():
+            return finish
+        return self._verify_or_end() if self._has_command_changed() else self._ask()
 
     def _follow_up(self, last: Step) -> Move:
         """Return what comes after calls of the model: verification, or another question."""
@@ -253,7 +265,11 @@ class TurnPlanner:
             return self._ask_again()
         if has_edits:
             return self._verify_or_end()
-        survey = self._look_again() if self.reading.intent > Intent.EITHER else ()
+        if self.reading.mentions_tests and any(command in self.facts.unavailable for command in ran):
+            tests = self._survey.find_tests()
+            if tests and tests not in self.facts.fresh:
+                return Move((("ExecuteCommand", {"command": tests}),), "verify_")
+        survey = self._survey.look_again() if self.reading.intent > Intent.EITHER else ()
         return Move(survey, "gather_") if survey else self._ask()
 
     def _has_command_changed(self) -> bool:
@@ -268,10 +284,10 @@ class TurnPlanner:
 
     def _list_open_checks(self) -> Calls:
         """Return what has to run after a change and has not run since: tests, and the search for an old name."""
-        commands = self._list_checks() if self._has_changed_code() else []
+        commands = self._survey.list_checks() if self._has_changed_code() else []
         calls: list[ToolUse] = [("ExecuteCommand", {"command": one}) for one in commands if one not in self.facts.fresh]
         if self._rename is not None and self._pattern_of_rename not in self.facts.fresh:
-            calls.append(("Grep", {"pattern": self._pattern_of_rename, "head_limit": _MAX_LOOKUPS}))
+            calls.append(("Grep", {"pattern": self._pattern_of_rename, "head_limit": MAX_LOOKUPS}))
         return tuple(calls)
 
     def _finish_rename(self) -> Move | None:
@@ -281,20 +297,21 @@ class TurnPlanner:
         if rename is None or not paths:
             return None
         if unread := [path for path in paths if path not in self.facts.tried]:
-            return Move(self._read(unread), "gather_")
+            return Move(self._survey.read(unread), "gather_")
         known = {path: self.facts.files[path] for path in paths if path in self.facts.files}
         calls = tuple(make_calls(path, replace_name(text, rename), text) for path, text in known.items())
         return Move(calls, "finish_") if calls else None
 
     def _end_denied(self) -> Move:
         """End after a refusal: asking the model again would not help. Raise NoProgress if no user was asked."""
-        text = "\n".join(["Not done:", *(f"- {line}" for line in dict.fromkeys(self.facts.denied))])
-        if any("requires confirmation" in line for line in self.facts.denied):
+        lines = self.facts.denied or [f"{command}: {text}" for command, text in self.facts.refused.items()]
+        text = "\n".join(["Not done:", *(f"- {line}" for line in dict.fromkeys(lines))])
+        if any("requires confirmation" in line for line in lines):
             raise NoProgress(text)
         return Move(answer=text)
 
     def _has_changed_code(self) -> bool:
-        return any(path.endswith(_CODE) for path in (*self.facts.changed, *self.facts.created))
+        return any(path.endswith(CODE_ENDINGS) for path in (*self.facts.changed, *self.facts.created))
 
     def _end(self) -> Move:
         """End the turn with what was done, in the model's words if it had any."""
@@ -305,107 +322,37 @@ class TurnPlanner:
         lists = (("Created", facts.created), ("Changed", facts.changed), ("Deleted", facts.deleted))
         done = " ".join(f"{verb} {', '.join(dict.fromkeys(paths))}." for verb, paths in lists if paths)
         ran = next(reversed(facts.commands), "")
-        shows = ran and (self.reading.mentions_tests or self.reading.command or not self.reading.wants_change)
-        output = f"`{ran}`:\n{cut_text(facts.outputs[ran])}" if shows else ""
+        is_asked = self.reading.mentions_tests or ran == self.reading.command or ran in facts.model_commands
+        output = f"`{ran}`:\n{cut_text(facts.outputs[ran])}" if ran in facts.fresh and is_asked else ""
+        if not output and (red := sorted(facts.failed_commands & facts.fresh)):
+            output = f"`{red[0]}` fails, as it did before."
         return Move(answer="\n\n".join(part for part in (said, done, output) if part) or "Done.")
 
     def _ask_again(self) -> Move:
         """Ask again after a failure. Raise NoProgress after two identical ones, or too many."""
         last = [_TIMES.sub("#", failure) for failure in self._failures[-2:]]
-        same = len(last) > 1 and last[0] == last[1]
-        if same or len(self._failures) > MAX_FAILURES:
-            done = " ".join(self._end().answer.split()) if self.facts.has_changes else "No file was changed."
-            failed = cut_text(self._failures[-1], 600) if self._failures else "no usable reply"
-            times = "twice in the same way" if same else f"{len(self._failures)} times"
-            raise NoProgress(f"The model failed {times}: {failed}\n{done}", _HINT)
+        if len(last) > 1 and last[0] == last[1]:
+            raise self._make_error("twice in the same way")
+        if len(self._failures) > MAX_FAILURES:
+            raise self._make_error(f"{len(self._failures)} times")
         return self._ask()
+
+    def check_patience(self) -> None:
+        """Raise NoProgress if the model has written nothing usable for the third time in a row."""
+        faulty = itertools.takewhile(lambda step: step.message.stop == "unfinished", reversed(self._turn.steps))
+        if sum(1 for _ in faulty) >= MAX_FAULTS - 1:
+            raise self._make_error(f"{MAX_FAULTS} times in a row")
+
+    def _make_error(self, times: str) -> NoProgress:
+        done = " ".join(self._end().answer.split()) if self.facts.has_changes else "No file was changed."
+        failed = cut_text(self._failures[-1], 600) if self._failures else "no usable reply"
+        return NoProgress(f"The model failed {times}: {failed}\n{done}", _HINT)
 
     def _ask(self) -> Move:
         asked = sum(step.is_by_model for step in self._turn.steps)
         if asked >= MAX_ASKS:
             raise NoProgress(f"The model has not finished after {asked} replies. {self._end().answer}", _HINT)
         return Move(ask=self._build_request())
-
-    # --- looking ---
-
-    def _look_around(self) -> Calls:
-        """List the files, their sizes, and where the names of the prompt occur and are defined."""
-        limit = self._context // 400 or 30
-        lookup = build_lookup(self.facts.words, with_values=self.reading.is_question)
-        return (
-            ("LS", {"path": "."}),
-            self._count_lines(),
-            *(("Grep", {"pattern": term, "literal_text": True, "head_limit": limit}) for term in self.reading.terms),
-            ("Grep", {"pattern": lookup, "head_limit": _MAX_LOOKUPS}),
-        )
-
-    def _count_lines(self) -> tuple[str, dict[str, Any]]:
-        return "Grep", {"pattern": EVERY_LINE, "output_mode": "count", "head_limit": self._context // 130 or 100}
-
-    def _gather(self) -> Calls:
-        """Look closer at what the survey has found, read the files that matter, then run what the prompt is about."""
-        return self._look_closer() or self._read(self._choose_unread()) or self._list_first_commands()
-
-    def _look_closer(self) -> Calls:
-        """List the folders of named files that no search has found; find the uses of names that are ordinary words."""
-        facts = self.facts
-        folders = dict.fromkeys(
-            path.rpartition("/")[0] for path in self.reading.paths if not facts.project.resolve(path)
-        )
-        listed = [folder for folder in folders if folder and folder not in facts.listed and facts.has_folder(folder)]
-        needs_uses = self.reading.locates or self.reading.counts
-        words = [word for word in facts.lookup.definitions if needs_uses and word not in facts.hits]
-        return (
-            *(("LS", {"path": folder}) for folder in listed),
-            *(("Grep", {"pattern": rf"\b{word}\b", "head_limit": _MAX_LOOKUPS}) for word in words),
-        )
-
-    def _choose_unread(self) -> tuple[str, ...]:
-        if self.facts.tried:
-            return ()
-        facts, budget = self.facts, count_budget_lines(self._context)
-        return choose_files(self.reading, facts.project, facts.find_hit_files(), budget, facts.lookup.setters)
-
-    def _read(self, paths: Iterable[str]) -> Calls:
-        limit = {"limit": 2 * count_budget_lines(self._context)}
-        return tuple(("Read", {"file_path": path, **({} if self._fits(path) else limit)}) for path in paths)
-
-    def _fits(self, path: str) -> bool:
-        return 0 < self.facts.sizes.get(path, 0) <= 2 * count_budget_lines(self._context)
-
-    def _look_again(self) -> Calls:
-        """Survey the project again after a command, which may have changed it."""
-        if not self.can_edit:
-            return ()
-        return (("LS", {"path": "."}), self._count_lines(), *self._read(self.facts.files))
-
-    def _list_first_commands(self) -> Calls:
-        """Return what runs before the model is asked: what the prompt is about, and tests that may fail already."""
-        if not self.can_run or self.facts.denied:
-            return ()
-        needs_tests = self.reading.runs_tests or self._needs_baseline()
-        wanted = (self.reading.command, self._find_tests() if needs_tests else "")
-        new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
-        return tuple(("ExecuteCommand", {"command": one}) for one in new)
-
-    def _needs_baseline(self) -> bool:
-        """True if code of a small project may be changed: its tests tell afterwards whether the change broke them."""
-        named = [path for path in self.reading.paths if "." in path]
-        is_code = not named or any(path.endswith(_CODE) for path in named)
-        is_small = self.facts.complete and sum(self.facts.sizes.values()) <= _MAX_BASELINE_LINES
-        return is_code and is_small and self.can_edit and not self.reading.asks_only
-
-    def _find_tests(self) -> str:
-        return find_test_command(self.facts.sizes, self.facts.test_texts, self.facts.unavailable)
-
-    def _list_checks(self) -> list[str]:
-        """Return the commands that show whether a change works: the one that the prompt is about, and the tests."""
-        if not self.can_run:
-            return []
-        tests = self._find_tests()
-        own = self.reading.command if self.reading.checks_with_command else ""
-        is_needed = own in self.facts.failed_commands or own in self.facts.unavailable or not tests
-        return [command for command in dict.fromkeys((own if is_needed else "", tests)) if command]
 
     def _list_wanted_checks(self, note: str) -> Calls:
         """Return the checks of the project that Odin reminds of and that have not run yet."""

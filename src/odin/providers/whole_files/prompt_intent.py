@@ -11,6 +11,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from odin.providers.whole_files.project_tests import is_test
+
 _MAX_TERMS = 3
 
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
@@ -85,6 +87,10 @@ _RUN_TESTS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _FAILURE = re.compile(r"\b(?:fail\w*|broken|red|crash\w*|error|traceback|exception)\b", re.IGNORECASE)
+_CHANGES_TESTS = re.compile(
+    r"\b(?:write|add|create|update|adapt|adjust|change|extend|rewrite|rename|remove|delete)\s+(?:\w+\s+){0,3}tests?\b",
+    re.IGNORECASE,
+)
 _REMOVES = re.compile(
     r"\b(?:remove|delete|drop|rename|move|extract|split|replace|inline|merge|rewrite|get rid|clean|unused)\b",
     re.IGNORECASE,
@@ -184,6 +190,13 @@ class PromptReading(Struct, frozen=True):
     @property
     def asks_only(self) -> bool:
         return self.intent is Intent.ASK
+
+    @property
+    def trusts_tests(self) -> bool:
+        """True if failing tests are to pass, and nothing says that they may be changed."""
+        is_about_code = self.runs_tests and self.reports_failure and (self.wants_change or self.fixes_failures)
+        names_test = any(is_test(path) for path in self.paths)
+        return is_about_code and not names_test and not _CHANGES_TESTS.search(self.text)
 
     @property
     def checks_with_command(self) -> bool:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
 from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued
+from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 from odin.providers.whole_files.turn_history import TurnFacts
 from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
@@ -22,13 +23,14 @@ Calls = tuple[ToolUse, ...]
 class ReplyOutcome(Struct, frozen=True):
     """What a reply of the model comes to: calls, an answer (`text`), or a `fault` that the model has to correct.
 
-    `advice` is what the model is told beside the fault.
+    `advice` is what the model is told beside the fault; `unshown` is a file that it has to see first.
     """
 
     text: str = ""
     calls: Calls = ()
     fault: str = ""
     advice: str = ""
+    unshown: str = ""
 
 
 class ReplyJudge:
@@ -50,6 +52,12 @@ class ReplyJudge:
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
         if not self.can_edit or self.reading.asks_only:
             files = []
+            reply = replace(reply, replacements=(), deletions=())
+        if unshown := next((path for block in files if self._is_unshown(path := self._resolve_path(block.path))), ""):
+            return ReplyOutcome(text, fault=f"{unshown} was not shown yet.", unshown=unshown)
+        files, fault = self._keep_tests(files)
+        if fault:
+            return ReplyOutcome(text, fault=fault)
         calls, fault, unchanged = self._make_file_calls(files)
         if not fault and reply.is_cut and (files or not calls):
             fault = "The reply was too long and was cut off. Write only the files that change."
@@ -102,6 +110,23 @@ class ReplyJudge:
         """True if a command has not run since the last change."""
         return bool(calls) or command not in self.facts.fresh
 
+    def _is_unshown(self, path: str) -> bool:
+        return path in self.facts.sizes and path not in self.facts.files
+
+    def _keep_tests(self, files: list[WrittenBlock]) -> tuple[list[WrittenBlock], str]:
+        """Return the files without tests that a model adapts to a bug, and a fault if no other file is left.
+
+        It is told once: a test may be wrong.
+        """
+        tests = [
+            block for block in files if is_test(path := self._resolve_path(block.path)) and path in self.facts.files
+        ]
+        if not tests or not self.reading.trusts_tests or self.facts.rejected or self.facts.has_changes:
+            return files, ""
+        if len(tests) < len(files):
+            return [block for block in files if block not in tests], ""
+        return [], f"The tests are right. Fix the code, not {tests[0].path}."
+
     def _make_file_calls(self, files: Iterable[WrittenBlock]) -> tuple[list[ToolUse], str, list[str]]:
         """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are.
 
@@ -111,8 +136,6 @@ class ReplyJudge:
         for block in files:
             path = self._resolve_path(block.path)
             old = self.facts.files.get(path)
-            if old is None and path in self.facts.sizes:
-                return [], f"{path} was not shown, so it cannot be written whole.", []
             written = clean_text(path, block.text, old or "")
             known = texts.get(path)
             if known is None or is_continued(path, written, known):

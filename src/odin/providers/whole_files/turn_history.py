@@ -139,6 +139,8 @@ class TurnFacts(Struct):
     """The commands that could not run here."""
     failing_check: str = ""
     """The command that showed that the last change does not work."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """The commands of Odin itself that were not allowed, and why."""
     denied: list[str] = field(default_factory=list[str])
     changed: list[str] = field(default_factory=list[str])
     deleted: list[str] = field(default_factory=list[str])
@@ -184,9 +186,13 @@ class TurnFacts(Struct):
 
     def add_step(self, step: Step) -> None:
         for call, result in step.list_results():
+            command = str(call.args.get("command")) if step.is_gathering and call.name == "ExecuteCommand" else ""
+            if command and is_denied(result):
+                self.refused[command] = result.text
+                continue
             self._add_result(call, result)
-            if step.is_gathering and call.name == "ExecuteCommand" and result.is_error:
-                self.baseline[str(call.args.get("command"))] = result.text
+            if command and result.is_error:
+                self.baseline[command] = result.text
         if step.is_by_model:
             self.rejected += step.message.stop == "unfinished"
             ran = [str(call.args.get("command")) for call in step.message.calls if call.name == "ExecuteCommand"]

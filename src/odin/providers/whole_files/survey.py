@@ -1,0 +1,109 @@
+"""What Odin looks at by itself: the files of the project, those that matter for a prompt, and outputs of commands."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from odin.providers.whole_files.project_lookup import build_lookup
+from odin.providers.whole_files.project_tests import find_test_command
+from odin.providers.whole_files.prompt_intent import PromptReading
+from odin.providers.whole_files.reply_judgement import Calls
+from odin.providers.whole_files.task_context import choose_files, count_budget_lines
+from odin.providers.whole_files.turn_history import EVERY_LINE, TurnFacts
+
+MAX_LOOKUPS = 200
+CODE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
+_MAX_BASELINE_LINES = 4_000
+"""Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
+
+
+class ProjectSurvey:
+    """Chooses the calls that look. `facts` grows with their results; `context` is the model's context window."""
+
+    def __init__(
+        self, reading: PromptReading, facts: TurnFacts, context: int, *, can_edit: bool, can_run: bool
+    ) -> None:
+        self.reading = reading
+        self.facts = facts
+        self.can_edit = can_edit
+        self.can_run = can_run
+        self._context = context
+
+    def look_around(self) -> Calls:
+        """List the files, their sizes, and where the names of the prompt occur and are defined."""
+        limit = self._context // 400 or 30
+        lookup = build_lookup(self.facts.words, with_values=self.reading.is_question)
+        return (
+            ("LS", {"path": "."}),
+            self._count_lines(),
+            *(("Grep", {"pattern": term, "literal_text": True, "head_limit": limit}) for term in self.reading.terms),
+            ("Grep", {"pattern": lookup, "head_limit": MAX_LOOKUPS}),
+        )
+
+    def _count_lines(self) -> tuple[str, dict[str, Any]]:
+        return "Grep", {"pattern": EVERY_LINE, "output_mode": "count", "head_limit": self._context // 130 or 100}
+
+    def gather(self) -> Calls:
+        """Look closer at what the survey has found, read the files that matter, then run what the prompt is about."""
+        return self._look_closer() or self.read(self._choose_unread()) or self._list_first_commands()
+
+    def _look_closer(self) -> Calls:
+        """List the folders of named files that no search has found; find the uses of names that are ordinary words."""
+        facts = self.facts
+        folders = dict.fromkeys(
+            path.rpartition("/")[0] for path in self.reading.paths if not facts.project.resolve(path)
+        )
+        listed = [folder for folder in folders if folder and folder not in facts.listed and facts.has_folder(folder)]
+        needs_uses = self.reading.locates or self.reading.counts
+        words = [word for word in facts.lookup.definitions if needs_uses and word not in facts.hits]
+        return (
+            *(("LS", {"path": folder}) for folder in listed),
+            *(("Grep", {"pattern": rf"\b{word}\b", "head_limit": MAX_LOOKUPS}) for word in words),
+        )
+
+    def _choose_unread(self) -> tuple[str, ...]:
+        if self.facts.tried:
+            return ()
+        facts, budget = self.facts, count_budget_lines(self._context)
+        return choose_files(self.reading, facts.project, facts.find_hit_files(), budget, facts.lookup.setters)
+
+    def read(self, paths: Iterable[str]) -> Calls:
+        limit = {"limit": 2 * count_budget_lines(self._context)}
+        return tuple(("Read", {"file_path": path, **({} if self._fits(path) else limit)}) for path in paths)
+
+    def _fits(self, path: str) -> bool:
+        return 0 < self.facts.sizes.get(path, 0) <= 2 * count_budget_lines(self._context)
+
+    def look_again(self) -> Calls:
+        """Survey the project again after a command, which may have changed it."""
+        if not self.can_edit:
+            return ()
+        return (("LS", {"path": "."}), self._count_lines(), *self.read(self.facts.files))
+
+    def _list_first_commands(self) -> Calls:
+        """Return what runs before the model is asked: what the prompt is about, and tests that may fail already."""
+        if not self.can_run or self.facts.refused:
+            return ()
+        needs_tests = self.reading.runs_tests or self._needs_baseline()
+        wanted = (self.reading.command, self.find_tests() if needs_tests else "")
+        new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
+        return tuple(("ExecuteCommand", {"command": one}) for one in new)
+
+    def _needs_baseline(self) -> bool:
+        """True if code of a small project may be changed: its tests tell afterwards whether the change broke them."""
+        named = [path for path in self.reading.paths if "." in path]
+        is_code = not named or any(path.endswith(CODE_ENDINGS) for path in named)
+        is_small = self.facts.complete and sum(self.facts.sizes.values()) <= _MAX_BASELINE_LINES
+        return is_code and is_small and self.can_edit and not self.reading.asks_only
+
+    def find_tests(self) -> str:
+        return find_test_command(self.facts.sizes, self.facts.test_texts, self.facts.unavailable)
+
+    def list_checks(self) -> list[str]:
+        """Return the commands that show whether a change works: the one that the prompt is about, and the tests."""
+        if not self.can_run:
+            return []
+        tests = self.find_tests()
+        own = self.reading.command if self.reading.checks_with_command else ""
+        is_needed = own in self.facts.failed_commands or own in self.facts.unavailable or not tests
+        wanted = dict.fromkeys((own if is_needed else "", tests))
+        return [command for command in wanted if command and command not in self.facts.refused]

@@ -1,0 +1,92 @@
+"""How the tests of a project run, and what their output says about a change."""
+
+from odin.providers.whole_files.project_tests import (
+    find_test_command,
+    has_new_failure,
+    is_test,
+    is_unavailable,
+    list_failing,
+)
+from tests.table import each
+
+
+@each(
+    "files, expected",
+    [
+        ({"Makefile": "test:\n\ttrue\n", "test_a.py": ""}, "make test"),
+        ({"package.json": '{"scripts": {"test": "node t.js"}}'}, "npm test --silent"),
+        ({"go.mod": "", "a_test.go": ""}, "go test ./..."),
+        ({"a.test.js": "require('node:test')"}, "node --test"),
+        ({"test_a.py": "import unittest"}, "python3 -B -m unittest discover"),
+        ({"tests/test_a.py": "import unittest"}, "python3 -B -m unittest discover -s tests"),
+        ({"tests/test_a.py": "import unittest\nfrom . import b"}, "python3 -B -m unittest discover -s tests -t ."),
+        ({"a_test.py": "import unittest"}, "python3 -B -m unittest discover -p '*_test.py'"),
+        (
+            {"a/test_a.py": "import unittest", "b/test_b.py": "import unittest"},
+            "python3 -B -m unittest discover -s a && python3 -B -m unittest discover -s b",
+        ),
+        ({"test_a.py": "import unittest", "test_b.py": "def test_x():"}, "python3 -B -m pytest -q"),
+        ({"tests/test_a.py": "assert True\n"}, "PYTHONPATH=. python3 -B tests/test_a.py"),
+        ({"test/a.js": "assert(1)", "test/b.js": "assert(1)"}, "node test/a.js && node test/b.js"),
+        ({"a.spec.js": "describe('a', () => {})"}, ""),
+        ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -B -m pytest -q"),
+        ({"a.py": ""}, ""),
+    ],
+)
+def test_the_command_that_runs_the_tests(files: dict[str, str], expected: str) -> None:
+    assert find_test_command(files, files) == expected
+
+
+def test_a_command_that_cannot_run_is_not_chosen_again() -> None:
+    files = {"test_a.py": "import unittest\n", "test_b.py": "def test_x():\n"}
+    missing = {"python3 -B -m pytest -q"}
+    assert find_test_command(files, files, missing) == "python3 -B -m unittest discover"
+
+
+@each(
+    "output, prompt, expected",
+    [
+        ("bash: jest: command not found (exit code 127)", "", True),
+        ("/usr/bin/python3: No module named pytest (exit code 1)", "", True),
+        ("python3: can't open file '/a/script': [Errno 2] (exit code 2)", "", True),
+        ("make: *** No rule to make target 'sure'. Stop. (exit code 2)", "", True),
+        ("make: pytest: No such file or directory\nmake: *** [Makefile:2: test] Error 127 (exit code 2)", "", True),
+        ("no tests ran in 0.01s (exit code 5)", "", True),
+        ("a.go:3: no required module provides package x (exit code 1)", "", True),
+        ("Error: Cannot find module '/a/server.js'\n  requireStack: [] (exit code 1)", "", True),
+        ("ModuleNotFoundError: No module named 'requests' (exit code 1)", "Fetch it with requests.", True),
+        ("ModuleNotFoundError: No module named 'calk' (exit code 1)", "Add a docstring.", False),
+        ("Error: Cannot find module './utlis' (exit code 1)", "", False),
+        ("AssertionError (exit code 1)", "", False),
+    ],
+)
+def test_what_is_not_installed_says_nothing_about_a_change(output: str, prompt: str, expected: bool) -> None:
+    assert is_unavailable(output, prompt) is expected
+
+
+@each(
+    "before, after, expected",
+    [
+        (None, "FAIL: test_a (t.A)", True),
+        ("FAIL: test_a (t.A)\nRan 2 tests in 0.1s", "FAIL: test_a (t.A)\nRan 3 tests in 0.2s", False),
+        ("FAIL: test_a (t.A)", "FAIL: test_a (t.A)\nERROR: test_b (t.A)", True),
+        ("FAILED test_a.py::test_x - assert", "FAILED test_a.py::test_x - other", False),
+        ("not ok 1 - adds", "not ok 1 - adds\nnot ok 2 - subtracts", True),
+        ("--- FAIL: TestA (0.00s)", "--- FAIL: TestA (0.10s)", False),
+        ("Error at line 3 after 10ms", "Error at line 4 after 12ms", False),
+        ("No module named 'flask'", "SyntaxError", True),
+    ],
+)
+def test_only_a_new_failure_is_the_fault_of_a_change(before: str | None, after: str, expected: bool) -> None:
+    assert has_new_failure(before, after) is expected
+
+
+def test_failing_tests_have_names() -> None:
+    assert list_failing("✖ adds (1.5ms)\nnot ok 3 - x\nFAIL: test_a (t.A)\nok") == ["adds", "x", "test_a (t.A)"]
+
+
+@each("path", ["test_a.py", "a_test.go", "a.spec.ts", "tests/helper.py", "__tests__/x.js", "spec/y.rb"])
+def test_files_of_tests(path: str) -> None:
+    assert is_test(path)
+    assert not is_test("latest/a.py")
+    assert not is_test("tests/data.json")
